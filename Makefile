@@ -1,0 +1,46 @@
+# The same few verbs for people and for CI. Everything lives in .venv, made from a bare python3.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test lint bench docs clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## make .venv with phalanx and its tools in it
+
+$(READY): pyproject.toml src/phalanx/__init__.py
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV) && \
+		uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[dev]'; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	fi
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+demo: setup ## check and plan a distributed experiment
+	$(BIN)/phalanx check -f examples/quickstart/polyaxonfile.yml
+	$(BIN)/phalanx plan -f examples/quickstart/polyaxonfile.yml
+
+test: setup ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+lint: setup ## ruff and mypy strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup ## measure, each figure beside a floor in the same run
+	$(BIN)/python benchmarks/check_cost.py
+	$(BIN)/python benchmarks/plan_cost.py
+
+docs: setup ## write the generated pages of docs/ again
+	$(BIN)/python scripts/write_docs.py
+
+clean: ## remove what the other verbs made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""Phalanx: one declarative file, any cluster."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,50 @@
+"""phalanx check"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.output import answering, print_json, print_notes, printable
+
+
+@click.command("check")
+@file_options
+@json_option
+def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+    """Say everything that is wrong with a file, or what it means.
+
+    Exit code 0: the file is fine. 1: it is not. 2: the call is wrong.
+    """
+    with answering(as_json=as_json):
+        from phalanx import spec
+        from phalanx.cli.summary import all_notes, plan_of, replicas_text, resources_text, summarise
+
+        texts = read_files(files)
+        loaded = spec.load(texts, parse_params(params))
+        made = plan_of(loaded)
+        summary = summarise(loaded, made)
+        if as_json:
+            print_json(summary)
+            return
+        print_notes(all_notes(loaded, made))
+        name = f" `{loaded.name}`" if loaded.name else ""
+        framework = f", {loaded.framework}" if loaded.framework else ""
+        click.echo(
+            f"{click.style('ok', fg='green', bold=True)}: {texts[-1][0]}: {loaded.kind}{name}{printable(framework)}"
+        )
+        if loaded.search is not None:
+            view = summary["search"]
+            size = view["n_experiments"] or view["space"] or "as many as you say"
+            click.echo(f"  search     {view['algorithm']} over {', '.join(view['matrix'])}: {size} experiments")
+        if loaded.pipeline is not None:
+            click.echo(f"  ops        {', '.join(summary['ops'])}")
+        if made is not None:
+            click.echo(f"  replicas   {replicas_text(made.roles)}")
+            click.echo(f"  resources  {resources_text(made.totals)}")
+        if summary["command"]:
+            click.echo(f"  command    {printable(summary['command'])}")
+        if loaded.params:
+            click.echo(
+                f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}"
+            )

@@ -1,0 +1,31 @@
+"""phalanx convert"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.output import answering, print_json
+
+
+@click.command("convert")
+@file_options
+@json_option
+def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+    """Print a file in the one modern form.
+
+    Old names and dialects become `framework` and `environment.replicas`; templates stay as they are. What was
+    read differently from how it was written is said on standard error. Comments are not kept.
+    """
+    with answering(as_json=as_json):
+        from phalanx import spec
+        from phalanx.spec.writing import modern_document, to_yaml
+
+        loaded = spec.load(read_files(files), parse_params(params))
+        document = modern_document(loaded)
+        if as_json:
+            print_json(document, indent=2)
+            return
+        for note in loaded.notes:
+            click.echo(f"note: {note.place.file}:{note.place.line}:{note.place.column}: {note.message}", err=True)
+        click.echo(to_yaml(document), nl=False)

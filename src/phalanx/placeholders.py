@@ -1,0 +1,106 @@
+"""Values that are complete only on the machine where they are used: text with holes.
+
+A plan is made before anyone knows the hosts, ports and folders of a run. Whatever depends on them is a tuple of
+texts and holes; everything else is a plain string. Text that a user wrote is never searched for holes, so none
+can be smuggled in. Standard library only, Python 3.8+: the agent fills the holes in beside the replica.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple, Union
+
+ANY = "*"
+_SAFE = re.compile(r"[A-Za-z0-9._:/@%+=,~<>* -]*\Z")
+
+
+class Hole(NamedTuple):
+    """A single missing piece: the `host` or `port` of a replica, or the `path` of one of the run's folders."""
+
+    kind: str
+    of: str
+
+
+class Each(NamedTuple):
+    """The same parts for every replica of a role; holes of `*` mean the replica at hand."""
+
+    role: str
+    parts: Parts
+    separator: str
+
+
+Parts = Tuple[Union[str, Hole], ...]
+Value = Union[str, Tuple[Union[str, Hole, Each], ...]]
+Members = Mapping[str, Sequence[str]]
+Fill = Callable[[Hole], str]
+
+
+def host(replica: str = ANY) -> Hole:
+    return Hole("host", replica)
+
+
+def port(replica: str = ANY) -> Hole:
+    return Hole("port", replica)
+
+
+def path(name: str) -> Hole:
+    return Hole("path", name)
+
+
+def fill(value: Value, members: Members, answer: Fill) -> str:
+    """The value as text, with every hole answered. An answer that could break out of its quotes is refused."""
+    if isinstance(value, str):
+        return value
+    return "".join(part if isinstance(part, str) else _answered(part, answer) for part in unfold(value, members))
+
+
+def unfold(value: Value, members: Members) -> Iterator[str | Hole]:
+    """The texts and single holes of a value, in order; `members` are the names of the replicas by role."""
+    for part in (value,) if isinstance(value, str) else value:
+        if not isinstance(part, Each):
+            yield part
+            continue
+        for number, name in enumerate(members.get(part.role, ())):
+            if number:
+                yield part.separator
+            for inner in part.parts:
+                yield Hole(inner.kind, name) if isinstance(inner, Hole) and inner.of == ANY else inner
+
+
+def _answered(hole: Hole, answer: Fill) -> str:
+    text = answer(hole)
+    if not _SAFE.match(text):
+        raise ValueError(f"the {hole.kind} of {hole.of} has characters that cannot be passed on: {text!r}")
+    return text
+
+
+def encode(value: Value) -> Any:
+    """A value as JSON: plain text as itself, anything with holes as {"parts": […]}."""
+    return value if isinstance(value, str) else {"parts": [_encode_part(part) for part in value]}
+
+
+def _encode_part(part: str | Hole | Each) -> Any:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Hole):
+        return {part.kind: part.of}
+    return {
+        "each": part.role,
+        "parts": [_encode_part(inner) for inner in part.parts],
+        "separator": part.separator,
+    }
+
+
+def decode(data: Any) -> Value:
+    """The inverse of `encode`."""
+    return data if isinstance(data, str) else tuple(_decode_part(part) for part in data["parts"])
+
+
+def _decode_part(data: Any) -> str | Hole | Each:
+    if isinstance(data, str):
+        return data
+    if "each" in data:
+        parts = tuple(_decode_part(part) for part in data["parts"])
+        return Each(data["each"], parts, data["separator"])  # type: ignore[arg-type]
+    ((kind, of),) = data.items()
+    return Hole(kind, of)

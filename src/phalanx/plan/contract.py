@@ -1,0 +1,95 @@
+"""The variables that every replica gets, whatever its framework: ours (PHALANX_*) and Polyaxon's (POLYAXON_*)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+
+from phalanx.placeholders import Each, Hole, Value, host, path, port
+from phalanx.plan.model import Member
+from phalanx.spec.model import Kind, Spec, thaw
+
+_NAMESPACE = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
+
+
+def cluster(roles: Mapping[str, int]) -> Value:
+    """`{"master": ["host:port"], "worker": […]}` with the addresses left open."""
+    parts: list[str | Hole | Each] = ["{"]
+    for number, role in enumerate(roles):
+        parts += [
+            ", " if number else "",
+            f'"{role}": [',
+            Each(role, ('"', host(), ":", port(), '"'), ", "),
+            "]",
+        ]
+    return (*parts, "}")
+
+
+def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size: int) -> dict[str, Value]:
+    """What is the same for all replicas of a run."""
+    params = _json(thaw(spec.params))
+    addresses = cluster(roles)
+    outputs: Value = (path("outputs"),)
+    values: dict[str, Value] = {
+        "PHALANX_RUN_ID": run_id,
+        "PHALANX_RUN_NAME": spec.name or run_id,
+        "PHALANX_PROJECT": project,
+        "PHALANX_WORLD_SIZE": str(size),
+        "PHALANX_CLUSTER": addresses,
+        "PHALANX_PARAMS": params,
+        "PHALANX_OUTPUTS": outputs,
+        "POLYAXON_IS_MANAGED": "true",
+        "POLYAXON_CLUSTER": addresses,
+        "POLYAXON_PARAMS": params,
+        "POLYAXON_DECLARATIONS": params,
+        "POLYAXON_LOG_LEVEL": spec.logging.level,
+        "POLYAXON_LOGS_PATH": (path("logs"),),
+        "POLYAXON_RUN_OUTPUTS_PATH": outputs,
+        "POLYAXON_RUN_DATA_PATHS": data_paths(spec),
+        _INFO_NAMES.get(spec.kind, "POLYAXON_JOB_INFO"): _json(_info(spec, run_id, project)),
+    }
+    return values
+
+
+def own(member: Member) -> dict[str, Value]:
+    """What tells one replica from the others."""
+    return {
+        "PHALANX_REPLICA": member.name,
+        "PHALANX_ROLE": member.role,
+        "PHALANX_INDEX": str(member.index),
+        "PHALANX_RANK": str(member.rank),
+        "POLYAXON_TASK_INFO": f'{{"type": "{member.role}", "index": {member.index}}}',
+    }
+
+
+def data_paths(spec: Spec) -> Value:
+    """`{"name": "folder"}` of the data stores that the file asks for, with the folders left open."""
+    parts: list[str | Hole | Each] = ["{"]
+    for number, name in enumerate(spec.environment.settings.data_refs or ()):
+        parts += [", " if number else "", json.dumps(name), ': "', path(f"data/{name}"), '"']
+    return (*parts, "}") if len(parts) > 1 else "{}"
+
+
+_INFO_NAMES = {
+    Kind.EXPERIMENT: "POLYAXON_EXPERIMENT_INFO",
+    Kind.NOTEBOOK: "POLYAXON_NOTEBOOK_INFO",
+    Kind.TENSORBOARD: "POLYAXON_TENSORBOARD_INFO",
+}
+
+
+def _info(spec: Spec, run_id: str, project: str) -> dict[str, str]:
+    what = str(spec.kind)
+    return {
+        "app": f"polyaxon-{what}",
+        "role": "polyaxon-workers",
+        "type": "polyaxon-runner",
+        "project_name": project,
+        "project_uuid": uuid.uuid5(_NAMESPACE, f"project/{project}").hex,
+        f"{what}_name": f"{project}.{spec.name or run_id}",
+        f"{what}_uuid": uuid.uuid5(_NAMESPACE, f"run/{run_id}").hex,
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str)

@@ -1,0 +1,95 @@
+"""Frameworks: one file each says which roles it has and what its replicas need to find each other.
+
+A framework is a module in this package with a `FRAMEWORK`, or an installed package's entry point in the group
+`phalanx.frameworks`. Nothing else names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from phalanx.placeholders import Each, Hole, Value, host, port
+from phalanx.plan.model import Member
+from phalanx.spec.model import EMPTY, Build, Replicas
+
+
+class Gang(NamedTuple):
+    """The members of a distributed run, and what of the file a framework may look at."""
+
+    members: tuple[Member, ...]
+    roles: Mapping[str, int]
+    run_id: str
+    command: str
+    replicas: Replicas
+    build: Build | None
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def first(self) -> Member:
+        return self.members[0]
+
+    def addresses(self, role: str) -> Each:
+        """The addresses of a role's members as the inside of a JSON list."""
+        return Each(role, ('"', host(), ":", port(), '"'), ", ")
+
+
+def _nothing(_: Member) -> Mapping[str, Value]:
+    return EMPTY
+
+
+class Wiring(NamedTuple):
+    """What a framework adds to the run.
+
+    `launch` is `each` when every replica runs the command, `mpirun` when the first one starts all ranks by
+    `launcher`, `own` when the user's command does so itself.
+    """
+
+    shared: Mapping[str, Value] = EMPTY
+    own: Callable[[Member], Mapping[str, Value]] = _nothing
+    launch: str = "each"
+    launcher: tuple[Value, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()  # (path in the file, what to say of it)
+
+
+class Framework(NamedTuple):
+    """One way to wire replicas. `ps_role` is the name of the file's `ps`; None when it has none."""
+
+    wire: Callable[[Gang], Wiring]
+    ps_role: str | None = None
+    has_master: bool = True
+
+
+def known() -> tuple[str, ...]:
+    """The names of all frameworks that can be distributed."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted({*_built_in(), *(point.name for point in entry_points(group="phalanx.frameworks"))}))
+
+
+def find(name: str) -> Framework | None:
+    """The framework of that name; None when there is none."""
+    if name in _built_in():
+        from importlib import import_module
+
+        found = import_module(f"{__name__}.{name}").FRAMEWORK
+    else:
+        from importlib.metadata import entry_points
+
+        points = list(entry_points(group="phalanx.frameworks", name=name))
+        found = points[0].load() if points else None
+    return found if isinstance(found, Framework) else None
+
+
+@lru_cache(maxsize=1)
+def _built_in() -> frozenset[str]:
+    from pkgutil import iter_modules
+
+    return frozenset(module.name for module in iter_modules(__path__))
+
+
+__all__ = ["Each", "Framework", "Gang", "Hole", "Member", "Value", "Wiring", "find", "host", "known", "port"]

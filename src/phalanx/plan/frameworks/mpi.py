@@ -1,0 +1,38 @@
+"""MPI: workers only, no master. The first replica starts all ranks by mpirun, unless the command does so itself."""
+
+from __future__ import annotations
+
+import re
+
+from phalanx.placeholders import path
+from phalanx.plan.frameworks import Framework, Gang, Value, Wiring
+
+_OWN_LAUNCHER = re.compile(r"(?:\w+=\S*\s+)*(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|horovodrun|srun)(?:\s|\Z)")
+
+
+def starts_ranks_itself(command: str) -> bool:
+    return _OWN_LAUNCHER.match(command) is not None
+
+
+def launched_by_mpirun(gang: Gang) -> Wiring:
+    """All ranks started from the first replica; the others are hosts. Open MPI finds them in the host file."""
+    hosts: dict[str, Value] = {"OMPI_MCA_orte_default_hostfile": (path("hostfile"),)}
+    if starts_ranks_itself(gang.command):
+        note = ("run.cmd", "the command starts the ranks itself: only the first replica runs it")
+        return Wiring(hosts, launch="own", notes=(note,))
+    launcher: tuple[Value, ...] = (
+        "mpirun",
+        "-np",
+        str(gang.size),
+        "--hostfile",
+        (path("hostfile"),),
+        "--tag-output",
+    )
+    return Wiring(hosts, launch="mpirun", launcher=launcher)
+
+
+def wire(gang: Gang) -> Wiring:
+    return Wiring() if gang.replicas.launcher == "direct" else launched_by_mpirun(gang)
+
+
+FRAMEWORK = Framework(wire, has_master=False)

@@ -1,0 +1,38 @@
+"""MXNet's key-value store: the master is the scheduler; servers and workers report to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+
+_DMLC_ROLES = {"master": "scheduler", "worker": "worker", "server": "server"}
+
+
+def wire(gang: Gang) -> Wiring:
+    first = gang.first.name
+    shared: dict[str, Value] = {
+        "DMLC_NUM_WORKER": str(gang.roles["worker"]),
+        "DMLC_NUM_SERVER": str(gang.roles["server"]),
+        "DMLC_PS_ROOT_URI": (host(first),),
+        "DMLC_PS_ROOT_PORT": (port(first),),
+    }
+
+    def own(member: Member) -> Mapping[str, Value]:
+        values: dict[str, Value] = {
+            "DMLC_ROLE": _DMLC_ROLES[member.role],
+            "DMLC_NODE_HOST": (host(member.name),),
+        }
+        if member.role == "worker":
+            values |= {"DMLC_WORKER_ID": str(member.index), "DMLC_SERVER_ID": "0"}
+        elif member.role == "server":
+            values["DMLC_SERVER_ID"] = str(member.index)
+        return values
+
+    notes: tuple[tuple[str, str], ...] = ()
+    if not gang.roles["server"]:
+        notes = (("environment.replicas", "MXNet's dist key-value stores need at least one server: `n_ps: 1`"),)
+    return Wiring(shared, own, notes=notes)
+
+
+FRAMEWORK = Framework(wire, ps_role="server")

@@ -1,0 +1,62 @@
+"""TensorFlow: TF_CONFIG, with the master's task named as the code at hand expects it.
+
+TensorFlow 2's strategies refuse a task `master`; TensorFlow 1's code, and Polyaxon's contract, know no `chief`.
+The file decides with `replicas.master_task`; else a TensorFlow 1 named in `build` means `master`; else `chief`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from phalanx.placeholders import path
+from phalanx.plan.frameworks import Each, Framework, Gang, Hole, Member, Value, Wiring
+from phalanx.spec.model import Build
+
+_IMAGE = re.compile(r"tensorflow[^:\s]*:v?(\d+)\.")
+_PIN = re.compile(r"\btensorflow(?:[-_](?:cpu|gpu))?\s*(?:==|~=|>=|<=|<)\s*(\d+)")
+
+
+def major_version(build: Build | None) -> int | None:
+    """The TensorFlow that the build names, in its image or in a pinned install."""
+    if build is None:
+        return None
+    for pattern, texts in ((_PIN, build.build_steps), (_IMAGE, (build.image or "",))):
+        for text in texts:
+            match = pattern.search(text)
+            if match:
+                return int(match[1])
+    return None
+
+
+def master_task(gang: Gang) -> tuple[str, str]:
+    """How TF_CONFIG names the master, and why."""
+    if gang.replicas.master_task:
+        return gang.replicas.master_task, "the file says so"
+    version = major_version(gang.build)
+    if version == 1:
+        return "master", "the build names TensorFlow 1"
+    return "chief", "the build names TensorFlow 2" if version else "the build names no TensorFlow 1"
+
+
+def wire(gang: Gang) -> Wiring:
+    task, why = master_task(gang)
+    names = {"master": task}
+    parts: list[str | Hole | Each] = []
+    for role, count in gang.roles.items():
+        if count or task == "master":  # Polyaxon listed empty roles too; TensorFlow 2 does not want them
+            parts += [", " if parts else "", f'"{names.get(role, role)}": [', gang.addresses(role), "]"]
+    cluster = ('{"cluster": {', *parts, '}, "task": ')
+
+    def own(member: Member) -> Mapping[str, Value]:
+        mine = json.dumps({"type": names.get(member.role, member.role), "index": member.index})
+        rest = (', "model_dir": "', path("outputs"), '", "environment": "cloud"}')
+        return {"TF_CONFIG": (*cluster, mine, *rest)}
+
+    other = "master" if task == "chief" else "chief"
+    said = f"TF_CONFIG names the master `{task}`: {why} (`environment.replicas.master_task: {other}` for the other)"
+    return Wiring({}, own, notes=(("environment.replicas", said),))
+
+
+FRAMEWORK = Framework(wire, ps_role="ps")

@@ -1,0 +1,253 @@
+"""Spec to Plan: who runs what, with which resources, rank and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from phalanx.errors import Note, Place, SpecError, SpecErrors
+from phalanx.placeholders import Value, host, path, port
+from phalanx.plan import contract, frameworks
+from phalanx.plan.frameworks import Framework, Gang, Wiring
+from phalanx.plan.model import Member, Plan, Replica
+from phalanx.spec.model import (
+    RESOURCE_NAMES,
+    Amount,
+    Kind,
+    Replicas,
+    ReplicaSettings,
+    Resources,
+    Spec,
+)
+from phalanx.spec.suggest import did_you_mean
+
+# Settings that the run's `environment` gives to every replica; the others are the master's own, as in Polyaxon.
+RUN_WIDE = (
+    "service_account",
+    "image_pull_secrets",
+    "secret_refs",
+    "config_map_refs",
+    "data_refs",
+    "artifact_refs",
+    "max_restarts",
+)
+THREADS = "OMP_NUM_THREADS"
+
+
+def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
+    """The plan of one run. Pure: the same spec gives the same plan.
+
+    Groups and pipelines are many runs: plan their suggestions and operations. Raises SpecErrors when the file
+    asks for replicas that its framework does not have.
+    """
+    assert spec.kind not in (Kind.GROUP, Kind.PIPELINE), "a plan is of one run"
+    replicas = spec.environment.replicas
+    framework = _framework(spec, replicas)
+    roles = _roles(replicas, framework)
+    members = tuple(
+        Member(role, index, rank)
+        for rank, (role, index) in enumerate((role, index) for role, count in roles.items() for index in range(count))
+    )
+    command, argv = _command(spec)
+    wiring = Wiring()
+    if framework is not None and replicas is not None:
+        wiring = framework.wire(Gang(members, roles, run_id, command or "", replicas, spec.build))
+    notes = [_note(spec, *note) for note in wiring.notes]
+    if framework is not None and not framework.has_master and spec.environment.settings.resources is not None:
+        notes.append(_note(spec, "environment", "MPI has no master: these resources go to no replica"))
+    if command is None:
+        notes.append(_note(spec, "", "nothing to run: there is no `run: {cmd: ...}`"))
+    shared = {**contract.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
+    wired = {*shared, *contract.own(members[0]), *wiring.own(members[0])}
+    from_build = _own_variables(spec.build.env_vars if spec.build else (), wired, "build.env_vars", spec, notes)
+    settings = _Settings(spec, roles, wired, notes)
+    built = tuple(
+        _replica(member, settings, wiring, argv if wiring.launch == "each" or member.rank == 0 else (), from_build)
+        for member in members
+    )
+    return Plan(
+        run_id=run_id,
+        kind=str(spec.kind),
+        name=spec.name,
+        framework=spec.framework,
+        backend=spec.backend or "native",
+        command=command,
+        launch=wiring.launch,
+        roles=MappingProxyType(dict(roles)),
+        replicas=built,
+        shared=MappingProxyType({**from_build, **shared}),
+        totals=total(replica.resources for replica in built),
+        timeout_s=spec.environment.timeout_s,
+        max_restarts=spec.environment.settings.max_restarts or 0,
+        notes=tuple(notes),
+    )
+
+
+def total(resources: Iterable[Resources]) -> Resources:
+    """What all replicas ask for together; None where none of them says anything."""
+    sums: dict[str, dict[str, float]] = {name: {} for name in RESOURCE_NAMES}
+    for asked in resources:
+        for name in RESOURCE_NAMES:
+            amount: Amount | None = getattr(asked, name)
+            for bound in ("requests", "limits") if amount else ():
+                value = getattr(amount, bound)
+                if value is not None:
+                    sums[name][bound] = sums[name].get(bound, 0.0) + value
+    return Resources(**{name: Amount(**found) for name, found in sums.items() if found})
+
+
+def roles_of(spec: Spec) -> Mapping[str, int]:
+    """How many replicas of each role a spec has. Raises SpecErrors."""
+    return _roles(spec.environment.replicas, _framework(spec, spec.environment.replicas))
+
+
+def _framework(spec: Spec, replicas: Replicas | None) -> Framework | None:
+    """What wires the replicas; None when there is only one."""
+    if replicas is None or not (replicas.n_workers or replicas.n_ps):
+        return None
+    name = "mpi" if spec.backend == "mpi" else spec.framework
+    if name is None:
+        listed = ", ".join(frameworks.known())
+        raise _fault(
+            spec,
+            "environment.replicas",
+            "replicas need a framework to find each other",
+            f"add `framework:`, one of {listed}",
+        )
+    found = frameworks.find(name)
+    if found is None:
+        known = frameworks.known()
+        hint = did_you_mean(name, known) or f"write one of {', '.join(known)}"
+        raise _fault(spec, "framework", f"`{name}` cannot be distributed over replicas", hint)
+    if replicas.n_ps and found.ps_role is None:
+        hint = "remove `n_ps`, or use tensorflow or mxnet"
+        raise _fault(spec, "environment.replicas.n_ps", f"{name} has no parameter servers", hint)
+    return found
+
+
+def _roles(replicas: Replicas | None, framework: Framework | None) -> dict[str, int]:
+    if framework is None or replicas is None:
+        return {"master": 1}
+    roles = {"master": 1} if framework.has_master else {}
+    roles["worker"] = replicas.n_workers
+    if framework.ps_role is not None:
+        roles[framework.ps_role] = replicas.n_ps
+    return roles
+
+
+def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
+    """The command as the user reads it, and as it is executed."""
+    if spec.kind is Kind.NOTEBOOK:
+        server = spec.backend or "notebook"
+        argv: tuple[Value, ...] = (
+            "jupyter", server, "--no-browser",
+            ("--ip=", host("master-0")), ("--port=", port("master-0")),
+        )  # fmt: skip
+        return f"jupyter {server}", argv
+    if spec.kind is Kind.TENSORBOARD:
+        argv = (
+            "tensorboard",
+            ("--logdir=", path("outputs")), ("--host=", host("master-0")), ("--port=", port("master-0")),
+        )  # fmt: skip
+        return "tensorboard", argv
+    command = spec.command
+    if spec.kind is Kind.BUILD and spec.build is not None:
+        command = " && ".join(spec.build.build_steps) or None
+    return command, ("bash", "-c", command) if command else ()
+
+
+class _Settings:
+    """What each replica asks for: the file's settings of its role and index, laid over each other once."""
+
+    def __init__(self, spec: Spec, roles: Mapping[str, int], wired: set[str], notes: list[Note]) -> None:
+        self.run = spec.environment.settings
+        self.replicas = spec.environment.replicas or Replicas()
+        self.spec, self.wired, self.notes = spec, wired, notes
+        self.ps_role = next((role for role in roles if role not in ("master", "worker")), None)
+        self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], dict[str, str]]] = {}
+
+    def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], dict[str, str]]:
+        """The settings, the user's variables and the default variables of a replica."""
+        listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
+        key = (member.role, member.index if member.role != "master" and member.index in listed else None)
+        if key not in self.made:
+            settings = self._settings(member, listed)
+            variables = _own_variables(
+                settings.env_vars or (), self.wired, "environment.env_vars", self.spec, self.notes
+            )
+            self.made[key] = (settings, variables, _defaults(settings, variables))
+        return self.made[key]
+
+    def _settings(self, member: Member, listed: Mapping[int, ReplicaSettings]) -> ReplicaSettings:
+        if member.role == "master":
+            return self.run
+        default = self.replicas.default_worker if member.role == "worker" else self.replicas.default_ps
+        layers = [layer for layer in (listed.get(member.index), default) if layer is not None]
+        values: dict[str, Any] = {}
+        for name in ReplicaSettings._fields:
+            sources = [*layers, self.run] if name in RUN_WIDE else layers
+            values[name] = next((found for layer in sources if (found := getattr(layer, name)) is not None), None)
+        variables = dict(self.run.env_vars or ()) | dict(values["env_vars"] or ())
+        values["env_vars"] = tuple(variables.items()) or None
+        return ReplicaSettings(**values)
+
+
+def _replica(
+    member: Member,
+    settings: _Settings,
+    wiring: Wiring,
+    argv: tuple[Value, ...],
+    from_build: Mapping[str, Value],
+) -> Replica:
+    asked, variables, defaults = settings.of(member)
+    if wiring.launch == "mpirun" and argv:
+        argv = (*wiring.launcher, *argv)
+    return Replica(
+        role=member.role,
+        index=member.index,
+        rank=member.rank,
+        settings=asked,
+        environment={**variables, **contract.own(member), **wiring.own(member)},
+        defaults={} if THREADS in from_build else defaults,
+        argv=argv,
+    )
+
+
+def _own_variables(
+    pairs: Iterable[tuple[str, str]], wired: set[str], path_: str, spec: Spec, notes: list[Note]
+) -> dict[str, Value]:
+    """The user's variables, less those that the wiring sets: two truths about a rank would break the run."""
+    mine: dict[str, Value] = {}
+    for name, value in pairs:
+        if name in wired:
+            note = _note(spec, path_, f"`{name}` is set by the wiring of the run; this value is not used")
+            if note not in notes:
+                notes.append(note)
+        else:
+            mine[name] = value
+    return mine
+
+
+def _defaults(settings: ReplicaSettings, variables: Mapping[str, Value]) -> dict[str, str]:
+    """As many threads as the replica has CPUs; without it every replica of a machine would start one per core."""
+    cpu = settings.resources.cpu if settings.resources else None
+    share = (cpu.requests if cpu.requests is not None else cpu.limits) if cpu else None
+    if share is None or THREADS in variables:
+        return {}
+    return {THREADS: str(max(1, int(share)))}
+
+
+def _place(spec: Spec, path_: str) -> Place:
+    steps = path_.split(".")
+    while steps and ".".join(steps) not in spec.places:
+        steps.pop()
+    return spec.places.get(".".join(steps)) or Place(spec.name or "file")
+
+
+def _note(spec: Spec, path_: str, message: str) -> Note:
+    return Note(_place(spec, path_), path_, message)
+
+
+def _fault(spec: Spec, path_: str, message: str, suggestion: str | None = None) -> SpecErrors:
+    return SpecErrors([SpecError(_place(spec, path_), path_, message, suggestion)])

@@ -1,0 +1,28 @@
+"""A group's suggestions as experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.spec.loading import load_document
+from phalanx.spec.matrix import first_values
+from phalanx.spec.model import Kind, Spec, thaw
+
+
+def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
+    """The experiment that runs one point of a group's matrix. Its values win over params of the same name."""
+    document = thaw(group.document)
+    document.pop("hptuning", None)
+    document["kind"] = str(Kind.EXPERIMENT)
+    document["params"] = {**(document.get("params") or {}), **thaw(values)}
+    declared = {entry["name"] for entry in document.get("inputs") or []}
+    if declared:
+        document["inputs"] += [{"name": name} for name in values if name not in declared]
+    return load_document(group.name or "group", document)
+
+
+def first_suggestion(group: Spec) -> Spec:
+    """What a plan shows of a group before anything runs."""
+    assert group.search is not None
+    return suggestion(group, first_values(group.search))

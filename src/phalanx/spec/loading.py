@@ -1,0 +1,306 @@
+"""From texts to a Spec: read, modernise, merge, fill in params, render, check. All faults are told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from phalanx.errors import Place, SpecErrors
+from phalanx.spec import commands
+from phalanx.spec.dialects import modernise
+from phalanx.spec.matrix import first_values
+from phalanx.spec.merging import merge
+from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze
+from phalanx.spec.params import Params, parse_value
+from phalanx.spec.pipelines import read_pipeline
+from phalanx.spec.reading import decode, describe, read
+from phalanx.spec.schema import ALGORITHMS, BUILD_FIELDS, HPTUNING, RUN_BACKENDS, VARIABLE, sections
+from phalanx.spec.shapes import INVALID, ListOf
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.tree import Findings, Mark, Node, Source, from_plain
+
+# Sections that templates do not reach: they give the templates their values, or belong to other runs.
+UNRENDERED = frozenset(["params", "inputs", "outputs", "hptuning", "ops", "templates", "schedule"])
+
+
+def load(
+    texts: Sequence[tuple[str, bytes]],
+    params: Mapping[str, str] | None = None,
+) -> Spec:
+    """The spec of one or several files, later ones laid over earlier ones, and of params as the command line
+    gives them (they come last, as text). Raises SpecErrors with every fault that was found.
+    """
+    findings = Findings()
+    root = _layers(texts, params or {}, findings)
+    return _finish(root, findings)
+
+
+def load_document(name: str, document: Mapping[str, Any]) -> Spec:
+    """The spec of plain data: a stored document, or one that a program made. Raises SpecErrors."""
+    findings = Findings()
+    source = Source(name, "")
+    root = modernise(from_plain(dict(document), Mark(source, 0, 0, 0, 0)), findings)
+    return _finish(root, findings)
+
+
+def _finish(root: Node, findings: Findings) -> Spec:
+    spec = read_spec(root, findings)
+    if findings.errors or spec is None:
+        raise SpecErrors(findings.errors)
+    return spec
+
+
+def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findings: Findings) -> Node:
+    faults: list[SpecErrors] = []
+    layers: list[Node] = []
+    has_framework = False
+    for name, data in texts:
+        try:
+            layer = read(decode(name, data))
+        except SpecErrors as fault:
+            faults.append(fault)
+            continue
+        modernise(layer, findings, has_framework=has_framework)
+        has_framework = has_framework or layer.get("framework") is not None
+        layers.append(layer)
+    if faults:
+        raise SpecErrors([error for fault in faults for error in fault.errors])
+    root = layers[0]
+    for layer in layers[1:]:
+        root = merge(root, layer)
+    return merge(root, _command_line(params, root)) if params else root
+
+
+def _command_line(params: Mapping[str, str], root: Node) -> Node:
+    """`-P name=value` as one more layer. A declared text input keeps its digits: `-P id=007` stays text."""
+    declared = {
+        str(entry.entries["name"].value): entry.entries["type"].value
+        for entry in root.items("inputs")
+        if entry.entries and "name" in entry.entries and "type" in entry.entries
+    }
+    text = "\n".join(f"-P {name}={value}" for name, value in params.items())
+    source = Source("command line", text)
+    section = Node({}, Mark(source, 0, 0, 0, 0), key="params")
+    entries = {}
+    for number, (name, value) in enumerate(params.items()):
+        line = source.line(number)
+        mark = Mark(source, number, 0, number, len(line))
+        typed = value if declared.get(name) == "str" else parse_value(value)
+        entries[name] = from_plain(typed, mark, section, name)
+    section.value = entries
+    return Node({"params": section}, section.mark)
+
+
+def read_spec(root: Node, findings: Findings) -> Spec | None:
+    """One spec out of a modernised, merged tree; None once the findings know why not."""
+    kind = _kind(root, findings)
+    _version(root, findings)
+    if kind is None:
+        return None
+    record = sections(kind)
+    document = freeze(root.plain())
+    search = _search(root, findings) if kind is Kind.GROUP else None
+    variables = _variables(root, "inputs", findings)
+    params = Params(root.get("params"), variables, first_values(search) if search else EMPTY, findings)
+    if kind is Kind.GROUP and search is None:
+        params.wrong |= _matrix_names(root)  # told already, with the matrix
+    _required_inputs(params, root, findings)
+    rendered = _render(root, params)
+    values = record.read(rendered, findings)
+    _backend(rendered, kind, findings)
+    command = _command(rendered, findings)
+    pipeline = read_pipeline(rendered, findings, read_spec) if kind is Kind.PIPELINE else None
+    if findings.errors or values is INVALID:
+        return None
+    own = {key: values[key] for key in _COPIED if key in values}
+    if kind is Kind.BUILD:
+        own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
+        own["backend"] = values.get("backend")
+    shown = params.values if search is None else {name: document["params"][name] for name in params.nodes}
+    return Spec(
+        kind=kind,
+        params=freeze(shown),
+        inputs=variables,
+        outputs=_variables(root, "outputs", findings),
+        command=command,
+        search=search,
+        pipeline=pipeline,
+        document=document,
+        notes=tuple(sorted(findings.notes, key=lambda note: (note.place.line, note.place.column))),
+        places=_places(root),
+        **own,
+    )
+
+
+_COPIED = ("name", "description", "tags", "logging", "framework", "backend", "environment", "build")
+
+
+def _kind(root: Node, findings: Findings) -> Kind | None:
+    node = root.get("kind")
+    if node is None:
+        guess = Kind.GROUP if root.get("hptuning") else Kind.PIPELINE if root.get("ops") else Kind.EXPERIMENT
+        findings.note(root, f"no `kind`: read as `kind: {guess}`")
+        assert root.entries is not None
+        root.value = {"kind": root.like(str(guess)), **root.entries}
+        return guess
+    word = str(node.value).casefold()
+    if word in tuple(Kind):
+        if word != node.value:
+            findings.note(node, f"`{node.value}` read as `{word}`")
+            node.value = word
+        return Kind(word)
+    hint = did_you_mean(str(node.value), tuple(Kind))
+    if word == "plugin":
+        hint = "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"
+    elif word in ("component", "operation"):
+        hint = "this is a file for Polyaxon 1.x; Phalanx reads version 1 of the format, of the releases 0.x"
+    findings.error(node, f"expected one of {', '.join(Kind)}, found {describe(node)}", hint)
+    return None
+
+
+def _version(root: Node, findings: Findings) -> None:
+    node = root.get("version")
+    assert root.entries is not None
+    if node is None:
+        findings.note(root, "no `version`: read as `version: 1`")
+        root.value = {"version": root.like(1), **root.entries}
+    elif node.value in ("1", "1.0"):
+        findings.note(node, f'`"{node.value}"` read as 1')
+        node.value = 1
+    elif node.value != 1 or isinstance(node.value, bool):
+        findings.error(node, f"expected version 1, found {describe(node)}", "write `version: 1`")
+        node.value = 1
+    else:
+        node.value = 1
+
+
+def _variables(root: Node, key: str, findings: Findings) -> tuple[Variable, ...]:
+    """Declared inputs or outputs; faults are told when the whole file is checked against its record."""
+    node = root.get(key)
+    if node is None:
+        return ()
+    read_quietly = ListOf(VARIABLE).read(node, Findings())
+    if read_quietly is INVALID:
+        return ()
+    names = [variable.name for variable in read_quietly]
+    for number, name in enumerate(names):
+        if name in names[:number] and node.elements is not None:
+            findings.error(node.elements[number], f"{key[:-1]} `{name}` is declared twice")
+    return tuple(read_quietly)
+
+
+def _required_inputs(params: Params, root: Node, findings: Findings) -> None:
+    for name in params.missing():
+        entry = next(
+            (item for item in root.items("inputs") if item.entries and item.entries["name"].value == name), None
+        )
+        findings.error(entry or root, f"input `{name}` got no value", f"give it in `params`, or with -P {name}=...")
+        params.wrong.add(name)
+
+
+def _render(root: Node, params: Params) -> Node:
+    assert root.entries is not None
+    renderer = params.renderer()
+    result = root.like(None)
+    result.value = {key: child if key in UNRENDERED else renderer.tree(child) for key, child in root.entries.items()}
+    return result
+
+
+def _backend(root: Node, kind: Kind, findings: Findings) -> None:
+    """Run backends are open: built-in names, and those of installed plug-ins."""
+    node = root.get("backend")
+    if node is None or node.poisoned or kind not in (Kind.EXPERIMENT, Kind.GROUP) or not isinstance(node.value, str):
+        return
+    if node.value in RUN_BACKENDS:
+        return
+    from importlib.metadata import entry_points
+
+    installed = sorted(point.name for point in entry_points(group="phalanx.backends"))
+    if node.value not in installed:
+        known = (*RUN_BACKENDS, *(name for name in installed if name not in RUN_BACKENDS))
+        hint = did_you_mean(node.value, known) or f"write one of {', '.join(known)}"
+        findings.error(node, f"there is no backend `{node.value[:60]}`", hint)
+
+
+def _command(root: Node, findings: Findings) -> str | None:
+    run = root.get("run")
+    node = run.get("cmd") if run is not None else None
+    if node is None or node.poisoned:
+        return None
+    parts = node.elements if node.elements is not None else [node]
+    texts = [str(part.value) for part in parts if not part.poisoned and not isinstance(part.value, dict | list)]
+    if any(commands.has_several_lines(text) for text in texts):
+        findings.note(node, "several lines read as one command, as Polyaxon does; write a list to run several")
+    line = commands.join(tuple(texts))
+    return line or None
+
+
+def _search(root: Node, findings: Findings) -> Search | None:
+    node = root.get("hptuning")
+    if node is None:
+        return None
+    before = len(findings.errors)
+    values = HPTUNING.read(node, Findings())  # faults are told when the whole file is checked against its record
+    if values is INVALID:
+        return None
+    named = [name for name in ALGORITHMS if name in values]
+    if len(named) > 1:
+        said = " and ".join(f"`{name}`" for name in named)
+        findings.error(node.get(named[1]) or node, f"a group has one search; {said} are both here", at_key=True)
+    algorithm = named[0] if named else "grid_search"
+    settings = values.get(algorithm, EMPTY)
+    matrix = values["matrix"]
+    continuous = [dimension for dimension in matrix if dimension.is_distribution]
+    where = node.get("matrix") or node
+    if continuous and algorithm == "grid_search":
+        name = continuous[0].name
+        if named:
+            hint = "write `random_search: {n_experiments: N}`"
+            findings.error(where, f"`{name}` is a distribution, which a grid cannot enumerate", hint)
+        else:
+            algorithm = "random_search"
+            findings.note(where, f"`{name}` is a distribution, which a grid cannot enumerate: read as random search")
+    if algorithm == "random_search" and "n_experiments" not in settings:
+        findings.note(where, "running it needs `random_search: {n_experiments: N}`")
+    if algorithm == "bo":
+        unfit = next((item for item in continuous if item.values is None and item.kind != "uniform"), None)
+        if unfit is not None:
+            findings.error(where, f"bo searches uniform and listed values; `{unfit.name}` is `{unfit.kind}`")
+    if len(findings.errors) > before:
+        return None
+    return Search(
+        algorithm=algorithm,
+        matrix=matrix,
+        concurrency=values.get("concurrency", 1) or 1,
+        seed=values.get("seed"),
+        n_experiments=settings.get("n_experiments"),
+        settings=settings,
+        early_stopping=values.get("early_stopping", ()),
+    )
+
+
+def _matrix_names(root: Node) -> set[str]:
+    tuning = root.get("hptuning")
+    matrix = tuning.get("matrix") if tuning is not None else None
+    return set(matrix.entries or ()) if matrix is not None else set()
+
+
+_PLACED = (
+    ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
+    ("environment", "replicas", "n_ps"), ("environment", "replicas", "n_workers"),
+    ("environment", "replicas", "launcher"), ("environment", "replicas", "master_task"), ("environment", "env_vars"),
+    ("build", "env_vars"), ("run",), ("run", "cmd"),
+)  # fmt: skip
+
+
+def _places(root: Node) -> Mapping[str, Place]:
+    """Where the things stand that a plan may have to speak of."""
+    places = {"": root.mark.place()}
+    for steps in _PLACED:
+        node: Node | None = root
+        for step in steps:
+            node = node.get(step) if node is not None else None
+        if node is not None:
+            places[".".join(steps)] = node.mark.place()
+    return MappingProxyType(places)

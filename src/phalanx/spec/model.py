@@ -1,0 +1,231 @@
+"""The spec: what the user wrote, validated and normalised. Frozen values, the same for every dialect.
+
+The parts are named tuples rather than dataclasses: a class costs a seventh to make, which every call of the
+command line pays for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from phalanx.errors import Note, Place
+
+EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _empty() -> Mapping[Any, Any]:
+    return EMPTY
+
+
+class Kind(StrEnum):
+    EXPERIMENT = "experiment"
+    GROUP = "group"
+    JOB = "job"
+    BUILD = "build"
+    NOTEBOOK = "notebook"
+    TENSORBOARD = "tensorboard"
+    PIPELINE = "pipeline"
+
+
+def freeze(value: Any) -> Any:
+    """Plain data that nobody can change any more."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: freeze(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Frozen data as plain dicts and lists, for YAML and JSON."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [thaw(item) for item in value]
+    return value
+
+
+class Amount(NamedTuple):
+    """How much of one resource: CPUs, MiB of memory, or devices."""
+
+    requests: float | None = None
+    limits: float | None = None
+
+
+class Resources(NamedTuple):
+    cpu: Amount | None = None
+    memory: Amount | None = None
+    gpu: Amount | None = None
+    tpu: Amount | None = None
+
+
+RESOURCE_NAMES = ("cpu", "memory", "gpu", "tpu")
+
+
+class ReplicaSettings(NamedTuple):
+    """What one replica, or all replicas of a role, ask of the place they run in. None: not said."""
+
+    resources: Resources | None = None
+    node_selector: Mapping[str, str] | None = None
+    affinity: Mapping[str, Any] | None = None
+    tolerations: tuple[Mapping[str, Any], ...] | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    env_vars: tuple[tuple[str, str], ...] | None = None
+    service_account: str | None = None
+    image_pull_secrets: tuple[str, ...] | None = None
+    secret_refs: tuple[str, ...] | None = None
+    config_map_refs: tuple[str, ...] | None = None
+    data_refs: tuple[str, ...] | None = None
+    artifact_refs: tuple[str, ...] | None = None
+    max_restarts: int | None = None
+
+
+class Replicas(NamedTuple):
+    """The members of a distributed run beside its master."""
+
+    n_workers: int = 0
+    n_ps: int = 0
+    default_worker: ReplicaSettings | None = None
+    default_ps: ReplicaSettings | None = None
+    worker: Mapping[int, ReplicaSettings] = EMPTY
+    ps: Mapping[int, ReplicaSettings] = EMPTY
+    delay_workers_by_global_step: bool = False
+    master_task: str | None = None
+    launcher: str | None = None
+
+
+class OutputsRefs(NamedTuple):
+    """Earlier runs whose outputs this one reads."""
+
+    jobs: tuple[str, ...] = ()
+    experiments: tuple[str, ...] = ()
+
+
+class Environment(NamedTuple):
+    """Where the run lives. `settings` are the master's, and the run's where all replicas share them."""
+
+    settings: ReplicaSettings = ReplicaSettings()
+    outputs: OutputsRefs | None = None
+    timeout_s: float | None = None
+    replicas: Replicas | None = None
+
+
+class Build(NamedTuple):
+    image: str | None = None
+    dockerfile: str | None = None
+    ref: str | None = None
+    context: str | None = None
+    build_steps: tuple[str, ...] = ()
+    env_vars: tuple[tuple[str, str], ...] = ()
+    lang_env: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    nocache: bool = False
+    backend: str | None = None
+
+
+class Logging(NamedTuple):
+    level: str = "INFO"
+    formatter: str | None = None
+
+
+class Variable(NamedTuple):
+    """One declared input or output."""
+
+    name: str
+    type: str | None = None
+    description: str | None = None
+    default: Any = None
+    is_optional: bool = False
+    is_list: bool = False
+    is_flag: bool = False
+    options: tuple[Any, ...] | None = None
+
+
+class Dimension(NamedTuple):
+    """One entry of a matrix: a finite list of values, or a distribution."""
+
+    name: str
+    kind: str
+    values: tuple[Any, ...] | None = None
+    weights: tuple[float, ...] | None = None
+    arguments: Mapping[str, float] = EMPTY
+
+    @property
+    def is_distribution(self) -> bool:
+        return self.values is None or self.weights is not None
+
+
+class Search(NamedTuple):
+    """How the matrix of a group is searched."""
+
+    algorithm: str
+    matrix: tuple[Dimension, ...]
+    concurrency: int = 1
+    seed: int | None = None
+    n_experiments: int | None = None
+    settings: Mapping[str, Any] = EMPTY
+    early_stopping: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def space(self) -> int | None:
+        """How many points the matrix has; None when a distribution makes it endless."""
+        size = 1
+        for dimension in self.matrix:
+            if dimension.values is None:
+                return None
+            size *= len(dimension.values)
+        return size
+
+
+class Operation(NamedTuple):
+    """One step of a pipeline. `spec` is its template filled in; None for a template that lives elsewhere."""
+
+    name: str
+    template: Mapping[str, str]
+    params: Mapping[str, Any] = EMPTY
+    dependencies: tuple[str, ...] = ()
+    trigger: str = "all_succeeded"
+    settings: Mapping[str, Any] = EMPTY
+    spec: Spec | None = None
+
+
+class Pipeline(NamedTuple):
+    ops: tuple[Operation, ...]
+    schedule: Mapping[str, Any] | None = None
+    concurrency: int | None = None
+    execute_at: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One run, or one group or pipeline of runs, as the file says it.
+
+    For a group the fields are what its first suggestion would give, so that everything is checked before any run;
+    `document` holds the file itself, normalised but with its templates, from which each suggestion is made.
+    """
+
+    kind: Kind
+    name: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    logging: Logging = field(default_factory=Logging)
+    framework: str | None = None
+    backend: str | None = None
+    params: Mapping[str, Any] = field(default_factory=_empty)
+    inputs: tuple[Variable, ...] = ()
+    outputs: tuple[Variable, ...] = ()
+    environment: Environment = field(default_factory=Environment)
+    build: Build | None = None
+    command: str | None = None
+    search: Search | None = None
+    pipeline: Pipeline | None = None
+    document: Mapping[str, Any] = field(default_factory=_empty, compare=False, repr=False)
+    notes: tuple[Note, ...] = field(default=(), compare=False)
+    places: Mapping[str, Place] = field(default_factory=_empty, compare=False, repr=False)

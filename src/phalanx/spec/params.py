@@ -1,0 +1,161 @@
+"""Params: what the file gives, what the command line overrides, what declared inputs demand."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from phalanx.spec.model import Variable, thaw
+from phalanx.spec.reading import describe, resolve_plain
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.templates import REFERENCE, Renderer, is_template, names_in
+from phalanx.spec.tree import Findings, Node
+
+MAX_CHAIN = 100
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def parse_value(text: str) -> Any:
+    """A value of the command line: a number, true/false, a list or map in brackets, or text."""
+    value = resolve_plain(text) if text else ""
+    if isinstance(value, str) and value[:1] in "[{(" and len(value) <= 10_000 and not is_template(value):
+        try:
+            return ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            return text
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "float": (_is_number, "a number"),
+    "metric": (_is_number, "a number"),
+    "str": (lambda value: isinstance(value, str), "text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "list": (lambda value: isinstance(value, list | tuple), "a list"),
+    "dict": (lambda value: isinstance(value, Mapping), "a map"),
+    "dict_of_dicts": (
+        lambda value: isinstance(value, Mapping) and all(isinstance(item, Mapping) for item in value.values()),
+        "a map of maps",
+    ),
+    "uri": (lambda value: isinstance(value, str | Mapping), "a URI"),
+    "auth": (lambda value: isinstance(value, str | Mapping), "a user and password"),
+    "metadata": (lambda value: isinstance(value, Mapping), "a map"),
+} | {
+    name: ((lambda value: isinstance(value, str)), f"a path ({name})")
+    for name in ("path", "gcs_path", "s3_path", "azure_path")
+}
+
+
+class Params:
+    """The values of one file's params, settled in the order in which they need each other."""
+
+    def __init__(
+        self,
+        section: Node | None,
+        variables: tuple[Variable, ...],
+        fixed: Mapping[str, Any],
+        findings: Findings,
+    ) -> None:
+        self.nodes: dict[str, Node] = (section.entries if section is not None else None) or {}
+        self.variables = {variable.name: variable for variable in variables}
+        self.fixed = dict(fixed)  # matrix values: they win over params of the same name
+        self.findings = findings
+        self.values = {variable.name: thaw(variable.default) for variable in variables if variable.is_optional}
+        self.settled: set[str] = set()
+        self.wrong: set[str] = set()  # told already: what is made of them is not blamed again
+        for name, node in self.nodes.items():
+            if not _NAME.match(name):
+                findings.note(node, f"`{name[:60]}` cannot be used in templates: it is not a plain name")
+            self._settle(name, ())
+        self._check_inputs()
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What templates see. A flag is seen as the option it stands for."""
+        seen = {**self.values, **self.fixed}
+        for name, variable in self.variables.items():
+            if variable.is_flag and name in seen:
+                seen[name] = f"--{name}" if seen[name] is True else ""
+        return seen
+
+    def renderer(self) -> Renderer:
+        renderer = Renderer(self.context, self.findings)
+        renderer.unknown = self.wrong
+        return renderer
+
+    def _settle(self, name: str, chain: tuple[str, ...]) -> None:
+        if name in self.settled or name not in self.nodes:
+            return
+        node = self.nodes[name]
+        if name in chain or len(chain) > MAX_CHAIN:
+            circle = " -> ".join([*chain[-5:], name])
+            self.findings.error(node, f"params that need each other: {circle}")
+            self.wrong.update((*chain, name))
+            return
+        for needed in _needs(node):
+            if needed not in self.fixed:
+                self._settle(needed, (*chain, name))
+        if name not in self.wrong and name not in self.settled:
+            self._render(name, node)
+        self.settled.add(name)
+
+    def _render(self, name: str, node: Node) -> None:
+        if isinstance(node.value, str) and REFERENCE.match(node.value):
+            self.findings.note(node, "filled in with another run's output when this one starts")
+            self.values[name] = node.value
+            return
+        result = self.renderer().tree(node) if _needs_rendering(node) else node
+        if any(scalar.poisoned for scalar in result.scalars()):
+            self.wrong.add(name)
+        else:
+            self.values[name] = result.plain()
+
+    def _check_inputs(self) -> None:
+        if not self.variables:
+            return
+        for name, node in self.nodes.items():
+            if name not in self.variables:
+                hint = did_you_mean(name, self.variables)
+                self.findings.error(node, f"no input is named `{name[:60]}`", hint, at_key=True)
+            elif name not in self.wrong:
+                fault = type_fault(self.variables[name], self.values.get(name))
+                if fault:
+                    self.findings.error(node, f"{fault}, found {describe(node)}")
+
+    def missing(self) -> list[str]:
+        """Required inputs that got no value."""
+        given = {*self.values, *self.fixed, *self.wrong}
+        return [name for name, variable in self.variables.items() if not variable.is_optional and name not in given]
+
+
+def _needs_rendering(node: Node) -> bool:
+    return any(is_template(scalar.value) for scalar in node.scalars())
+
+
+def _needs(node: Node) -> list[str]:
+    names: set[str] = set()
+    for scalar in node.scalars():
+        if is_template(scalar.value) and not REFERENCE.match(str(scalar.value)):
+            names |= names_in(str(scalar.value))
+    return sorted(names)
+
+
+def type_fault(variable: Variable, value: Any) -> str | None:
+    """Why a value does not suit an input; None when it does."""
+    if isinstance(value, str) and REFERENCE.match(value):
+        return None
+    if variable.options is not None and value not in variable.options:
+        return f"`{variable.name}` must be one of {', '.join(map(str, variable.options))}"
+    if variable.type is None:
+        return None
+    fits, words = _TYPES[variable.type]
+    if variable.is_list and isinstance(value, list | tuple):
+        return None if all(fits(item) for item in value) else f"`{variable.name}` must be a list of {variable.type}"
+    return None if fits(value) else f"`{variable.name}` must be {words}"

@@ -1,0 +1,131 @@
+"""Pipelines: ops that run templates, in an order without circles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from phalanx.spec.dialects import modernise
+from phalanx.spec.merging import merge
+from phalanx.spec.model import Operation, Pipeline, Spec, freeze
+from phalanx.spec.schema import OP
+from phalanx.spec.shapes import INVALID
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.tree import Findings, Node
+
+ReadSpec = Callable[[Node, Findings], Spec | None]
+_LAID_OVER = ("environment", "build", "logging")
+
+
+def read_pipeline(root: Node, findings: Findings, read_spec: ReadSpec) -> Pipeline | None:
+    """The pipeline of a file; None once the findings know why not. Ops were checked against their record before."""
+    templates = _templates(root, findings)
+    ops: dict[str, tuple[Operation, Node]] = {}
+    for node in root.items("ops"):
+        values = OP.read(node, Findings())
+        if values is INVALID:
+            continue  # told by the record of the whole file
+        if values["name"] in ops:
+            findings.error(node, f"two ops are named `{values['name']}`")
+        ops[values["name"]] = (_operation(values), node)
+    _check_dependencies(ops, findings)
+    specs = _fill_in(ops, templates, findings, read_spec)
+    _check_unused({name: node for name, node in templates.items() if name not in _used(ops)}, findings, read_spec)
+    if findings.errors:
+        return None
+    plain = root.plain()
+    return Pipeline(
+        ops=tuple(op._replace(spec=specs.get(op.name)) for op, _ in ops.values()),
+        schedule=freeze(plain.get("schedule")),
+        concurrency=plain.get("concurrency"),
+        execute_at=plain.get("execute_at"),
+        timeout_s=plain.get("timeout"),
+    )
+
+
+def _used(ops: Mapping[str, tuple[Operation, Node]]) -> set[str | None]:
+    return {op.template.get("name") for op, _ in ops.values()}
+
+
+def _operation(values: Mapping[str, Any]) -> Operation:
+    named = ("name", "template", "params", "dependencies", "trigger")
+    return Operation(
+        **{key: values[key] for key in named if key in values},
+        settings=freeze({key: value for key, value in values.items() if key not in named}),
+    )
+
+
+def _templates(root: Node, findings: Findings) -> dict[str, Node]:
+    """Templates by name. They are files of their own, so their dialects are settled here."""
+    found: dict[str, Node] = {}
+    for node in root.items("templates"):
+        if node.entries is None:
+            continue  # told by the record of the whole file
+        if node.get("version") is None:
+            node.entries["version"] = node.like(1)  # a template has the version of its pipeline
+        modernise(node, findings)
+        name = node.get("name")
+        if name is None:
+            findings.missing(node, "name", "a template needs a `name`, so that ops can use it")
+        elif str(name.value) in found:
+            findings.error(name, f"two templates are named `{name.value}`")
+        else:
+            found[str(name.value)] = node
+    return found
+
+
+def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Findings) -> None:
+    for op, node in ops.values():
+        for name in op.dependencies:
+            if name not in ops:
+                where = node.get("dependencies") or node
+                findings.error(where, f"op `{op.name}` depends on `{name}`, which is no op", did_you_mean(name, ops))
+    waiting = {name: {step for step in op.dependencies if step in ops} for name, (op, _) in ops.items()}
+    while waiting:
+        ready = [name for name, needs in waiting.items() if not needs & waiting.keys()]
+        if not ready:
+            first = next(iter(waiting))
+            findings.error(ops[first][1], f"ops that wait for each other: {', '.join(sorted(waiting))}")
+            return
+        for name in ready:
+            del waiting[name]
+
+
+def _fill_in(
+    ops: Mapping[str, tuple[Operation, Node]],
+    templates: Mapping[str, Node],
+    findings: Findings,
+    read_spec: ReadSpec,
+) -> dict[str, Spec]:
+    """Every op's template with the op's params: the specs that would run."""
+    specs: dict[str, Spec] = {}
+    for op, node in ops.values():
+        name = op.template.get("name")
+        if name is None:
+            wanted = next(iter(op.template.values()))
+            findings.note(node, f"the template `{wanted}` is looked up when the pipeline runs")
+        elif name not in templates:
+            where, hint = node.get("template") or node, did_you_mean(name, templates)
+            findings.error(where, f"op `{op.name}` uses the template `{name}`, which is not here", hint)
+        else:
+            spec = read_spec(_laid_over(templates[name], node), findings)
+            if spec is not None:
+                specs[op.name] = spec
+    return specs
+
+
+def _check_unused(templates: Mapping[str, Node], findings: Findings, read_spec: ReadSpec) -> None:
+    """Templates that no op uses: all their faults but values that an op would have given."""
+    for template in templates.values():
+        quiet = Findings()
+        read_spec(template.copy(template.parent, template.key, template.key_mark), quiet)
+        wanting = ("got no value", "no param is named")
+        findings.errors += [error for error in quiet.errors if not any(word in error.message for word in wanting)]
+
+
+def _laid_over(template: Node, op: Node) -> Node:
+    """The template with what the op says: its params, and sections laid over the template's."""
+    own = template.copy(template.parent, template.key, template.key_mark)
+    layer = Node({}, op.mark, op.parent, op.key, op.key_mark)
+    layer.value = {key: op.entries[key] for key in ("params", *_LAID_OVER) if op.entries and op.get(key)}
+    return merge(own, layer)

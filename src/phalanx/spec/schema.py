@@ -1,0 +1,540 @@
+"""Every section and field of a polyaxonfile, in its modern form. The one table behind checks, editors and docs."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from phalanx.spec import quantities
+from phalanx.spec.matrix import Matrix
+from phalanx.spec.model import (
+    Amount,
+    Build,
+    Environment,
+    Kind,
+    Logging,
+    OutputsRefs,
+    Replicas,
+    ReplicaSettings,
+    Resources,
+    Variable,
+    freeze,
+)
+from phalanx.spec.shapes import (
+    Anything,
+    Boolean,
+    EnvVars,
+    Field,
+    ListOf,
+    MapOf,
+    Number,
+    Quantity,
+    Record,
+    Shape,
+    Text,
+)
+from phalanx.spec.tree import Findings, Node
+
+NAME = Text(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
+NAMES = ListOf(Text(numbers=True, what="a name"))
+REFS = ListOf(Text(pattern=r"[a-zA-Z0-9_][-.\w]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
+LABELS = MapOf(as_text=True)
+INPUT_TYPES = (
+    "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
+    "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
+)  # fmt: skip
+RUN_BACKENDS = ("native", "local", "slurm", "kubernetes", "kubeflow", "mpi", "other")
+DISTRIBUTED_KINDS = (Kind.EXPERIMENT, Kind.GROUP)
+
+
+def _frozen(**values: Any) -> Any:
+    return freeze(values)
+
+
+def _limits_cover_requests(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    requests, limits = values.get("requests"), values.get("limits")
+    if requests is not None and limits is not None and limits < requests:
+        where = node.get("limits") or node
+        tidy = quantities.tidy
+        findings.error(where, f"the limit ({tidy(limits)}) lies below the request ({tidy(requests)})")
+
+
+def _amount(name: str, unit: Shape, doc: str) -> Field:
+    fields = {
+        "requests": Field(unit, f"How much is set aside: {unit.words()}."),
+        "limits": Field(unit, f"How much may be used at most: {unit.words()}."),
+    }
+    return Field(Record(f"resources.{name}", fields, Amount, _limits_cover_requests), doc)
+
+
+_DEVICES = Quantity(quantities.count, "a number")
+RESOURCES = Record(
+    "resources",
+    {
+        "cpu": _amount("cpu", Quantity(quantities.cpus, 'a number of CPUs (2, 0.5, "500m")'), "CPUs."),
+        "memory": _amount(
+            "memory",
+            Quantity(quantities.memory_mib, 'an amount of memory (a bare number is MiB; "2Gi", "512Mi")'),
+            "Memory; a bare number is MiB.",
+        ),
+        "gpu": _amount("gpu", _DEVICES, "GPUs."),
+        "tpu": _amount("tpu", _DEVICES, "TPUs."),
+    },
+    Resources,
+)
+
+REPLICA_FIELDS: dict[str, Field] = {
+    "resources": Field(RESOURCES, "CPU, memory, GPU and TPU, each with `requests` and `limits`."),
+    "env_vars": Field(EnvVars(), "Environment variables. Those of `environment` reach every replica."),
+    "node_selector": Field(LABELS, "Labels that a node must have (Kubernetes)."),
+    "affinity": Field(MapOf(), "Affinity, as Kubernetes writes it."),
+    "tolerations": Field(ListOf(MapOf()), "Tolerations, as Kubernetes writes them."),
+    "labels": Field(LABELS, "Labels to put on what is created."),
+    "annotations": Field(LABELS, "Annotations to put on what is created."),
+    "service_account": Field(Text(), "The service account to run as (Kubernetes)."),
+    "image_pull_secrets": Field(REFS, "Secrets for pulling the image (Kubernetes)."),
+    "secret_refs": Field(REFS, "Secrets whose keys become environment variables."),
+    "config_map_refs": Field(REFS, "Config maps whose keys become environment variables."),
+    "data_refs": Field(REFS, "Data stores to make available."),
+    "artifact_refs": Field(REFS, "Stores for outputs; the first one is used."),
+    "max_restarts": Field(Number(low=0, whole=True), "How often a failed run is started again."),
+}
+REPLICA = Record("the settings of a replica", REPLICA_FIELDS, ReplicaSettings)
+INDEXED = Record(
+    "the settings of one replica",
+    {"index": Field(Number(low=0, whole=True), "which replica is meant, counted from 0"), **REPLICA_FIELDS},
+    dict,
+)
+
+
+def _indices_fit(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    for role, count_key in (("worker", "n_workers"), ("ps", "n_ps")):
+        count = values.get(count_key, 0)
+        seen: set[int] = set()
+        for entry in node.items(role):
+            if entry.entries is None or entry.poisoned:
+                continue
+            where = entry.get("index")
+            if where is None:
+                hint = f"write `index: {len(seen)}`" if count else None
+                findings.missing(entry, "index", f"this entry of `{role}` does not say which replica it means", hint)
+                continue
+            index = where.value if isinstance(where.value, int) else quantities.count(str(where.value))
+            if index is None or where.poisoned:
+                continue
+            if index in seen:
+                findings.error(where, f"{role} {int(index)} is listed twice")
+            elif index >= count and (count_key in values or node.get(count_key) is None):
+                has = f"{role}s 0 to {count - 1}" if count else f"no {role} at all"
+                findings.error(where, f"there is no {role} {int(index)}: `{count_key}: {count}` gives {has}")
+            seen.add(int(index))
+
+
+def _replicas(**values: Any) -> Replicas:
+    for role in ("worker", "ps"):
+        entries = values.get(role, ())
+        values[role] = MappingProxyType(
+            {entry["index"]: ReplicaSettings(**{k: v for k, v in entry.items() if k != "index"}) for entry in entries}
+        )
+    return Replicas(**values)
+
+
+REPLICAS = Record(
+    "replicas",
+    {
+        "n_workers": Field(Number(low=0, whole=True), "How many workers."),
+        "n_ps": Field(Number(low=0, whole=True), "How many parameter servers (servers, for MXNet)."),
+        "default_worker": Field(REPLICA, "Settings of every worker that `worker` does not set otherwise."),
+        "default_ps": Field(REPLICA, "Settings of every parameter server that `ps` does not set otherwise."),
+        "worker": Field(
+            ListOf(INDEXED),
+            "Settings of single workers, by `index`. Each attribute replaces the default's as a whole.",
+        ),
+        "ps": Field(ListOf(INDEXED), "Settings of single parameter servers, by `index`."),
+        "master_task": Field(
+            Text(choices=("chief", "master")),
+            "TensorFlow: how TF_CONFIG names the master. TensorFlow 2's strategies want `chief`, older code `master`.",
+        ),
+        "launcher": Field(
+            Text(choices=("direct", "mpirun")),
+            "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has the first replica start all.",
+        ),
+        "delay_workers_by_global_step": Field(Boolean(), "TensorFlow estimators: start workers one after another."),
+    },
+    _replicas,
+    _indices_fit,
+)
+
+OUTPUTS_REFS = Record(
+    "outputs",
+    {
+        "jobs": Field(NAMES, "Jobs, by id or name."),
+        "experiments": Field(NAMES, "Experiments, by id or name."),
+    },
+    OutputsRefs,
+)
+
+
+def _environment(**values: Any) -> Environment:
+    own = {key: values.pop(key) for key in ("outputs", "replicas") if key in values}
+    timeout_s = values.pop("timeout", None)
+    return Environment(ReplicaSettings(**values), timeout_s=timeout_s, **own)
+
+
+def environment(kind: Kind) -> Record:
+    fields = {
+        **REPLICA_FIELDS,
+        "timeout": Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "90m", "1d12h")'), "How long the run may take."
+        ),
+        "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs are read."),
+    }
+    if kind in DISTRIBUTED_KINDS:
+        fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
+        return Record("environment", fields, _environment)
+    only = "`replicas` belong to `kind: experiment` and `kind: group`"
+    return Record("environment", fields, _environment, elsewhere={"replicas": only})
+
+
+def _one_base(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    named = [key for key in ("image", "dockerfile", "ref") if key in values]
+    if len(named) > 1:
+        said = " and ".join(f"`{key}`" for key in named)
+        findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
+    image = values.get("image")
+    if image is not None:
+        _image_name(image, node.get("image") or node, findings)
+
+
+def _image_name(image: str, node: Node, findings: Findings) -> None:
+    if not image or any(character.isspace() for character in image):
+        findings.error(node, f"`{image[:60]}` is not the name of an image: it has white space or is empty")
+        return
+    parts = image.split("@", maxsplit=1)[0].split(":")
+    if len(parts) > 3 or (len(parts) == 3 and (not parts[1] or "/" not in parts[1][1:])):
+        findings.error(node, f"`{image[:60]}` is not the name of an image", "write `registry:port/name:tag`")
+
+
+BUILD_FIELDS: dict[str, Field] = {
+    "image": Field(Text(), "The image to start from."),
+    "dockerfile": Field(Text(), "A Dockerfile to build instead."),
+    "ref": Field(Text(numbers=True), "An earlier build, by id or name."),
+    "context": Field(Text(), "The folder to build in."),
+    "build_steps": Field(ListOf(Text(), lone=True), "Commands that prepare the environment, in order."),
+    "env_vars": Field(EnvVars(), "Environment variables of the build and of the run."),
+    "lang_env": Field(Text(), "The locale, such as `C.UTF-8`."),
+    "commit": Field(Text(numbers=True), "The commit of the code to use."),
+    "branch": Field(Text(numbers=True), "The branch of the code to use."),
+    "nocache": Field(Boolean(), "Build again even when nothing changed."),
+    "backend": Field(Text(choices=("native", "kaniko", "other")), "What builds the image."),
+}
+BUILD = Record("build", BUILD_FIELDS, Build, _one_base)
+
+RUN = Record(
+    "run",
+    {
+        "cmd": Field(
+            ListOf(Text(what="a command"), lone=True),
+            "The command of every replica, run by bash. Lines are folded into one; items of a list run one after "
+            "another as long as each succeeds.",
+        )
+    },
+    dict,
+)
+LOGGING = Record(
+    "logging",
+    {
+        "level": Field(Text(choices=("DEBUG", "INFO", "WARN", "ERROR", "FATAL")), "The log level given to the run."),
+        "formatter": Field(Text(), "A format for log lines."),
+    },
+    Logging,
+)
+
+
+def _variable(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    if node.get("default") is not None and not values.get("is_optional"):
+        hint = "add `is_optional: true`"
+        findings.error(node.get("default") or node, "only an optional input has a default", hint, at_key=True)
+    if values.get("is_flag") and values.get("type") != "bool":
+        findings.error(node.get("is_flag") or node, "`is_flag` goes with `type: bool`", at_key=True)
+
+
+VARIABLE = Record(
+    "an input or output",
+    {
+        "name": Field(Text(), "the name under which templates use it", required=True),
+        "description": Field(Text(), "What it is."),
+        "type": Field(Text(choices=INPUT_TYPES), "The type that its value must have."),
+        "default": Field(Anything(), "The value when none is given; needs `is_optional: true`."),
+        "is_optional": Field(Boolean(), "It need not be given."),
+        "is_list": Field(Boolean(), "Its value is a list of that type."),
+        "is_flag": Field(Boolean(), "With `type: bool`: renders as `--name`, or as nothing."),
+        "options": Field(ListOf(Anything()), "The values it may have."),
+    },
+    Variable,
+    _variable,
+)
+
+METRIC = Record(
+    "metric",
+    {
+        "name": Field(Text(), "the metric's name", required=True),
+        "optimization": Field(Text(choices=("maximize", "minimize")), "Which way is better; maximize unless said."),
+    },
+    _frozen,
+)
+N_EXPERIMENTS = Field(Number(low=1, whole=True), "How many experiments to run.")
+_GAUSSIAN = Record(
+    "gaussian_process",
+    {
+        "kernel": Field(Text(choices=("matern", "rbf")), "The kernel; matern unless said."),
+        "length_scale": Field(Number(), "The kernel's length scale; 1.0 unless said."),
+        "nu": Field(Number(), "Smoothness of the matern kernel; 1.5 unless said."),
+        "n_restarts_optimizer": Field(Number(low=0, whole=True), "Restarts of the kernel's optimiser."),
+    },
+    _frozen,
+)
+
+
+def _acquisition(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    function = values.get("acquisition_function", "ucb")
+    wanted = "kappa" if function == "ucb" else "eps"
+    if wanted not in values and not findings.errors:
+        findings.missing(node, wanted, f"the acquisition function `{function}` needs `{wanted}`")
+
+
+ALGORITHMS: dict[str, Record] = {
+    "grid_search": Record("grid_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
+    "random_search": Record("random_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
+    "hyperband": Record(
+        "hyperband",
+        {
+            "max_iter": Field(Number(low=1, whole=True), "the most of the resource one run gets", required=True),
+            "eta": Field(Number(low=1, above_low=True), "how strictly runs are dropped", required=True),
+            "resource": Field(
+                Record(
+                    "resource",
+                    {
+                        "name": Field(Text(), "the param that carries the resource", required=True),
+                        "type": Field(Text(choices=("int", "float")), "Its type; float unless said."),
+                    },
+                    _frozen,
+                ),
+                "what grows from round to round",
+                required=True,
+            ),
+            "metric": Field(METRIC, "what is compared", required=True),
+            "resume": Field(Boolean(), "Survivors go on from where they were."),
+        },
+        _frozen,
+    ),
+    "bo": Record(
+        "bo",
+        {
+            "n_initial_trials": Field(Number(low=1, whole=True), "random runs to begin with", required=True),
+            "n_iterations": Field(Number(low=1, whole=True), "suggestions after them", required=True),
+            "metric": Field(METRIC, "what is optimised", required=True),
+            "utility_function": Field(
+                Record(
+                    "utility_function",
+                    {
+                        "acquisition_function": Field(Text(choices=("ucb", "ei", "poi")), "ucb unless said."),
+                        "kappa": Field(Number(), "For ucb."),
+                        "eps": Field(Number(), "For ei and poi."),
+                        "gaussian_process": Field(_GAUSSIAN, "The model of the metric."),
+                        "n_warmup": Field(Number(low=0, whole=True), "Random points tried first."),
+                        "n_iter": Field(Number(low=0, whole=True), "Restarts of the optimiser."),
+                    },
+                    _frozen,
+                    _acquisition,
+                ),
+                "How the next suggestion is chosen.",
+            ),
+        },
+        _frozen,
+    ),
+}
+EARLY_STOPPING = Record(
+    "early_stopping",
+    {
+        "metric": Field(Text(), "the metric to watch", required=True),
+        "value": Field(Number(), "the value that ends the search", required=True),
+        "optimization": Field(Text(choices=("maximize", "minimize")), "maximize unless said."),
+        "policy": Field(
+            Record(
+                "policy",
+                {
+                    "kind": Field(Text(choices=("median", "average", "truncation")), "which rule", required=True),
+                    "evaluation_interval": Field(Number(low=1, whole=True), "How often it is looked at."),
+                    "percent": Field(Number(low=0, high=100), "For truncation."),
+                },
+                _frozen,
+            ),
+            "A rule that ends single runs early.",
+        ),
+    },
+    _frozen,
+)
+HPTUNING = Record(
+    "hptuning",
+    {
+        "matrix": Field(Matrix(), "the parameters to try", required=True),
+        "concurrency": Field(Number(low=0, whole=True), "How many runs at a time; 1 unless said."),
+        "seed": Field(Number(whole=True), "The seed of whatever is random."),
+        **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
+        "early_stopping": Field(ListOf(EARLY_STOPPING), "Metrics that end the search."),
+    },
+    dict,
+)
+
+_SCHEDULE = Record(
+    "schedule",
+    {
+        "kind": Field(Text(choices=("interval", "cron")), "how it repeats", required=True),
+        "start_at": Field(Text(), "When it starts."),
+        "end_at": Field(Text(), "When it ends."),
+        "frequency": Field(Number(low=0, above_low=True), "Seconds between two runs (interval)."),
+        "cron": Field(Text(), "A cron line (cron)."),
+        "depends_on_past": Field(Boolean(), "Wait for the run before."),
+    },
+    _frozen,
+)
+TRIGGERS = ("all_succeeded", "all_failed", "all_done", "one_succeeded", "one_failed", "one_done")
+_TEMPLATE_KEYS = ("name", "url", "path", "action", "event")
+
+
+def _one_template(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    if len(values) != 1:
+        findings.error(node, f"a template is named by exactly one of {', '.join(_TEMPLATE_KEYS)}")
+
+
+OP = Record(
+    "an op",
+    {
+        "name": Field(NAME, "the op's name", required=True),
+        "template": Field(
+            Record(
+                "template",
+                {key: Field(Text(), f"The template, by {key}.") for key in _TEMPLATE_KEYS},
+                _frozen,
+                _one_template,
+            ),
+            "what the op runs",
+            required=True,
+        ),
+        "params": Field(MapOf(), "Values for the template's inputs."),
+        "dependencies": Field(NAMES, "Ops that come before."),
+        "trigger": Field(Text(choices=TRIGGERS), "What its dependencies must have come to; all_succeeded unless said."),
+        "conditions": Field(Anything(), "Conditions on it."),
+        "max_retries": Field(Number(low=0, whole=True), "How often it is tried again."),
+        "retry_delay": Field(Number(low=0), "Seconds before it is tried again."),
+        "retry_exp_backoff": Field(Boolean(), "Double the delay each time."),
+        "max_retry_delay": Field(Number(low=0), "The longest delay, in seconds."),
+        "skip_on_upstream_skip": Field(Boolean(), "Skip it when a dependency was skipped."),
+        "concurrency": Field(Number(low=1, whole=True), "How many of it at a time."),
+        "environment": Field(MapOf(), "Laid over the template's environment."),
+        "build": Field(MapOf(), "Laid over the template's build."),
+        "logging": Field(MapOf(), "Laid over the template's logging."),
+        "tags": Field(ListOf(Text(numbers=True), lone=True), "Further tags."),
+    },
+    _frozen,
+)
+
+_HEADER: dict[str, Field] = {
+    "version": Field(Number(), "The version of the format: 1.", required=True),
+    "kind": Field(Text(choices=tuple(Kind)), "What the file describes.", required=True),
+    "name": Field(NAME, "A name for the run."),
+    "description": Field(Text(), "What it is about."),
+    "tags": Field(ListOf(Text(numbers=True), lone=True, unique=True), "Words to find it by."),
+    "logging": Field(LOGGING, "Log level and format."),
+}
+_VARIABLES = {
+    "inputs": Field(ListOf(VARIABLE), "The params that it takes, with their types."),
+    "outputs": Field(ListOf(VARIABLE), "What it promises to leave behind."),
+}
+_PARAMS = {"params": Field(MapOf(), "Values for the templates, and for POLYAXON_PARAMS.")}
+_RUN_BACKEND = {"backend": Field(Text(), f"Where it runs: {', '.join(RUN_BACKENDS)}. `native`: where you configured.")}
+_FRAMEWORK = {"framework": Field(Text(), "What it trains with; decides how replicas find each other.")}
+
+
+def _environment_field(kind: Kind) -> dict[str, Field]:
+    return {"environment": Field(environment(kind), "Resources, placement and replicas.")}
+
+
+_RUN = {"run": Field(RUN, "What it runs.")}
+_BUILD = {"build": Field(BUILD, "What it runs in: an image, or steps that prepare an environment.")}
+
+
+def _sections(kind: Kind) -> dict[str, Field]:
+    if kind in DISTRIBUTED_KINDS:
+        tuning = {"hptuning": Field(HPTUNING, "the matrix and how it is searched", required=True)}
+        return {
+            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **(tuning if kind is Kind.GROUP else {}),
+            **_environment_field(kind), **_BUILD, **_RUN,
+        }  # fmt: skip
+    if kind is Kind.JOB:
+        return {
+            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **_environment_field(kind), **_BUILD, **_RUN,
+        }  # fmt: skip
+    if kind is Kind.BUILD:
+        return {**_HEADER, **_VARIABLES, **_environment_field(kind), **BUILD_FIELDS}
+    if kind is Kind.PIPELINE:
+        return {
+            **_HEADER,
+            **_RUN_BACKEND,
+            "concurrency": Field(Number(low=1, whole=True), "How many ops at a time."),
+            "schedule": Field(_SCHEDULE, "When it repeats."),
+            "execute_at": Field(Text(), "When it starts."),
+            "timeout": Field(Number(low=0), "Seconds it may take."),
+            "ops": Field(ListOf(OP), "the steps", required=True),
+            "templates": Field(ListOf(MapOf()), "What the steps run: files of any kind, with a name."),
+        }
+    choices = ("notebook", "lab") if kind is Kind.NOTEBOOK else ("native", "other")
+    backend = {"backend": Field(Text(choices=choices), f"One of {', '.join(choices)}.")}
+    return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind), **_BUILD}
+
+
+def _homes() -> dict[str, list[Kind]]:
+    homes: dict[str, list[Kind]] = {}
+    for kind in Kind:
+        for key in _sections(kind):
+            homes.setdefault(key, []).append(kind)
+    return homes
+
+
+def sections(kind: Kind) -> Record:
+    """The whole file of one kind."""
+    fields = _sections(kind)
+    elsewhere = {
+        key: f"`{key}` belongs to `kind: {' | '.join(homes)}`" for key, homes in _homes().items() if key not in fields
+    }
+    check = _one_base if kind is Kind.BUILD else None
+    return Record(f"a file of kind {kind}", fields, dict, check, elsewhere)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the modern form, for editors."""
+    kinds = {}
+    for kind in Kind:
+        schema = sections(kind).schema()
+        schema["properties"]["version"] = {"const": 1, "description": _HEADER["version"].doc}
+        schema["properties"]["kind"] = {"const": str(kind), "description": _HEADER["kind"].doc}
+        kinds[str(kind)] = schema
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "polyaxonfile, version 1",
+        "description": "One experiment, group, job, build, notebook, tensorboard or pipeline.",
+        "type": "object",
+        "required": ["version", "kind"],
+        "properties": {"version": {"const": 1}, "kind": {"enum": [str(kind) for kind in Kind]}},
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": name}}, "required": ["kind"]},
+                "then": {"$ref": f"#/$defs/{name}"},
+            }
+            for name in kinds
+        ],
+        "$defs": kinds,
+    }

@@ -1,0 +1,315 @@
+"""The shapes that values may have: each reads a node into a plain value, and tells its own JSON Schema.
+
+A shape's `read` answers INVALID after telling the findings why; it never raises. One table of shapes
+(`schema.py`) so gives the checks, the suggestions, the editors' schema and the reference page of the docs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from phalanx.spec import quantities
+from phalanx.spec.model import EMPTY, freeze
+from phalanx.spec.reading import describe
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.tree import Findings, Node
+
+INVALID: Any = object()
+TEMPLATE_PATTERN = r"\{[\{%]"
+_TEMPLATE_SCHEMA = {"type": "string", "pattern": TEMPLATE_PATTERN}
+
+
+class Shape(Protocol):
+    def read(self, node: Node, findings: Findings) -> Any:
+        """The value, or INVALID once the findings know why."""
+
+    def schema(self) -> dict[str, Any]:
+        """This shape as JSON Schema."""
+
+    def words(self) -> str:
+        """This shape in a few words, for errors and docs."""
+
+
+def _refuse(node: Node, findings: Findings, wanted: str, suggestion: str | None = None) -> Any:
+    if not node.poisoned:
+        findings.error(node, f"expected {wanted}, found {describe(node)}", suggestion)
+    return INVALID
+
+
+class Text(NamedTuple):
+    """A text; `choices` are matched without regard to case and answered as listed here."""
+
+    choices: tuple[str, ...] = ()
+    pattern: str | None = None
+    what: str = "text"
+    numbers: bool = False  # names that people write as numbers: ids, tags
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        value = node.value
+        if (node.rendered or self.numbers) and isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            hint = f'write "{node.value}"' if isinstance(node.value, int | float) and not self.choices else None
+            return _refuse(node, findings, self.words(), hint)
+        if self.choices:
+            found = next((choice for choice in self.choices if choice.casefold() == value.casefold()), None)
+            if found is None:
+                return _refuse(node, findings, self.words(), did_you_mean(value, self.choices))
+            return found
+        if self.pattern and not re.match(self.pattern, value):
+            return _refuse(node, findings, self.words())
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        if self.choices:
+            return {"anyOf": [{"enum": list(self.choices)}, _TEMPLATE_SCHEMA]}
+        kinds = ["string", "number"] if self.numbers else ["string"]
+        result: dict[str, Any] = {"type": kinds if len(kinds) > 1 else "string"}
+        if self.pattern and not self.numbers:
+            result["pattern"] = f"{self.pattern.replace(chr(92) + 'Z', '$')}|{TEMPLATE_PATTERN}"
+        return result
+
+    def words(self) -> str:
+        return "one of " + ", ".join(self.choices) if self.choices else self.what
+
+
+class Number(NamedTuple):
+    """A number within bounds, also written as text ("2")."""
+
+    low: float | None = None
+    high: float | None = None
+    whole: bool = False
+    above_low: bool = False  # the low bound itself is out
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        value: Any = node.value
+        if isinstance(value, str):
+            value = quantities.count(value)
+        if value is None or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return _refuse(node, findings, self.words())
+        if self.whole and value != int(value):
+            return _refuse(node, findings, self.words())
+        if self.low is not None and (value < self.low or (self.above_low and value == self.low)):
+            return _refuse(node, findings, self.words())
+        if self.high is not None and value > self.high:
+            return _refuse(node, findings, self.words())
+        return int(value) if self.whole else value
+
+    def schema(self) -> dict[str, Any]:
+        number: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        if self.low is not None:
+            number["exclusiveMinimum" if self.above_low else "minimum"] = self.low
+        if self.high is not None:
+            number["maximum"] = self.high
+        return {"anyOf": [number, {"type": "string"}]}
+
+    def words(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        if self.low is not None and self.high is not None:
+            return f"{kind} from {quantities.tidy(self.low)} to {quantities.tidy(self.high)}"
+        if self.low is not None:
+            return f"{kind} {'above' if self.above_low else 'of at least'} {quantities.tidy(self.low)}"
+        return kind
+
+
+class Quantity(NamedTuple):
+    """A number with an optional unit, never negative."""
+
+    parse: Callable[[str], float | None]
+    wanted: str
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        value: Any = node.value
+        if isinstance(value, str):
+            value = self.parse(value)
+        if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+            return _refuse(node, findings, self.wanted)
+        if not math.isfinite(value) or value < 0:
+            return _refuse(node, findings, f"{self.wanted}, not below 0")
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+
+    def words(self) -> str:
+        return self.wanted
+
+
+class Boolean(NamedTuple):
+    def read(self, node: Node, findings: Findings) -> Any:
+        if isinstance(node.value, bool):
+            return node.value
+        if isinstance(node.value, str) and node.value.casefold() in ("true", "false"):
+            return node.value.casefold() == "true"
+        return _refuse(node, findings, self.words())
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, {"type": "string"}]}
+
+    def words(self) -> str:
+        return "true or false"
+
+
+class Anything(NamedTuple):
+    """Any value at all; other people's structures (affinity, params) pass through."""
+
+    def read(self, node: Node, findings: Findings) -> Any:  # noqa: ARG002
+        return INVALID if any(scalar.poisoned for scalar in node.scalars()) else freeze(node.plain())
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+    def words(self) -> str:
+        return "any value"
+
+
+class ListOf(NamedTuple):
+    item: Shape
+    lone: bool = False  # one item may stand without a list around it
+    unique: bool = False
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        nodes = node.elements
+        if nodes is None:
+            if not self.lone or node.entries is not None:
+                return _refuse(node, findings, self.words())
+            nodes = [node]
+        values = [self.item.read(child, findings) for child in nodes]
+        if any(value is INVALID for value in values):
+            return INVALID
+        return tuple(dict.fromkeys(values)) if self.unique else tuple(values)
+
+    def schema(self) -> dict[str, Any]:
+        whole = {"type": "array", "items": self.item.schema()}
+        return {"anyOf": [self.item.schema(), whole]} if self.lone else whole
+
+    def words(self) -> str:
+        return f"a list (of {self.item.words()})"
+
+
+class MapOf(NamedTuple):
+    """A map with any keys; with `as_text`, scalar values become text as they do in labels."""
+
+    value: Shape = Anything()
+    as_text: bool = False
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if node.entries is None:
+            return _refuse(node, findings, self.words())
+        result = {key: self._value(child, findings) for key, child in node.entries.items()}
+        return INVALID if any(value is INVALID for value in result.values()) else freeze(result)
+
+    def _value(self, node: Node, findings: Findings) -> Any:
+        if not self.as_text:
+            return self.value.read(node, findings)
+        if isinstance(node.value, dict | list) or node.poisoned:
+            return _refuse(node, findings, "text")
+        return scalar_text(node.value)
+
+    def schema(self) -> dict[str, Any]:
+        scalar = {"type": ["string", "number", "boolean", "null"]}
+        return {"type": "object", "additionalProperties": scalar if self.as_text else self.value.schema()}
+
+    def words(self) -> str:
+        return "a map"
+
+
+class EnvVars(NamedTuple):
+    """Environment variables: a list of pairs as in Polyaxon, or a map."""
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        pairs: list[tuple[Node, str, Node]] = []
+        if node.entries is not None:
+            pairs = [(child, key, child) for key, child in node.entries.items()]
+        else:
+            if node.elements is None:
+                return _refuse(node, findings, self.words())
+            for child in node.elements:
+                items = child.elements
+                if items is None or len(items) != 2 or isinstance(items[0].value, dict | list):
+                    return _refuse(child, findings, "a pair", "write `- [NAME, value]`")
+                pairs.append((items[0], scalar_text(items[0].value), items[1]))
+        result = [(name, self._value(where, name, value, findings)) for where, name, value in pairs]
+        return INVALID if any(value is INVALID for _, value in result) else tuple(result)
+
+    def _value(self, where: Node, name: str, value: Node, findings: Findings) -> Any:
+        if value.poisoned or where.poisoned:
+            return INVALID
+        if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", name):
+            findings.error(where, f"`{name[:60]}` cannot name an environment variable", "use letters, digits and `_`")
+            return INVALID
+        if isinstance(value.value, dict | list):
+            return _refuse(value, findings, "text or a number")
+        return scalar_text(value.value)
+
+    def schema(self) -> dict[str, Any]:
+        scalar = {"type": ["string", "number", "boolean", "null"]}
+        pair = {"type": "array", "minItems": 2, "maxItems": 2, "items": scalar}
+        table = {"type": "object", "additionalProperties": scalar}
+        return {"anyOf": [{"type": "array", "items": pair}, table]}
+
+    def words(self) -> str:
+        return "a list of `[NAME, value]` pairs, or a map"
+
+
+def scalar_text(value: Any) -> str:
+    """A scalar as the user would have typed it in a shell."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Field(NamedTuple):
+    shape: Shape
+    doc: str
+    required: bool = False
+
+
+Check = Callable[[dict[str, Any], Node, Findings], None]
+
+
+class Record(NamedTuple):
+    """A map with known keys. `make` turns the values into a frozen object; `check` looks at them together."""
+
+    name: str
+    fields: Mapping[str, Field]
+    make: Callable[..., Any] = dict
+    check: Check | None = None
+    elsewhere: Mapping[str, str] = EMPTY  # unknown keys with an answer better than did-you-mean
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if node.entries is None:
+            return _refuse(node, findings, self.words())
+        faults = len(findings.errors)
+        values: dict[str, Any] = {}
+        for key, child in node.entries.items():
+            known = self.fields.get(key)
+            if known is None:
+                hint = self.elsewhere.get(key) or did_you_mean(key, self.fields)
+                findings.error(child, f"unknown key `{key[:60]}` in {self.name}", hint, at_key=True)
+            elif child.value is not None or child.poisoned:
+                values[key] = known.shape.read(child, findings)
+        for key, known in self.fields.items():
+            if known.required and node.get(key) is None:
+                findings.missing(node, key, f"{self.name} needs `{key}`: {known.doc}")
+        values = {key: value for key, value in values.items() if value is not INVALID}
+        if self.check is not None:
+            self.check(values, node, findings)
+        return self.make(**values) if len(findings.errors) == faults else INVALID
+
+    def schema(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                key: {**known.shape.schema(), "description": known.doc} for key, known in self.fields.items()
+            },
+        }
+        required = [key for key, known in self.fields.items() if known.required]
+        return {**result, "required": required} if required else result
+
+    def words(self) -> str:
+        return "a map"

@@ -1,0 +1,290 @@
+"""`{{ name }}` in a file: Jinja2 in a sandbox, with typed results and bounds.
+
+A text that is one expression gives the expression's value (`"{{ gpus }}"` is a number where gpus is one);
+anything else gives text. A file may come from a stranger, so what could run for ever or eat the memory is out:
+no calls but `range`, no assignments, macros or includes, no nested loops, and results of bounded size.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.tree import Findings, Node, from_plain
+
+MAX_TEMPLATES = 5_000
+MAX_TEMPLATE = 16_384
+MAX_RESULT = 1 << 20
+MAX_VALUE = 65_536
+MAX_RANGE = 1_000
+MAX_LOOP_BODY = 60  # nodes of its syntax tree
+MAX_SECONDS = 5.0  # for all templates of a file
+MAX_BITS = 4_096
+MAX_CONCATENATIONS = 16
+
+REFERENCE = re.compile(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
+_MARKERS = ("{{", "{%", "{#")
+_NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
+_FILTERS = (
+    "abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "join", "last", "length", "list",
+    "lower", "max", "min", "replace", "reverse", "round", "select", "reject", "sort", "string", "sum", "title",
+    "tojson", "trim", "unique", "upper",
+)  # fmt: skip
+
+
+class TemplateError(Exception):
+    """Why a template cannot be rendered, and what to write instead."""
+
+    def __init__(self, message: str, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+
+
+def is_template(text: object) -> bool:
+    return isinstance(text, str) and any(marker in text for marker in _MARKERS)
+
+
+def names_in(text: str) -> set[str]:
+    """The names that a template takes from its context."""
+    from jinja2 import TemplateSyntaxError, meta
+
+    try:
+        return meta.find_undeclared_variables(_environment().parse(text))
+    except TemplateSyntaxError:
+        return set()
+
+
+def render(text: str, context: Mapping[str, Any]) -> Any:
+    """The value of a template. Raises TemplateError."""
+    plain = _plain_names(text, context)
+    if plain is not None:
+        return plain
+    from jinja2 import TemplateSyntaxError, UndefinedError
+    from jinja2.exceptions import SecurityError
+
+    try:
+        return _render(text, context)
+    except TemplateSyntaxError as fault:
+        raise TemplateError(f"not a valid template: {fault.message}") from None
+    except UndefinedError as fault:
+        unknown = sorted(names_in(text) - set(context) - {"range"})
+        if not unknown:
+            raise TemplateError(f"not in the params: {fault.message}") from None
+        said = ", ".join(f"`{name}`" for name in unknown)
+        hint = did_you_mean(unknown[0], context) or f"give it a value in `params`, or with -P {unknown[0]}=..."
+        raise TemplateError(f"no param is named {said}", hint) from None
+    except SecurityError as fault:
+        raise TemplateError(f"not allowed in a template: {fault}") from None
+    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as fault:
+        raise TemplateError(f"cannot be computed: {fault}"[:200]) from None
+
+
+def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
+    """Text with nothing but names of simple values in it, as nearly all templates are: what Jinja2 would give,
+    without the time that importing and compiling takes. None for everything else.
+    """
+    pieces = _NAME_IN_BRACES.split(text)
+    if (len(pieces) == 3 and not pieces[0] and not pieces[2]) or any(is_template(piece) for piece in pieces[::2]):
+        return None
+    values = [context.get(name) for name in pieces[1::2]]
+    if any(type(value) not in (str, int, float, bool) for value in values):
+        return None
+    pieces[1::2] = [str(value) for value in values]
+    result = "".join(pieces)
+    return result if len(result) <= MAX_RESULT else None
+
+
+def _render(text: str, context: Mapping[str, Any]) -> Any:
+    from jinja2 import nodes
+
+    if len(text) > MAX_TEMPLATE:
+        raise TemplateError(f"a template of more than {MAX_TEMPLATE} characters")
+    environment = _environment()
+    tree = environment.parse(text)
+    _refuse_statements(tree)
+    body = tree.body
+    if len(body) == 1 and isinstance(body[0], nodes.Output) and len(body[0].nodes) == 1:
+        bare = text.strip()
+        if not isinstance(body[0].nodes[0], nodes.TemplateData) and bare.startswith("{{") and bare.endswith("}}"):
+            expression = bare[2:-2].strip("-+")
+            return _settled(environment.compile_expression(expression, undefined_to_none=False)(context))
+    result, size = [], 0
+    for part in environment.from_string(text).generate(context):
+        size += len(part)
+        if size > MAX_RESULT:
+            raise TemplateError(f"the result is longer than {MAX_RESULT} characters")
+        result.append(part)
+    return "".join(result)
+
+
+def _settled(value: Any) -> Any:
+    """A plain value out of whatever an expression gave."""
+    from jinja2 import Undefined
+
+    if isinstance(value, Undefined):
+        str(value)  # a strict undefined raises here
+    if isinstance(value, Mapping):
+        return {str(key): _settled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_settled(item) for item in value]
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int | float) or value is None:
+        return value
+    if hasattr(value, "__iter__"):
+        return [_settled(item) for item in value]
+    raise TemplateError("the result is not a value that a file can hold")
+
+
+def _refuse_statements(tree: Any) -> None:
+    from jinja2 import nodes
+
+    allowed = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Helper, nodes.Expr)
+    for node in tree.find_all(nodes.Node):
+        if not isinstance(node, allowed):
+            raise TemplateError(f"`{type(node).__name__.lower()}` statements are not allowed in a template")
+        if isinstance(node, nodes.For) and (next(node.find_all(nodes.For), None) is not None or node.recursive):
+            raise TemplateError("loops inside loops are not allowed in a template")
+        if isinstance(node, nodes.For) and len(list(node.find_all(nodes.Node))) > MAX_LOOP_BODY:
+            raise TemplateError("a loop of that size is not allowed in a template")
+        if isinstance(node, nodes.Concat) and len(node.nodes) > MAX_CONCATENATIONS:
+            raise TemplateError(f"more than {MAX_CONCATENATIONS} texts joined in one expression")
+        if isinstance(node, nodes.Call) and not (isinstance(node.node, nodes.Name) and node.node.name == "range"):
+            raise TemplateError("calls are not allowed in a template", "use a filter, such as `{{ name | lower }}`")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    from jinja2 import StrictUndefined
+    from jinja2.exceptions import SecurityError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    class Bounded(SandboxedEnvironment):
+        intercepted_binops = frozenset(["+", "*", "**", "%"])
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if isinstance(obj, Mapping) and attribute in obj:  # a param named `values` is meant, not the method
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            return not callable(value) and super().is_safe_attribute(obj, attr, value)
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            fault = oversize(operator, left, right)
+            if fault:
+                raise SecurityError(fault)
+            return super().call_binop(context, operator, left, right)
+
+    environment = Bounded(undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters = {name: environment.filters[name] for name in _FILTERS}
+    environment.filters["replace"] = _replace
+    environment.filters["join"] = _join
+    environment.globals = {"range": _range}
+    return environment
+
+
+def oversize(operator: str, left: Any, right: Any) -> str | None:
+    """Why an operation could give more than a file needs; None where it is fine."""
+    if operator == "%":
+        return None if not isinstance(left, str) else "formatting with `%`"
+    sizes = [len(side) if isinstance(side, str | list | tuple) else None for side in (left, right)]
+    if operator == "+":
+        return "a text or list of that size" if sum(size or 0 for size in sizes) > MAX_VALUE else None
+    numbers = [side for side in (left, right) if isinstance(side, int)]
+    if operator == "*" and any(size is not None for size in sizes):
+        grown = max(size or 0 for size in sizes) * max([0, *numbers])
+        return "a text or list of that size" if grown > MAX_VALUE else None
+    if len(numbers) < 2:
+        return None
+    bits = left.bit_length() * max(right, 1) if operator == "**" else left.bit_length() + right.bit_length()
+    return "a number of that size" if bits > MAX_BITS else None
+
+
+def _replace(text: object, old: str, new: str) -> str:
+    source = str(text)
+    if len(source) + source.count(old) * len(new) > MAX_VALUE:
+        raise TemplateError("the result of `replace` is too long")
+    return source.replace(old, new)
+
+
+def _join(items: Any, separator: str = "") -> str:
+    texts = [str(item) for item in items]
+    if sum(map(len, texts)) + len(texts) * len(separator) > MAX_VALUE:
+        raise TemplateError("the result of `join` is too long")
+    return separator.join(texts)
+
+
+def _range(*bounds: int) -> range:
+    numbers = range(*bounds)
+    if len(numbers) > MAX_RANGE:
+        raise TemplateError(f"a range of more than {MAX_RANGE} numbers")
+    return numbers
+
+
+class Renderer:
+    """Renders a tree of nodes against one context, telling faults once and going on."""
+
+    def __init__(
+        self, context: Mapping[str, Any], findings: Findings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.context = context
+        self.findings = findings
+        self.unknown: set[str] = set()  # params that are wrong themselves: their users are not blamed again
+        self.giants = {name for name, value in context.items() if isinstance(value, str) and len(value) > MAX_VALUE}
+        self.count = 0
+        self.deadline = clock() + MAX_SECONDS
+        self.clock = clock
+        self.gave_up = False
+
+    def tree(self, node: Node) -> Node:
+        """The same tree with every template replaced by its value."""
+        if isinstance(node.value, dict):
+            result = node.like(None)
+            result.value = {self._key(key, child): self.tree(child) for key, child in node.value.items()}
+            result.poisoned = node.poisoned
+            return result
+        if isinstance(node.value, list):
+            result = node.like([self.tree(child) for child in node.value])
+            result.poisoned = node.poisoned
+            return result
+        return self._scalar(node) if is_template(node.value) else node
+
+    def _key(self, key: str, child: Node) -> str:
+        if not is_template(key):
+            return key
+        try:
+            return str(render(key, self.context))
+        except TemplateError as fault:
+            self.findings.error(child, str(fault), fault.suggestion, at_key=True)
+            return key
+
+    def _scalar(self, node: Node) -> Node:
+        text = str(node.value)
+        result = node.like(text)
+        self.count += 1
+        if self.count > MAX_TEMPLATES or self.clock() > self.deadline:
+            if not self.gave_up:
+                self.findings.error(node, "too many templates, or too slow ones, in one file")
+            self.gave_up = True
+            result.poisoned = True
+            return result
+        try:
+            if self.giants and names_in(text) & self.giants:
+                raise TemplateError(f"a param of more than {MAX_VALUE} characters cannot be used in a template")
+            value = render(text, self.context)
+        except TemplateError as fault:
+            if not names_in(text) & self.unknown:
+                self.findings.error(node, str(fault), fault.suggestion)
+            result.poisoned = True
+            return result
+        if isinstance(value, dict | list):
+            result.value = from_plain(value, node.mark).value
+        else:
+            result.value = value
+        result.rendered = True
+        return result

@@ -1,0 +1,176 @@
+"""The tree of a file: values that know where they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from phalanx.errors import Note, Place, SpecError
+
+Scalar = str | int | float | bool | None
+
+EXCERPT_LIMIT = 400  # characters of a source line that an error carries along
+
+
+class Source:
+    """One text that was given: a file, standard input, or the command line's parameters."""
+
+    __slots__ = ("_lines", "name", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self._lines: list[str] | None = None
+
+    def line(self, number: int) -> str:
+        if self._lines is None:
+            self._lines = self.text.split("\n")
+        return self._lines[number].rstrip("\r") if 0 <= number < len(self._lines) else ""
+
+
+class Mark(NamedTuple):
+    """Where something stands; lines and columns count from 0, as the YAML parser's do."""
+
+    source: Source
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def place(self) -> Place:
+        text = self.source.line(self.line)[:EXCERPT_LIMIT]
+        end = self.end_column if self.end_line == self.line else len(text)
+        width = max(1, min(end, len(text)) - self.column)
+        return Place(self.source.name, self.line + 1, self.column + 1, width, text)
+
+
+class Node:
+    """A value, its place, and the path under which the user wrote it.
+
+    A node keeps the parent and key it was parsed with, also when a dialect moves it elsewhere, so that what is
+    said about it names the path that the user can find in the file.
+    """
+
+    __slots__ = ("key", "key_mark", "mark", "parent", "poisoned", "rendered", "replaces", "value")
+
+    def __init__(
+        self,
+        value: Scalar | list[Node] | dict[str, Node],
+        mark: Mark,
+        parent: Node | None = None,
+        key: str | int | None = None,
+        key_mark: Mark | None = None,
+    ) -> None:
+        self.value = value
+        self.mark = mark
+        self.parent = parent
+        self.key = key
+        self.key_mark = key_mark
+        self.replaces = (
+            False  # a map that took the place of a non-map while merging: earlier layers do not show through
+        )
+        self.rendered = False  # came out of a template, so numbers may stand where text is wanted
+        self.poisoned = False  # a fault was already told about it: readers pass over it silently
+
+    @property
+    def entries(self) -> dict[str, Node] | None:
+        return self.value if isinstance(self.value, dict) else None
+
+    @property
+    def elements(self) -> list[Node] | None:
+        return self.value if isinstance(self.value, list) else None
+
+    @property
+    def path(self) -> str:
+        steps: list[str | int] = []
+        node: Node | None = self
+        while node is not None and node.key is not None:
+            steps.append(node.key)
+            node = node.parent
+        return join_path(reversed(steps))
+
+    def get(self, key: str) -> Node | None:
+        """The child under a key of a map; None when absent or null."""
+        child = self.entries.get(key) if self.entries is not None else None
+        return None if child is None or child.value is None else child
+
+    def items(self, key: str) -> list[Node]:
+        """The list under a key of a map; empty when there is none."""
+        child = self.get(key)
+        return child.elements or [] if child is not None else []
+
+    def copy(self, parent: Node | None, key: str | int | None, key_mark: Mark | None) -> Node:
+        twin = Node(None, self.mark, parent, key, key_mark)
+        twin.replaces, twin.rendered, twin.poisoned = self.replaces, self.rendered, self.poisoned
+        if isinstance(self.value, dict):
+            twin.value = {k: child.copy(twin, child.key, child.key_mark) for k, child in self.value.items()}
+        elif isinstance(self.value, list):
+            twin.value = [child.copy(twin, child.key, None) for child in self.value]
+        else:
+            twin.value = self.value
+        return twin
+
+    def like(self, value: Scalar | list[Node] | dict[str, Node]) -> Node:
+        """Another value in this one's place, for what a dialect or a template makes of it."""
+        twin = Node(value, self.mark, self.parent, self.key, self.key_mark)
+        twin.replaces = self.replaces
+        return twin
+
+    def plain(self) -> Any:
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def scalars(self) -> Iterator[Node]:
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            if isinstance(node.value, dict):
+                stack.extend(node.value.values())
+            elif isinstance(node.value, list):
+                stack.extend(node.value)
+            else:
+                yield node
+
+
+def join_path(steps: Iterator[str | int]) -> str:
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | int | None = None) -> Node:
+    """A tree made of plain data, all of it standing in one place (parameters of the command line, defaults)."""
+    node = Node(None, mark, parent, key, mark if isinstance(key, str) else None)
+    if isinstance(value, dict):
+        node.value = {str(name): from_plain(item, mark, node, str(name)) for name, item in value.items()}
+    elif isinstance(value, list | tuple):
+        node.value = [from_plain(item, mark, node, number) for number, item in enumerate(value)]
+    else:
+        node.value = value
+    return node
+
+
+class Findings:
+    """What a reading of the user's files brought to light: faults and notes, in any order."""
+
+    def __init__(self) -> None:
+        self.errors: list[SpecError] = []
+        self.notes: list[Note] = []
+
+    def error(self, node: Node, message: str, suggestion: str | None = None, *, at_key: bool = False) -> None:
+        mark = node.key_mark if at_key and node.key_mark is not None else node.mark
+        self.errors.append(SpecError(mark.place(), node.path, message, suggestion))
+
+    def missing(self, node: Node, key: str, message: str, suggestion: str | None = None) -> None:
+        """A fault about a key that should stand below this node and does not."""
+        mark = node.key_mark or node.mark
+        path = f"{node.path}.{key}" if node.path else key
+        self.errors.append(SpecError(mark.place(), path, message, suggestion))
+
+    def note(self, node: Node, message: str) -> None:
+        mark = node.key_mark or node.mark
+        self.notes.append(Note(mark.place(), node.path, message))
