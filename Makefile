@@ -22,9 +22,8 @@ $(READY): pyproject.toml src/phalanx/__init__.py
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-demo: setup ## check and plan a distributed experiment
-	$(BIN)/phalanx check -f examples/quickstart/polyaxonfile.yml
-	$(BIN)/phalanx plan -f examples/quickstart/polyaxonfile.yml
+demo: setup ## check, plan and run a distributed experiment on this machine
+	@sh examples/quickstart/demo.sh $(BIN)
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -16,7 +16,6 @@ _START = """\
 #!/usr/bin/env bash
 # Starts all replicas of run {run_id} on this machine and waits for them. Run it in the folder of the code.
 # Logs and outputs go beside this script. PHALANX_BASE_PORT moves the ports (29400 and up).
-set -u
 here=$(cd -- "$(dirname -- "{here}")" && pwd) || exit 1
 mkdir -p -- "$here/logs" "$here/outputs"
 workers=() helpers=()
@@ -25,13 +24,18 @@ start() {{
 }}
 end_all() {{
   kill -- "${{workers[@]}}" "${{helpers[@]}}" 2>/dev/null
-  wait
+  wait 2>/dev/null
 }}
 trap 'end_all; exit 143' INT TERM
 {starts}
-code=0
-for _ in "${{workers[@]}}"; do
-  wait -n "${{workers[@]}}" || {{ code=$?; break; }}
+code=0 running=("${{workers[@]}}")
+while [ "$code" -eq 0 ] && [ "${{#running[@]}}" -gt 0 ]; do
+  sleep 0.1
+  still=()
+  for pid in "${{running[@]}}"; do
+    if kill -0 "$pid" 2>/dev/null; then still+=("$pid"); else wait "$pid" || code=$?; fi
+  done
+  running=(${{still[@]+"${{still[@]}}"}})
 done
 end_all
 echo "run {run_id} ended with code $code; logs in $here/logs"

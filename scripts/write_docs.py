@@ -1,0 +1,125 @@
+"""Writes the generated parts of the docs again: the fields of the file, and the help of every verb.
+
+Generated text stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written by hand.
+With --check nothing is written, and a page that is not current is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli import VERBS, phalanx
+from phalanx.spec.matrix import FORMS
+from phalanx.spec.model import Kind
+from phalanx.spec.schema import (
+    ALGORITHMS,
+    BUILD,
+    EARLY_STOPPING,
+    HPTUNING,
+    LOGGING,
+    OP,
+    REPLICAS,
+    RESOURCES,
+    RUN,
+    VARIABLE,
+    environment,
+    sections,
+)
+from phalanx.spec.shapes import Record
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def fields_of(record: Record) -> str:
+    rows = ["| key | is | |", "|---|---|---|"]
+    for key, field in record.fields.items():
+        words = field.shape.words().replace("|", "\\|")
+        needed = "**required**: " if field.required else ""
+        rows.append(f"| `{key}` | {words} | {needed}{field.doc.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
+def kinds() -> str:
+    names = list(dict.fromkeys(key for kind in Kind for key in sections(kind).fields))
+    rows = ["| section | " + " | ".join(Kind) + " |", "|---" * (len(Kind) + 1) + "|"]
+    for name in names:
+        marks = ["✓" if name in sections(kind).fields else "" for kind in Kind]
+        rows.append(f"| `{name}` | " + " | ".join(marks) + " |")
+    return "\n".join(rows)
+
+
+def matrix() -> str:
+    rows = ["| form | numbers | |", "|---|---|---|"]
+    for name, form in FORMS.items():
+        numbers = ":".join(form.names) + "".join(f"[:{extra}]" for extra in form.optional)
+        kind = "values" if form.unfold or name == "values" else "distribution"
+        rows.append(f"| `{name}` | {f'`{numbers}`' if numbers else 'a list'} | {kind} |")
+    return "\n".join(rows)
+
+
+def searches() -> str:
+    return "\n\n".join(f"`{name}`:\n\n{fields_of(record)}" for name, record in ALGORITHMS.items())
+
+
+def verbs() -> str:
+    return "\n".join(_help())
+
+
+def _help() -> Iterator[str]:
+    settings: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100, "help_option_names": ["-h", "--help"]}
+    context = click.Context(phalanx, info_name="phalanx", **settings)
+    yield f"```text\n{phalanx.get_help(context)}\n```\n"
+    for name in VERBS:
+        command = phalanx.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context, **settings)
+        yield f"## phalanx {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "kinds": kinds,
+    "environment": lambda: fields_of(environment(Kind.EXPERIMENT)),
+    "resources": lambda: fields_of(RESOURCES),
+    "replicas": lambda: fields_of(REPLICAS),
+    "build": lambda: fields_of(BUILD),
+    "run": lambda: fields_of(RUN),
+    "logging": lambda: fields_of(LOGGING),
+    "variable": lambda: fields_of(VARIABLE),
+    "hptuning": lambda: fields_of(HPTUNING),
+    "early-stopping": lambda: fields_of(EARLY_STOPPING),
+    "searches": searches,
+    "matrix": matrix,
+    "op": lambda: fields_of(OP),
+    "verbs": verbs,
+}
+
+
+def current(text: str) -> str:
+    return BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match[2]]()}\n{match[3]}", text)
+
+
+def stale_pages() -> list[Path]:
+    return [page for page in sorted(DOCS.glob("**/*.md")) if current(page.read_text()) != page.read_text()]
+
+
+def main() -> int:
+    stale = stale_pages()
+    if "--check" in sys.argv:
+        for page in stale:
+            print(f"{page.name} is not current: run `make docs`")
+        return 1 if stale else 0
+    for page in stale:
+        page.write_text(current(page.read_text()))
+        print(f"wrote {page.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

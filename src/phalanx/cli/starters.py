@@ -1,0 +1,114 @@
+"""The starter files that `phalanx init` writes: one text, with what each framework adds to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SINGLE = "single"
+
+
+class Starter(NamedTuple):
+    """What is special about one framework's starter file."""
+
+    summary: str
+    command: str
+    replicas: str = ""
+    hint: str = ""
+
+
+_PS = """\
+    n_ps: 1 # {ps}
+    default_ps:
+      resources:
+        cpu: {{requests: 1, limits: 1}}
+        memory: {{requests: 512, limits: 1024}}
+"""
+STARTERS = {
+    SINGLE: Starter("One process, whatever it trains with.", "python train.py --lr={{ lr }} --epochs={{ epochs }}"),
+    "pytorch": Starter(
+        "PyTorch: one master and two workers that call init_process_group('env://').",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        hint="MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK are set, as torchrun sets them.",
+    ),
+    "tensorflow": Starter(
+        "TensorFlow: a chief, two workers and a parameter server, wired by TF_CONFIG.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        replicas="    master_task: chief # how TF_CONFIG names the master: chief for TensorFlow 2, master for 1.x\n"
+        + _PS.format(ps="parameter servers, for tf.distribute.ParameterServerStrategy"),
+        hint="TF_CONFIG is set on every replica.",
+    ),
+    "mxnet": Starter(
+        "MXNet: a scheduler, two workers and a server, for kvstore='dist_sync'.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }} --kv-store=dist_sync",
+        replicas=_PS.format(ps="servers of the key-value store; the master is their scheduler"),
+        hint="DMLC_ROLE and its kin are set; scheduler and servers run the same command.",
+    ),
+    "horovod": Starter(
+        "Horovod: one master and two workers that meet over Gloo.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        replicas="    # launcher: mpirun # start the ranks by mpirun instead\n",
+        hint="HOROVOD_RANK and HOROVOD_SIZE are set; no sshd and no horovodrun are needed.",
+    ),
+    "mpi": Starter(
+        "MPI: ranks without a master, started by mpirun.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        hint="Write the program alone: mpirun is put before it.",
+    ),
+    "jax": Starter(
+        "JAX: one master and two workers for jax.distributed.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        hint="Call jax.distributed.initialize(num_processes=int(os.environ['JAX_NUM_PROCESSES']),\n"
+        "# process_id=int(os.environ['JAX_PROCESS_ID'])); the coordinator's address is found by itself.",
+    ),
+    "plain": Starter(
+        "Replicas that find each other by PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+    ),
+}
+
+_HEAD = """\
+# {summary}
+# Check it with `phalanx check`, look at what would run with `phalanx plan`.
+version: 1
+kind: experiment
+# name: my-experiment
+# tags: [baseline]
+{framework}
+params: # values for the templates below; `-P lr=0.1` sets one for a single run
+  lr: 0.01
+  epochs: 3
+
+environment:
+  resources:{of_master}
+    cpu: {{requests: 1, limits: 2}}
+    memory: {{requests: 1024, limits: 2048}} # MiB; "2Gi" is fine too
+    # gpu: {{requests: 1, limits: 1}}
+"""
+_REPLICAS = """\
+  replicas:
+    n_workers: 2
+    default_worker:
+      resources:
+        cpu: {requests: 1, limits: 2}
+        memory: {requests: 1024, limits: 2048}
+    # worker: # one of them can be different; what is said here replaces the default as a whole
+    #   - index: 0
+    #     resources: {gpu: {requests: 1, limits: 1}}
+"""
+
+
+def starter_text(framework: str) -> str:
+    """A whole polyaxonfile for a framework, with comments."""
+    starter = STARTERS[framework]
+    distributed = framework != SINGLE
+    text = _HEAD.format(
+        summary=starter.summary,
+        framework=f"\nframework: {framework}\n" if distributed else "",
+        of_master=" # of the master" if distributed and framework != "mpi" else "",
+    )
+    if framework == "mpi":  # it has no master whose resources could stand there
+        text = text[: text.index("  resources:")]
+    if distributed:
+        text += _REPLICAS + starter.replicas
+    hint = f"# {starter.hint}\n" if starter.hint else ""
+    return f"{text}\n{hint}run:\n  cmd: {starter.command}\n"
