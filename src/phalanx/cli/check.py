@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.files import file_options, json_option, load
 from phalanx.cli.output import answering, print_json, print_notes, printable
 
 
@@ -17,11 +17,9 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
     Exit code 0: the file is fine. 1: it is not. 2: the call is wrong.
     """
     with answering(as_json=as_json):
-        from phalanx import spec
         from phalanx.cli.summary import all_notes, plan_of, replicas_text, resources_text, summarise
 
-        texts = read_files(files)
-        loaded = spec.load(texts, parse_params(params))
+        loaded = load(files, params)
         made = plan_of(loaded)
         summary = summarise(loaded, made)
         if as_json:
@@ -30,9 +28,8 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
         print_notes(all_notes(loaded, made))
         name = f" `{loaded.name}`" if loaded.name else ""
         framework = f", {loaded.framework}" if loaded.framework else ""
-        click.echo(
-            f"{click.style('ok', fg='green', bold=True)}: {texts[-1][0]}: {loaded.kind}{name}{printable(framework)}"
-        )
+        fine = click.style("ok", fg="green", bold=True)
+        click.echo(f"{fine}: {printable(f'{loaded.file}: {loaded.kind}{name}{framework}')}")
         if loaded.search is not None:
             view = summary["search"]
             size = view["n_experiments"] or view["space"] or "as many as you say"

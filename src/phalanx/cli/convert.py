@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.files import file_options, json_option, load
 from phalanx.cli.output import answering, print_json
 
 
@@ -18,10 +18,9 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
     read differently from how it was written is said on standard error. Comments are not kept.
     """
     with answering(as_json=as_json):
-        from phalanx import spec
         from phalanx.spec.writing import modern_document, to_yaml
 
-        loaded = spec.load(read_files(files), parse_params(params))
+        loaded = load(files, params)
         document = modern_document(loaded)
         if as_json:
             print_json(document, indent=2)

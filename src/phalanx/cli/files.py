@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.spec import Spec
 
 MAX_READ = (1 << 20) + 1  # one byte more than a file may have, so that the reader can tell
 DEFAULT_NAMES = tuple(
@@ -80,6 +83,13 @@ def _default_file() -> str:
             "there is no polyaxonfile in this folder: name one with -f FILE, or write one with `phalanx init`"
         )
     return found
+
+
+def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
+    """The spec of what the command line names, with every fault of any room. Raises SpecErrors, CallError."""
+    from phalanx import plan, spec
+
+    return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

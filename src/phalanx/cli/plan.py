@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.files import file_options, json_option, load
 from phalanx.cli.output import answering, print_json, print_notes, printable, table
 from phalanx.errors import CallError
 
@@ -45,10 +45,9 @@ def command(
     <master-0>. Values of variables that look like secrets are hidden.
     """
     with answering(as_json=as_json):
-        from phalanx import spec
         from phalanx.cli.summary import all_notes, plan_of
 
-        loaded = spec.load(read_files(files), parse_params(params))
+        loaded = load(files, params)
         made = plan_of(loaded)
         job = _rendered(made, backend or ("local" if folder else None))
         if job is not None and folder is not None:

@@ -88,7 +88,7 @@ def resources_text(resources: Resources) -> str:
     if resources.memory:
         parts.append(f"memory {amount_text(resources.memory, memory_text)}")
     parts += [f"{name} {amount_text(getattr(resources, name))}" for name in ("gpu", "tpu") if getattr(resources, name)]
-    return ", ".join(parts) or "not said"
+    return ", ".join(parts) or "no resources asked for"
 
 
 def number_text(number: float) -> str:

@@ -10,6 +10,7 @@ from phalanx.errors import Note, Place, SpecError, SpecErrors
 from phalanx.placeholders import Value, host, path, port
 from phalanx.plan import contract, frameworks
 from phalanx.plan.frameworks import Framework, Gang, Wiring
+from phalanx.plan.inspecting import replicas_fault, wired_as
 from phalanx.plan.model import Member, Plan, Replica
 from phalanx.spec.model import (
     RESOURCE_NAMES,
@@ -20,7 +21,6 @@ from phalanx.spec.model import (
     Resources,
     Spec,
 )
-from phalanx.spec.suggest import did_you_mean
 
 # Settings that the run's `environment` gives to every replica; the others are the master's own, as in Polyaxon.
 RUN_WIDE = (
@@ -106,24 +106,12 @@ def _framework(spec: Spec, replicas: Replicas | None) -> Framework | None:
     """What wires the replicas; None when there is only one."""
     if replicas is None or not (replicas.n_workers or replicas.n_ps):
         return None
-    name = "mpi" if spec.backend == "mpi" else spec.framework
-    if name is None:
-        listed = ", ".join(frameworks.known())
-        raise _fault(
-            spec,
-            "environment.replicas",
-            "replicas need a framework to find each other",
-            f"add `framework:`, one of {listed}",
-        )
-    found = frameworks.find(name)
-    if found is None:
-        known = frameworks.known()
-        hint = did_you_mean(name, known) or f"write one of {', '.join(known)}"
-        raise _fault(spec, "framework", f"`{name}` cannot be distributed over replicas", hint)
-    if replicas.n_ps and found.ps_role is None:
-        hint = "remove `n_ps`, or use tensorflow or mxnet"
-        raise _fault(spec, "environment.replicas.n_ps", f"{name} has no parameter servers", hint)
-    return found
+    name = wired_as(spec.framework, spec.backend)
+    fault = replicas_fault(name, replicas.n_ps)
+    if fault is not None:
+        path_, message, hint = fault
+        raise SpecErrors([SpecError(_place(spec, path_), path_, message, hint)])
+    return frameworks.find(name) if name is not None else None
 
 
 def _roles(replicas: Replicas | None, framework: Framework | None) -> dict[str, int]:
@@ -247,7 +235,3 @@ def _place(spec: Spec, path_: str) -> Place:
 
 def _note(spec: Spec, path_: str, message: str) -> Note:
     return Note(_place(spec, path_), path_, message)
-
-
-def _fault(spec: Spec, path_: str, message: str, suggestion: str | None = None) -> SpecErrors:
-    return SpecErrors([SpecError(_place(spec, path_), path_, message, suggestion)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +17,10 @@ from phalanx.spec.pipelines import read_pipeline
 from phalanx.spec.reading import decode, describe, read
 from phalanx.spec.schema import ALGORITHMS, BUILD_FIELDS, HPTUNING, RUN_BACKENDS, VARIABLE, sections
 from phalanx.spec.shapes import INVALID, ListOf
-from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.suggest import did_you_mean, nearest
 from phalanx.spec.tree import Findings, Mark, Node, Source, from_plain
+
+Inspect = Callable[[Node, Findings], None]
 
 # Sections that templates do not reach: they give the templates their values, or belong to other runs.
 UNRENDERED = frozenset(["params", "inputs", "outputs", "hptuning", "ops", "templates", "schedule"])
@@ -27,13 +29,16 @@ UNRENDERED = frozenset(["params", "inputs", "outputs", "hptuning", "ops", "templ
 def load(
     texts: Sequence[tuple[str, bytes]],
     params: Mapping[str, str] | None = None,
+    inspect: Inspect | None = None,
 ) -> Spec:
     """The spec of one or several files, later ones laid over earlier ones, and of params as the command line
     gives them (they come last, as text). Raises SpecErrors with every fault that was found.
+
+    `inspect` may add faults of its own: those that only another room can know, told together with ours.
     """
     findings = Findings()
     root = _layers(texts, params or {}, findings)
-    return _finish(root, findings)
+    return _finish(root, findings, inspect)
 
 
 def load_document(name: str, document: Mapping[str, Any]) -> Spec:
@@ -41,11 +46,11 @@ def load_document(name: str, document: Mapping[str, Any]) -> Spec:
     findings = Findings()
     source = Source(name, "")
     root = modernise(from_plain(dict(document), Mark(source, 0, 0, 0, 0)), findings)
-    return _finish(root, findings)
+    return _finish(root, findings, None)
 
 
-def _finish(root: Node, findings: Findings) -> Spec:
-    spec = read_spec(root, findings)
+def _finish(root: Node, findings: Findings, inspect: Inspect | None) -> Spec:
+    spec = read_spec(root, findings, inspect)
     if findings.errors or spec is None:
         raise SpecErrors(findings.errors)
     return spec
@@ -92,12 +97,10 @@ def _command_line(params: Mapping[str, str], root: Node) -> Node:
     return Node({"params": section}, section.mark)
 
 
-def read_spec(root: Node, findings: Findings) -> Spec | None:
+def read_spec(root: Node, findings: Findings, inspect: Inspect | None = None) -> Spec | None:
     """One spec out of a modernised, merged tree; None once the findings know why not."""
     kind = _kind(root, findings)
     _version(root, findings)
-    if kind is None:
-        return None
     record = sections(kind)
     document = freeze(root.plain())
     search = _search(root, findings) if kind is Kind.GROUP else None
@@ -109,6 +112,8 @@ def read_spec(root: Node, findings: Findings) -> Spec | None:
     rendered = _render(root, params)
     values = record.read(rendered, findings)
     _backend(rendered, kind, findings)
+    if inspect is not None:
+        inspect(rendered, findings)
     command = _command(rendered, findings)
     pipeline = read_pipeline(rendered, findings, read_spec) if kind is Kind.PIPELINE else None
     if findings.errors or values is INVALID:
@@ -136,10 +141,11 @@ def read_spec(root: Node, findings: Findings) -> Spec | None:
 _COPIED = ("name", "description", "tags", "logging", "framework", "backend", "environment", "build")
 
 
-def _kind(root: Node, findings: Findings) -> Kind | None:
+def _kind(root: Node, findings: Findings) -> Kind:
+    """The kind that the file says, or else the one its sections speak of, so that the rest can be checked."""
     node = root.get("kind")
+    guess = Kind.GROUP if root.get("hptuning") else Kind.PIPELINE if root.get("ops") else Kind.EXPERIMENT
     if node is None:
-        guess = Kind.GROUP if root.get("hptuning") else Kind.PIPELINE if root.get("ops") else Kind.EXPERIMENT
         findings.note(root, f"no `kind`: read as `kind: {guess}`")
         assert root.entries is not None
         root.value = {"kind": root.like(str(guess)), **root.entries}
@@ -150,13 +156,15 @@ def _kind(root: Node, findings: Findings) -> Kind | None:
             findings.note(node, f"`{node.value}` read as `{word}`")
             node.value = word
         return Kind(word)
-    hint = did_you_mean(str(node.value), tuple(Kind))
+    near = nearest(str(node.value), tuple(Kind))
+    hint = f"did you mean `{near}`?" if near else None
     if word == "plugin":
         hint = "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"
     elif word in ("component", "operation"):
         hint = "this is a file for Polyaxon 1.x; Phalanx reads version 1 of the format, of the releases 0.x"
     findings.error(node, f"expected one of {', '.join(Kind)}, found {describe(node)}", hint)
-    return None
+    root.entries["kind"] = node.like(near or str(guess))  # type: ignore[index]
+    return Kind(near) if near else guess
 
 
 def _version(root: Node, findings: Findings) -> None:

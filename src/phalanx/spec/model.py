@@ -229,3 +229,8 @@ class Spec:
     document: Mapping[str, Any] = field(default_factory=_empty, compare=False, repr=False)
     notes: tuple[Note, ...] = field(default=(), compare=False)
     places: Mapping[str, Place] = field(default_factory=_empty, compare=False, repr=False)
+
+    @property
+    def file(self) -> str:
+        """The file it was read from; the last one, when there were several."""
+        return self.places[""].file if "" in self.places else "file"

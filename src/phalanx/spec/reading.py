@@ -146,7 +146,9 @@ class _Composer:
         if len(self.stack) >= MAX_DEPTH:
             self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
         if self._expects_key():
-            self._fail(mark, "a map or list cannot be a key", "quote it, if `{` or `[` belongs to the text")
+            is_template = self.source.line(mark.line)[max(0, mark.column - 1) :].startswith("{{")
+            hint = 'a template at the start of a value needs quotes: "{{ name }}"' if is_template else None
+            self._fail(mark, "a map or list cannot be a key", hint)
         self._check_tag(event, mark, ("map", "seq"))
         is_map = isinstance(event, yaml.MappingStartEvent)
         node = self._place(Node({} if is_map else [], mark))

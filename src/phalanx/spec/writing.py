@@ -10,7 +10,18 @@ import yaml
 from phalanx.spec.model import Spec, thaw
 from phalanx.spec.schema import sections
 
-Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]
+    """Several lines as a block, so that a long command stays readable."""
+
+
+def _text(dumper: Any, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def modern_document(spec: Spec) -> dict[str, Any]:
@@ -25,7 +36,7 @@ def to_yaml(document: Mapping[str, Any]) -> str:
     """YAML that reads back as the same document."""
     text = yaml.dump(
         thaw(document),
-        Dumper=Dumper,
+        Dumper=_Dumper,
         sort_keys=False,
         default_flow_style=False,
         allow_unicode=True,

@@ -1,0 +1,58 @@
+"""Faults of a file that only frameworks can know, told together with all others."""
+
+from __future__ import annotations
+
+from phalanx.plan import frameworks
+from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.tree import Findings, Node
+
+Fault = tuple[str, str, str]  # path, message, suggestion
+
+
+def wired_as(framework: str | None, backend: str | None) -> str | None:
+    """What decides the wiring: with `backend: mpi` it is MPI, whatever the ranks compute with."""
+    return "mpi" if backend == "mpi" else framework
+
+
+def replicas_fault(name: str | None, n_ps: int) -> Fault | None:
+    """Why a run with replicas cannot be wired; None when it can."""
+    if name is None:
+        hint = f"add `framework:`, one of {', '.join(frameworks.known())}"
+        return "environment.replicas", "replicas need a framework to find each other", hint
+    found = frameworks.find(name)
+    if found is None:
+        known = frameworks.known()
+        hint = did_you_mean(name, known) or f"write one of {', '.join(known)}"
+        return "framework", f"`{name[:60]}` cannot be distributed over replicas", hint
+    if n_ps and found.ps_role is None:
+        hint = "remove `n_ps`, or use tensorflow or mxnet"
+        return "environment.replicas.n_ps", f"{name} has no parameter servers", hint
+    return None
+
+
+def inspect(root: Node, findings: Findings) -> None:
+    """The same of a tree that may have other faults; for `spec.load`."""
+    replicas = _below(root, "environment", "replicas")
+    n_workers, n_ps = (_count(replicas.get(key)) if replicas is not None else 0 for key in ("n_workers", "n_ps"))
+    framework, backend = _text(root.get("framework")), _text(root.get("backend"))
+    if not (n_workers or n_ps) or any(node is not None and node.poisoned for node in (root.get("framework"), replicas)):
+        return
+    fault = replicas_fault(wired_as(framework, backend), n_ps)
+    if fault is not None:
+        path, message, hint = fault
+        findings.error(_below(root, *path.split(".")) or replicas or root, message, hint)
+
+
+def _below(root: Node, *steps: str) -> Node | None:
+    node: Node | None = root
+    for step in steps:
+        node = node.get(step) if node is not None else None
+    return node
+
+
+def _count(node: Node | None) -> int:
+    return node.value if node is not None and isinstance(node.value, int) else 0
+
+
+def _text(node: Node | None) -> str | None:
+    return node.value if node is not None and isinstance(node.value, str) else None
