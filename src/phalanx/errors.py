@@ -2,7 +2,8 @@
 
     PhalanxError
     ├── SpecErrors    the file is wrong: one or more faults, each with its place. Trying again is useless.
-    └── CallError     the call is wrong: a missing file, a bad option. Trying again is useless.
+    ├── CallError     the call is wrong: a missing file, a bad option. Trying again is useless.
+    └── StoreError    the database cannot do its part: unreachable, full, damaged. It may pass.
 
 A message says what is wrong; a place says where; a suggestion says what to write instead.
 """
@@ -71,9 +72,14 @@ class SpecErrors(PhalanxError):
     """All faults found in the user's files, in the order of their places."""
 
     def __init__(self, errors: Iterable[SpecError]) -> None:
-        self.errors = tuple(sorted(errors, key=lambda error: (error.place.line, error.place.column)))
+        once = dict.fromkeys(errors)  # a shorthand that means two things would be blamed twice
+        self.errors = tuple(sorted(once, key=lambda error: (error.place.line, error.place.column)))
         super().__init__("\n".join(str(error) for error in self.errors))
 
 
 class CallError(PhalanxError):
     """The command line, or the arguments of a call, are wrong."""
+
+
+class StoreError(PhalanxError):
+    """The database cannot do its part: unreachable, full, damaged, of a newer Phalanx. Perhaps for a while only."""

@@ -11,7 +11,7 @@ import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple, Union
 
 ANY = "*"
-_SAFE = re.compile(r"[A-Za-z0-9._:/@%+=,~<>* -]*\Z")
+_SAFE = re.compile(r"[\w.:/@%+=,~<>* -]*\Z")  # letters of any language, and what stands in addresses and paths
 
 
 class Hole(NamedTuple):

@@ -11,22 +11,38 @@ from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
 from phalanx.plan.model import Plan, Replica
 
-_HERE = "${BASH_SOURCE[0]}"
+# Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
+_PREAMBLE = """\
+here=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}"){up}" && pwd) || exit 1
+case $here in *[\\"\\\\]*) echo "the folder's name has quotes or backslashes in it: $here" >&2; exit 1;; esac
+base=${{PHALANX_BASE_PORT:-29400}}
+case $base in *[!0-9]*) echo "PHALANX_BASE_PORT is not a number: $base" >&2; exit 1;; esac
+set -- "$here" "$base"
+"""
 _START = """\
 #!/usr/bin/env bash
 # Starts all replicas of run {run_id} on this machine and waits for them. Run it in the folder of the code.
 # Logs and outputs go beside this script. PHALANX_BASE_PORT moves the ports (29400 and up).
-here=$(cd -- "$(dirname -- "{here}")" && pwd) || exit 1
-mkdir -p -- "$here/logs" "$here/outputs"
+set -m # every replica in a process group of its own, so that nothing of it is left behind
+{preamble}mkdir -p -- "$1/logs" "$1/outputs"
 workers=() helpers=()
 start() {{
-  bash "$here/replicas/$1.sh" >"$here/logs/$1.log" 2>&1 &
+  bash "$here/replicas/$1.sh" >"$here/logs/$1.log" 2>&1 </dev/null &
+}}
+tell() {{
+  for pid in "${{workers[@]}}" "${{helpers[@]}}"; do kill "$1" -- "-$pid" 2>/dev/null; done
+}}
+any_left() {{
+  for pid in "${{workers[@]}}" "${{helpers[@]}}"; do kill -0 -- "-$pid" 2>/dev/null && return 0; done
+  return 1
 }}
 end_all() {{
-  kill -- "${{workers[@]}}" "${{helpers[@]}}" 2>/dev/null
+  tell -TERM
+  for _ in $(seq 100); do any_left || break; sleep 0.1; done
+  tell -KILL
   wait 2>/dev/null
 }}
-trap 'end_all; exit 143' INT TERM
+trap 'end_all; exit 143' INT TERM HUP
 {starts}
 code=0 running=("${{workers[@]}}")
 while [ "$code" -eq 0 ] && [ "${{#running[@]}}" -gt 0 ]; do
@@ -36,18 +52,24 @@ while [ "$code" -eq 0 ] && [ "${{#running[@]}}" -gt 0 ]; do
     if kill -0 "$pid" 2>/dev/null; then still+=("$pid"); else wait "$pid" || code=$?; fi
   done
   running=(${{still[@]+"${{still[@]}}"}})
+  for pid in ${{helpers[@]+"${{helpers[@]}}"}}; do # they serve for ever; one that failed fails the run
+    kill -0 "$pid" 2>/dev/null || wait "$pid" || code=$?
+  done
 done
-end_all
-echo "run {run_id} ended with code $code; logs in $here/logs"
+end_all 2>/dev/null
+echo "run {run_id} ended with code $code; logs in $1/logs"
 exit "$code"
 """
 _REPLICA = """\
 #!/usr/bin/env bash
 # {name}, rank {rank} of {size}, of run {run_id}
-here=$(cd -- "$(dirname -- "{here}")/.." && pwd) || exit 1
-base_port=${{PHALANX_BASE_PORT:-29400}}
+{preamble}. "$1/shared.sh"
 {exports}
 exec {argv}
+"""
+_SHARED = """\
+# What all replicas of run {run_id} have in common.
+{exports}
 """
 
 
@@ -59,6 +81,9 @@ class Local:
             "plan.json": json.dumps(document(plan), indent=1) + "\n",
             "hostfile": f"127.0.0.1 slots={len(plan.replicas)}\n",
             "start.sh": _start_script(plan, running),
+            "shared.sh": _SHARED.format(
+                run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, plan, ranks))
+            ),
         }
         for replica in running:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
@@ -71,24 +96,29 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
     for replica in running:
         kind = "workers" if replica.role in ("master", "worker") else "helpers"
         lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
-    return _START.format(run_id=_comment(plan.run_id), here=_HERE, starts="\n".join(lines))
+    return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
 
 
 def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> str:
-    def shell(value: Value) -> str:
-        return "".join(_words(value, plan, ranks)) or "''"
-
-    exports = [f"export {name}={shell(value)}" for name, value in {**plan.shared, **replica.environment}.items()]
+    exports = _exports(replica.environment, plan, ranks)
     exports += [f'export {name}="${{{name}:-{value}}}"' for name, value in replica.defaults.items()]
     return _REPLICA.format(
         name=replica.name,
         rank=replica.rank,
         size=len(plan.replicas),
         run_id=_comment(plan.run_id),
-        here=_HERE,
+        preamble=_PREAMBLE.format(up="/.."),
         exports="\n".join(exports),
-        argv=" ".join(shell(argument) for argument in replica.argv),
+        argv=" ".join(_shell(argument, plan, ranks) for argument in replica.argv),
     )
+
+
+def _exports(environment: Mapping[str, Value], plan: Plan, ranks: Mapping[str, int]) -> list[str]:
+    return [f"export {name}={_shell(value, plan, ranks)}" for name, value in environment.items()]
+
+
+def _shell(value: Value, plan: Plan, ranks: Mapping[str, int]) -> str:
+    return "".join(_words(value, plan, ranks)) or "''"
 
 
 def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
@@ -100,9 +130,9 @@ def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
         elif part.kind == "host":
             yield "127.0.0.1"
         elif part.kind == "port":
-            yield f"$((base_port + {ranks[part.of]}))"
+            yield f'"$(($2 + {ranks[part.of]}))"'
         else:
-            yield f'"$here"/{quote(part.of)}'
+            yield f'"$1"/{quote(part.of)}'
 
 
 def _comment(text: str) -> str:

@@ -12,6 +12,20 @@ import click
 from phalanx import __version__
 
 VERBS = {
+    "run": "Run a file on this machine.",
+    "ps": "List runs.",
+    "show": "Show a run and its replicas.",
+    "logs": "Print what the replicas of a run wrote.",
+    "events": "Show everything that happened to a run.",
+    "top": "Watch active runs, and what they use.",
+    "stop": "Stop runs.",
+    "statuses": "Show the statuses that a run has had.",
+    "restart": "Run a run once more, as a new run.",
+    "resume": "Go on with a run that is over.",
+    "copy": "Run a run once more, beginning with a copy of its outputs.",
+    "rerun": "Repeat a run as it was recorded.",
+    "rm": "Remove runs that are over.",
+    "doctor": "Check a home, or rebuild its database from the folders.",
     "check": "Say everything that is wrong with a file, or what it means.",
     "plan": "Show who will run what, with which resources, rank and environment.",
     "convert": "Print a file in the one modern form.",
@@ -19,6 +33,9 @@ VERBS = {
     "init": "Write a commented starter file.",
     "completion": "Print a shell's completion script.",
 }
+
+
+_COMPLETE = "_PHALANX_COMPLETE"
 
 
 class Verbs(click.Group):
@@ -58,15 +75,61 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a user's text never breaks the terminal's encoding
+    sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        phalanx(prog_name="phalanx")
+        if _COMPLETE in os.environ:
+            return _complete(os.environ[_COMPLETE])
+        # not click's own `main`: it makes an error of a reader that went away
+        with phalanx.make_context("phalanx", sys.argv[1:]) as context:
+            code = phalanx.invoke(context)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as fault:
+        _show(fault)
+        return fault.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
     except BrokenPipeError:
         # the reader went away (`| head`): nothing to say, and nobody to say it to
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except Exception as fault:
-        if os.environ.get("PHALANX_DEBUG"):
-            raise
-        click.echo(f"phalanx: internal error: {type(fault).__name__}: {fault}", err=True)
-        click.echo("This is a bug in Phalanx. PHALANX_DEBUG=1 shows where; please report it.", err=True)
-        sys.exit(70)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as fault:  # noqa: BLE001 - the edge: a traceback is for us, not for the user
+        return _apologise(fault)
+    return code if isinstance(code, int) else 0
+
+
+def _complete(instruction: str) -> int:
+    from click.shell_completion import shell_complete
+
+    return shell_complete(phalanx, {}, "phalanx", _COMPLETE, instruction)
+
+
+def _show(fault: click.ClickException) -> None:
+    """What click has to say, without anything in it that a terminal would obey."""
+    from phalanx.cli.output import printable
+
+    context = getattr(fault, "ctx", None)
+    if context is not None:
+        click.echo(context.get_usage(), err=True)
+    click.echo(f"error: {printable(fault.format_message())}", err=True)
+    if context is not None:
+        click.echo(f"`{context.command_path} --help` tells more", err=True)
+
+
+def _apologise(fault: Exception) -> int:
+    from phalanx.cli.output import printable
+
+    if isinstance(fault, OSError) and fault.filename is None and fault.errno is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to say would fail again at the end
+        click.echo(f"error: cannot write the answer: {(fault.strerror or str(fault)).lower()}", err=True)
+        return 2
+    if os.environ.get("PHALANX_DEBUG"):
+        raise fault
+    click.echo(f"phalanx: internal error: {type(fault).__name__}: {printable(str(fault))}", err=True)
+    click.echo("This is a bug in Phalanx. PHALANX_DEBUG=1 shows where; please report it.", err=True)
+    return 70

@@ -32,8 +32,9 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
         click.echo(f"{fine}: {printable(f'{loaded.file}: {loaded.kind}{name}{framework}')}")
         if loaded.search is not None:
             view = summary["search"]
-            size = view["n_experiments"] or view["space"] or "as many as you say"
-            click.echo(f"  search     {view['algorithm']} over {', '.join(view['matrix'])}: {size} experiments")
+            size = f": {view['size']} experiment{'s' if view['size'] != 1 else ''}" if view["size"] else ""
+            over = ", ".join(view["matrix"])
+            click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
         if loaded.pipeline is not None:
             click.echo(f"  ops        {', '.join(summary['ops'])}")
         if made is not None:

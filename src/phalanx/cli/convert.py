@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.files import file_options, json_option, load
-from phalanx.cli.output import answering, print_json
+from phalanx.cli.output import answering, print_json, print_notes
 
 
 @click.command("convert")
@@ -25,6 +25,5 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
         if as_json:
             print_json(document, indent=2)
             return
-        for note in loaded.notes:
-            click.echo(f"note: {note.place.file}:{note.place.line}:{note.place.column}: {note.message}", err=True)
+        print_notes(loaded.notes, err=True)
         click.echo(to_yaml(document), nl=False)

@@ -71,6 +71,8 @@ def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 def _read(name: str) -> bytes:
     if name == "-":
+        if sys.stdin is None:
+            raise CallError("standard input (-f -) is closed")
         return sys.stdin.buffer.read(MAX_READ)
     with Path(name).open("rb") as stream:
         return stream.read(MAX_READ)
@@ -92,10 +94,17 @@ def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
     return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
 
 
+def _is_text(argument: str) -> bool:
+    """Bytes of the command line that are not UTF-8 come as lone surrogates, which nothing can print."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
+
+
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
     """`-P name=value` as a dict. Raises CallError."""
     params: dict[str, str] = {}
     for pair in pairs:
+        if not _is_text(pair):
+            raise CallError(f"-P {pair!r}: not UTF-8")
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise CallError(f"-P {pair!r}: write -P NAME=VALUE")

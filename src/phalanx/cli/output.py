@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from phalanx.errors import CallError, Remark, SpecError, SpecErrors
+from phalanx.errors import CallError, Remark, SpecError, SpecErrors, StoreError
 
 FILE_IS_WRONG = 1
 CALL_IS_WRONG = 2
@@ -29,7 +29,7 @@ def answering(*, as_json: bool) -> Iterator[None]:
         else:
             print_errors(fault.errors)
         sys.exit(FILE_IS_WRONG)
-    except CallError as fault:
+    except (CallError, StoreError) as fault:
         fail(str(fault), as_json=as_json)
 
 
@@ -45,9 +45,9 @@ def fail(message: str, *, as_json: bool) -> NoReturn:
 def print_json(data: Any, indent: int | None = None) -> None:
     """One line, which the encoder writes many times faster than an indented text; `indent` for files to keep."""
     try:
-        text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(data, indent=indent, allow_nan=False)
     except ValueError:
-        text = json.dumps(_without_nan(data), indent=indent, ensure_ascii=False)
+        text = json.dumps(_without_nan(data), indent=indent)
     click.echo(text)
 
 
@@ -79,19 +79,13 @@ def _print_remark(remark: Remark, label: str) -> None:
     place = remark.place
     where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
     path = f" {remark.path}:" if remark.path else ""
-    message = f"{where}: {label}:{path} {remark.message}"
-    click.echo(_styled(message), err=True)
+    click.echo(f"{printable(where)}: {label}:{printable(f'{path} {remark.message}')}", err=True)
     if place.line and place.excerpt.strip():
         text, start, width = _window(place.excerpt, place.column - 1, place.width)
         number = str(place.line)
         click.echo(f"  {number} | {text}", err=True)
         underline = " " * start + click.style("^" * width, fg="red", bold=True)
         click.echo(f"  {' ' * len(number)} | {underline}", err=True)
-
-
-def _styled(message: str) -> str:
-    """Printable, but for the colours that we put in ourselves."""
-    return "\x1b".join(printable(part) for part in message.split("\x1b"))
 
 
 def _window(line: str, start: int, width: int, room: int = 100) -> tuple[str, int, int]:
@@ -102,11 +96,11 @@ def _window(line: str, start: int, width: int, room: int = 100) -> tuple[str, in
     return text, start, max(1, min(width, len(text) - start))
 
 
-def print_notes(notes: Iterable[Remark]) -> None:
+def print_notes(notes: Iterable[Remark], *, err: bool = False) -> None:
     for note in notes:
         place = note.place
         where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
-        click.echo(f"{click.style('note', fg='yellow')}: {printable(f'{where}: {note.message}')}")
+        click.echo(f"{click.style('note', fg='yellow')}: {printable(f'{where}: {note.message}')}", err=err)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,6 +50,10 @@ def command(
 
         loaded = load(files, params)
         made = plan_of(loaded)
+        if replica is not None:
+            _find_replica(made, replica)
+        if folder is not None and printable(folder) != folder:
+            raise CallError(f"-o {folder!r}: the name of a folder with characters that cannot be shown")
         job = _rendered(made, backend or ("local" if folder else None))
         if job is not None and folder is not None:
             write_job(job, Path(folder))
@@ -62,7 +67,12 @@ def command(
         for line in _lines(loaded, made, replica):
             click.echo(line)
         if job is not None and folder is not None:
-            click.echo(f"job written to {folder}; start it with: {job.start.format(folder=folder)}")
+            click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+
+
+def _start_line(job: Job, folder: str) -> str:
+    """A line that a shell takes as it stands, whatever the folder is called."""
+    return job.start.format(folder=quote(folder if not folder.startswith("-") else f"./{folder}"))
 
 
 def _rendered(made: Plan | None, backend: str | None) -> Job | None:
@@ -130,7 +140,7 @@ def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str
     if loaded.pipeline is not None:
         for op in loaded.pipeline.ops:
             after = f", after {', '.join(op.dependencies)}" if op.dependencies else ""
-            yield click.style(f"op {op.name} ({next(iter(op.template.values()))}){after}", bold=True)
+            yield click.style(printable(f"op {op.name} ({next(iter(op.template.values()))}){after}"), bold=True)
             if op.spec is not None:
                 inner = plan_of(op.spec)
                 yield from (f"  {line}" for line in _plan_lines(inner)) if inner else ()
@@ -148,7 +158,7 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     view = View(made)
     framework = f", {made.framework}" if made.framework else ""
     asked = f"{replicas_text(made.roles)}; {resources_text(made.totals)}"
-    yield f"{made.kind}{printable(framework)} on {made.backend}: {asked}"
+    yield f"{made.kind}{printable(f'{framework} on {made.backend}')}: {asked}"
     yield f"command: {printable(made.command or 'none')}"
     if made.launch != "each":
         how = "by mpirun" if made.launch == "mpirun" else "by its own command"
@@ -163,12 +173,19 @@ def _plan_lines(made: Plan) -> Iterator[str]:
         yield from _variables({**view.variables(first.environment), **first.defaults})
 
 
+def _find_replica(made: Plan | None, name: str) -> Replica:
+    replicas = made.replicas if made is not None else ()
+    found = next((replica for replica in replicas if replica.name == name), None)
+    if found is None:
+        roles = ", ".join(made.members) if made is not None else "many runs"
+        raise CallError(f"there is no replica {name}: there are {roles}, numbered from 0")
+    return found
+
+
 def _one_replica(made: Plan, name: str) -> Iterator[str]:
     from phalanx.plan.encoding import View
 
-    found = next((replica for replica in made.replicas if replica.name == name), None)
-    if found is None:
-        raise CallError(f"there is no replica {name}: there are {', '.join(made.members)}, numbered from 0")
+    found = _find_replica(made, name)
     view = View(made)
     yield from table(_rows(made, (found,)))
     yield from _variables(view.replica(found, view.variables(made.shared))["environment"])

@@ -35,7 +35,7 @@ def command_of(spec: Spec, made: Plan | None) -> str | None:
 
 
 def all_notes(spec: Spec, made: Plan | None) -> tuple[Note, ...]:
-    return (*spec.notes, *(made.notes if made else ()))
+    return tuple(sorted((*spec.notes, *(made.notes if made else ())), key=lambda note: note.place[:3]))
 
 
 def summarise(spec: Spec, made: Plan | None) -> dict[str, Any]:
@@ -72,6 +72,7 @@ def search_view(spec: Spec) -> dict[str, Any]:
         "concurrency": search.concurrency,
         "n_experiments": search.n_experiments,
         "space": search.space,
+        "size": search.size,
         "early_stopping": bool(search.early_stopping),
         "matrix": {dimension.name: dimension.kind for dimension in search.matrix},
     }

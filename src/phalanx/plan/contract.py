@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from phalanx.placeholders import Each, Hole, Value, host, path, port
 from phalanx.plan.model import Member
-from phalanx.spec.model import Kind, Spec, thaw
+from phalanx.spec.model import Kind, OutputsRefs, Spec, thaw
 
+MOST_ADDRESSES = 2_000  # Linux takes 128 KiB in one variable; a run with more has no list of all its addresses
 _NAMESPACE = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
 
 
@@ -36,11 +37,9 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
         "PHALANX_RUN_NAME": spec.name or run_id,
         "PHALANX_PROJECT": project,
         "PHALANX_WORLD_SIZE": str(size),
-        "PHALANX_CLUSTER": addresses,
         "PHALANX_PARAMS": params,
         "PHALANX_OUTPUTS": outputs,
         "POLYAXON_IS_MANAGED": "true",
-        "POLYAXON_CLUSTER": addresses,
         "POLYAXON_PARAMS": params,
         "POLYAXON_DECLARATIONS": params,
         "POLYAXON_LOG_LEVEL": spec.logging.level,
@@ -49,6 +48,11 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
         "POLYAXON_RUN_DATA_PATHS": data_paths(spec),
         _INFO_NAMES.get(spec.kind, "POLYAXON_JOB_INFO"): _json(_info(spec, run_id, project)),
     }
+    if size <= MOST_ADDRESSES:
+        values |= {"PHALANX_CLUSTER": addresses, "POLYAXON_CLUSTER": addresses}
+    refs = spec.environment.outputs
+    if refs is not None:
+        values["POLYAXON_REFS_OUTPUTS_PATHS"] = refs_paths(refs)
     return values
 
 
@@ -69,6 +73,17 @@ def data_paths(spec: Spec) -> Value:
     for number, name in enumerate(spec.environment.settings.data_refs or ()):
         parts += [", " if number else "", json.dumps(name), ': "', path(f"data/{name}"), '"']
     return (*parts, "}") if len(parts) > 1 else "{}"
+
+
+def refs_paths(refs: OutputsRefs) -> Value:
+    """`{"jobs": ["folder"], "experiments": [...]}` of earlier runs, with the folders left open."""
+    parts: list[str | Hole | Each] = ["{"]
+    for number, (kind, names) in enumerate(refs._asdict().items()):
+        parts += [", " if number else "", f'"{kind}": [']
+        for place, name in enumerate(names):
+            parts += [", " if place else "", '"', path(f"refs/{kind}/{name}"), '"']
+        parts.append("]")
+    return (*parts, "}")
 
 
 _INFO_NAMES = {

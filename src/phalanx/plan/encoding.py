@@ -13,7 +13,12 @@ from phalanx.spec.quantities import tidy
 
 MANY = 256  # addresses of a role beyond which people see one line for all of them
 HIDDEN = "***"
-_SECRET = re.compile(r"secret|token|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
+_SECRET = re.compile(r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value is nobody's business."""
+    return _SECRET.search(name) is not None
 
 
 def resources_view(resources: Resources) -> dict[str, Any]:
@@ -50,7 +55,7 @@ class View:
 
     @staticmethod
     def hide(name: str, text: str) -> str:
-        return HIDDEN if _SECRET.search(name) and text else text
+        return HIDDEN if is_secret(name) and text else text
 
     def replica(self, replica: Replica, shared: Mapping[str, str]) -> dict[str, Any]:
         defaults = dict(replica.defaults)
@@ -98,6 +103,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "launch": plan.launch,
         "roles": dict(plan.roles),
         "timeout_s": plan.timeout_s,
+        "max_restarts": plan.max_restarts,
         "environment": _encoded(plan.shared.items()),
         "replicas": [
             {

@@ -59,7 +59,8 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     if command is None:
         notes.append(_note(spec, "", "nothing to run: there is no `run: {cmd: ...}`"))
     shared = {**contract.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
-    wired = {*shared, *contract.own(members[0]), *wiring.own(members[0])}
+    firsts = {member.role: member for member in reversed(members)}.values()  # roles may be wired differently
+    wired = {*shared, *contract.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
     from_build = _own_variables(spec.build.env_vars if spec.build else (), wired, "build.env_vars", spec, notes)
     settings = _Settings(spec, roles, wired, notes)
     built = tuple(

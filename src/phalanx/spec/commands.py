@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 _CONTINUATION = re.compile(r"\\[ \t]*\r?\n")
-_STRAY = re.compile(r"(?:(?<=\s)|\A)\\(?=\s|\Z)")
+_TRAILING = re.compile(r"\\+(?=\s|\Z)")
 
 
 def fold(text: str) -> str:
-    """White space becomes single spaces; backslashes that only continued a line go."""
-    return " ".join(_STRAY.sub(" ", _CONTINUATION.sub(" ", text)).split())
+    """White space becomes single spaces; a backslash at the end of a word goes, as in Polyaxon: YAML has folded the
+    line that it continued, so `--a=1\\ --b=2` would reach bash as one argument.
+    """
+    return " ".join(_TRAILING.sub(" ", text).split())
 
 
 def has_several_lines(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from phalanx.spec.loading import load_document
@@ -19,7 +20,7 @@ def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
     declared = {entry["name"] for entry in document.get("inputs") or []}
     if declared:
         document["inputs"] += [{"name": name} for name in values if name not in declared]
-    return load_document(group.name or "group", document)
+    return replace(load_document(group.file, document), places=group.places)
 
 
 def first_suggestion(group: Spec) -> Spec:

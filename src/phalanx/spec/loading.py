@@ -11,13 +11,14 @@ from phalanx.spec import commands
 from phalanx.spec.dialects import modernise
 from phalanx.spec.matrix import first_values
 from phalanx.spec.merging import merge
-from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze
-from phalanx.spec.params import Params, parse_value
+from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze, thaw
+from phalanx.spec.params import Params, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
 from phalanx.spec.reading import decode, describe, read
 from phalanx.spec.schema import ALGORITHMS, BUILD_FIELDS, HPTUNING, RUN_BACKENDS, VARIABLE, sections
 from phalanx.spec.shapes import INVALID, ListOf
 from phalanx.spec.suggest import did_you_mean, nearest
+from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Findings, Mark, Node, Source, from_plain
 
 Inspect = Callable[[Node, Findings], None]
@@ -74,7 +75,10 @@ def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findi
     root = layers[0]
     for layer in layers[1:]:
         root = merge(root, layer)
-    return merge(root, _command_line(params, root)) if params else root
+    if params:
+        root = merge(root, _command_line(params, root))
+    root.mark = layers[0].mark  # the file as a whole is the first one
+    return root
 
 
 def _command_line(params: Mapping[str, str], root: Node) -> Node:
@@ -84,13 +88,11 @@ def _command_line(params: Mapping[str, str], root: Node) -> Node:
         for entry in root.items("inputs")
         if entry.entries and "name" in entry.entries and "type" in entry.entries
     }
-    text = "\n".join(f"-P {name}={value}" for name, value in params.items())
-    source = Source("command line", text)
-    section = Node({}, Mark(source, 0, 0, 0, 0), key="params")
+    section = Node({}, Mark(Source("command line", ""), 0, 0, 0, 0), key="params")
     entries = {}
-    for number, (name, value) in enumerate(params.items()):
-        line = source.line(number)
-        mark = Mark(source, number, 0, number, len(line))
+    for name, value in params.items():
+        line = f"-P {name}={value}".replace("\n", " ")
+        mark = Mark(Source("command line", line), 0, 0, 0, len(line))
         typed = value if declared.get(name) == "str" else parse_value(value)
         entries[name] = from_plain(typed, mark, section, name)
     section.value = entries
@@ -101,24 +103,30 @@ def read_spec(root: Node, findings: Findings, inspect: Inspect | None = None) ->
     """One spec out of a modernised, merged tree; None once the findings know why not."""
     kind = _kind(root, findings)
     _version(root, findings)
+    if kind is Kind.BUILD:
+        _flatten_build(root, findings)
     record = sections(kind)
-    document = freeze(root.plain())
     search = _search(root, findings) if kind is Kind.GROUP else None
     variables = _variables(root, "inputs", findings)
     params = Params(root.get("params"), variables, first_values(search) if search else EMPTY, findings)
-    if kind is Kind.GROUP and search is None:
+    if search is None:
         params.wrong |= _matrix_names(root)  # told already, with the matrix
     _required_inputs(params, root, findings)
+    _matrix_suits_inputs(search, variables, root, findings)
+    _note_nothings(params, root, findings)
     rendered = _render(root, params)
     values = record.read(rendered, findings)
     _backend(rendered, kind, findings)
     if inspect is not None:
         inspect(rendered, findings)
     command = _command(rendered, findings)
-    pipeline = read_pipeline(rendered, findings, read_spec) if kind is Kind.PIPELINE else None
+    pipeline = read_pipeline(rendered, values, findings, read_spec) if kind is Kind.PIPELINE else None
     if findings.errors or values is INVALID:
         return None
+    document = freeze(root.plain())  # after everything old in it was settled, also in a pipeline's templates
     own = {key: values[key] for key in _COPIED if key in values}
+    if own.get("build") == Build():
+        del own["build"]  # an empty section says nothing
     if kind is Kind.BUILD:
         own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
         own["backend"] = values.get("backend")
@@ -132,7 +140,7 @@ def read_spec(root: Node, findings: Findings, inspect: Inspect | None = None) ->
         search=search,
         pipeline=pipeline,
         document=document,
-        notes=tuple(sorted(findings.notes, key=lambda note: (note.place.line, note.place.column))),
+        notes=tuple(sorted(dict.fromkeys(findings.notes), key=lambda note: (note.place.line, note.place.column))),
         places=_places(root),
         **own,
     )
@@ -167,6 +175,20 @@ def _kind(root: Node, findings: Findings) -> Kind:
     return Kind(near) if near else guess
 
 
+def _flatten_build(root: Node, findings: Findings) -> None:
+    """Up to 0.4.1 a build had its keys in a section `build`."""
+    section = root.get("build")
+    assert root.entries is not None
+    if section is None or section.entries is None:
+        return
+    del root.entries["build"]
+    findings.note(section, "`build` read as the top of the file")
+    for key, node in section.entries.items():
+        if key in root.entries:
+            findings.error(node, f"`{key[:60]}` stands in `build` and at the top of the file", "keep one", at_key=True)
+        root.entries.setdefault(key, node)
+
+
 def _version(root: Node, findings: Findings) -> None:
     node = root.get("version")
     assert root.entries is not None
@@ -191,25 +213,50 @@ def _variables(root: Node, key: str, findings: Findings) -> tuple[Variable, ...]
     read_quietly = ListOf(VARIABLE).read(node, Findings())
     if read_quietly is INVALID:
         return ()
-    names = [variable.name for variable in read_quietly]
-    for number, name in enumerate(names):
-        if name in names[:number] and node.elements is not None:
-            findings.error(node.elements[number], f"{key[:-1]} `{name}` is declared twice")
+    seen: set[str] = set()
+    for variable, entry in zip(read_quietly, root.items(key), strict=True):
+        if variable.name in seen:
+            findings.error(entry, f"{key[:-1]} `{variable.name}` is declared twice")
+        seen.add(variable.name)
     return tuple(read_quietly)
 
 
 def _required_inputs(params: Params, root: Node, findings: Findings) -> None:
+    entries = {item.entries["name"].value: item for item in root.items("inputs") if item.entries and item.get("name")}
     for name in params.missing():
-        entry = next(
-            (item for item in root.items("inputs") if item.entries and item.entries["name"].value == name), None
-        )
-        findings.error(entry or root, f"input `{name}` got no value", f"give it in `params`, or with -P {name}=...")
+        where = entries.get(name, root)
+        findings.error(where, f"input `{name}` got no value", f"give it in `params`, or with -P {name}=...")
         params.wrong.add(name)
+
+
+def _matrix_suits_inputs(
+    search: Search | None, variables: tuple[Variable, ...], root: Node, findings: Findings
+) -> None:
+    """Values of a matrix are checked as params are: before a group runs half of its experiments."""
+    declared = {variable.name: variable for variable in variables}
+    tuning = root.get("hptuning")
+    matrix = tuning.get("matrix") if tuning is not None else None
+    for dimension in search.matrix if search is not None else ():
+        variable = declared.get(dimension.name)
+        faults = (type_fault(variable, thaw(value)) for value in dimension.values or ()) if variable else ()
+        fault = next((found for found in faults if found), None)
+        if fault is not None and matrix is not None:
+            findings.error(matrix.get(dimension.name) or matrix, f"{fault}, also in the matrix")
+
+
+def _note_nothings(params: Params, root: Node, findings: Findings) -> None:
+    empty = params.without_value()
+    if not empty:
+        return
+    for node in root.scalars():
+        used = names_in(node.value) & empty if isinstance(node.value, str) and is_template(node.value) else set()
+        for name in sorted(used):
+            findings.note(node, f"input `{name}` has no value: it shows as `None`")
 
 
 def _render(root: Node, params: Params) -> Node:
     assert root.entries is not None
-    renderer = params.renderer()
+    renderer = params.renderer
     result = root.like(None)
     result.value = {key: child if key in UNRENDERED else renderer.tree(child) for key, child in root.entries.items()}
     return result
@@ -269,7 +316,7 @@ def _search(root: Node, findings: Findings) -> Search | None:
         else:
             algorithm = "random_search"
             findings.note(where, f"`{name}` is a distribution, which a grid cannot enumerate: read as random search")
-    if algorithm == "random_search" and "n_experiments" not in settings:
+    if algorithm == "random_search" and "n_experiments" not in settings and any(d.values is None for d in matrix):
         findings.note(where, "running it needs `random_search: {n_experiments: N}`")
     if algorithm == "bo":
         unfit = next((item for item in continuous if item.values is None and item.kind != "uniform"), None)

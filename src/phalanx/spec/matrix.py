@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from phalanx.spec.model import Dimension, Search, freeze
-from phalanx.spec.quantities import count
+from phalanx.spec.quantities import count, is_finite
 from phalanx.spec.reading import describe
 from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggest import did_you_mean
@@ -78,7 +78,14 @@ class Matrix:
         if not node.entries:
             findings.error(node, f"expected a map of parameters to try, found {describe(node)}")
             return INVALID
-        dimensions = [_dimension(name, child, findings) for name, child in node.entries.items()]
+        dimensions: list[Any] = []
+        count = 0
+        for name, child in node.entries.items():
+            dimensions.append(_dimension(name, child, findings))
+            count += len(getattr(dimensions[-1], "values", None) or ())
+            if count > MAX_VALUES:
+                findings.error(child, f"more than {MAX_VALUES} values in one matrix")
+                return INVALID
         return INVALID if any(found is INVALID for found in dimensions) else tuple(dimensions)
 
     def schema(self) -> dict[str, Any]:
@@ -128,7 +135,8 @@ def _weighted(name: str, node: Node, findings: Findings) -> Any:
         items = pair.elements
         weight = items[1].value if items and len(items) == 2 else None
         if not items or isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1:
-            findings.error(pair, "expected `[value, probability]`, with a probability from 0 to below 1")
+            hint = "write `[[a, 0.2], [b, 0.8]]`"
+            findings.error(pair, "expected `[value, probability]`, with a probability from 0 to below 1", hint)
             return INVALID
         values.append(items[0].plain())
         weights.append(float(weight))
@@ -150,7 +158,14 @@ def _numeric(name: str, kind: str, node: Node, findings: Findings) -> Any:
     if form.unfold is None:
         names = form.names + form.optional
         return Dimension(name, kind, arguments=freeze(dict(zip(names, numbers, strict=False))))
-    return Dimension(name, kind, values=tuple(form.unfold(numbers)))
+    try:
+        values = tuple(form.unfold(numbers))
+    except ArithmeticError:
+        values = (math.inf,)
+    if not all(is_finite(value) for value in values):
+        findings.error(node, "these numbers give values that no computer can hold")
+        return INVALID
+    return Dimension(name, kind, values=values)
 
 
 def _numbers(kind: str, form: Form, node: Node, findings: Findings) -> Numbers | None:
@@ -180,7 +195,7 @@ def _as_number(value: Any) -> float | None:
     if isinstance(value, str):
         value = count(value)
         return None if value is None else int(value) if value == int(value) and abs(value) < 1e15 else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
         return None
     return value
 
@@ -199,6 +214,8 @@ def _fault_of(kind: str, numbers: Numbers) -> str | None:
             return "the number of values must be whole"
         if kind == "geomspace" and start <= 0:
             return "`geomspace` starts above 0"
+        if kind == "logspace" and len(numbers) > 3 and numbers[3] <= 0:
+            return "the base of `logspace` must be above 0"
         if kind == "logspace" and max(abs(start), abs(stop)) > 300:
             return "`logspace` takes exponents: 10^start to 10^stop"
         return None

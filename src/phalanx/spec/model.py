@@ -173,6 +173,17 @@ class Search(NamedTuple):
     early_stopping: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def size(self) -> int | None:
+        """How many experiments it runs; None when nobody can say beforehand."""
+        if self.algorithm == "bo":
+            return int(self.settings["n_initial_trials"]) + int(self.settings["n_iterations"])
+        if self.algorithm == "hyperband":
+            return None
+        if self.n_experiments is None or self.space is None:
+            return self.n_experiments or self.space
+        return min(self.n_experiments, self.space)
+
+    @property
     def space(self) -> int | None:
         """How many points the matrix has; None when a distribution makes it endless."""
         size = 1

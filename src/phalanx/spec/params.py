@@ -22,10 +22,23 @@ def parse_value(text: str) -> Any:
     value = resolve_plain(text) if text else ""
     if isinstance(value, str) and value[:1] in "[{(" and len(value) <= 10_000 and not is_template(value):
         try:
-            return ast.literal_eval(value)
+            return _plain(ast.literal_eval(value))
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
             return text
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Lists, maps and scalars as a file can hold them. Raises ValueError for whatever else Python can write."""
+    if isinstance(value, dict):
+        if not all(isinstance(key, str | int) for key in value):
+            raise ValueError("a key that no file can hold")
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError("a value that no file can hold")
 
 
 def _is_number(value: Any) -> bool:
@@ -70,33 +83,39 @@ class Params:
         self.values = {variable.name: thaw(variable.default) for variable in variables if variable.is_optional}
         self.settled: set[str] = set()
         self.wrong: set[str] = set()  # told already: what is made of them is not blamed again
+        self.seen: dict[str, Any] = {}  # what templates see
+        for name, value in {**self.values, **self.fixed}.items():
+            self._show(name, value)
+        self.renderer = Renderer(self.seen, findings)
+        self.renderer.unknown = self.wrong
         for name, node in self.nodes.items():
             if not _NAME.match(name):
                 findings.note(node, f"`{name[:60]}` cannot be used in templates: it is not a plain name")
             self._settle(name, ())
         self._check_inputs()
 
-    @property
-    def context(self) -> dict[str, Any]:
-        """What templates see. A flag is seen as the option it stands for."""
-        seen = {**self.values, **self.fixed}
-        for name, variable in self.variables.items():
-            if variable.is_flag and name in seen:
-                seen[name] = f"--{name}" if seen[name] is True else ""
-        return seen
+    def _show(self, name: str, value: Any) -> None:
+        """Let templates see a value. A flag is seen as the option it stands for."""
+        variable = self.variables.get(name)
+        if variable is not None and variable.is_flag:
+            value = f"--{name}" if value is True else ""
+        self.seen[name] = value
 
-    def renderer(self) -> Renderer:
-        renderer = Renderer(self.context, self.findings)
-        renderer.unknown = self.wrong
-        return renderer
+    def _keep(self, name: str, value: Any) -> None:
+        self.values[name] = value
+        if name not in self.fixed:
+            self._show(name, value)
 
     def _settle(self, name: str, chain: tuple[str, ...]) -> None:
         if name in self.settled or name not in self.nodes:
             return
         node = self.nodes[name]
         if name in chain or len(chain) > MAX_CHAIN:
-            circle = " -> ".join([*chain[-5:], name])
-            self.findings.error(node, f"params that need each other: {circle}")
+            steps = " -> ".join([*chain[-5:], name])
+            fault = (
+                "params that need each other" if name in chain else f"params more than {MAX_CHAIN} deep in each other"
+            )
+            self.findings.error(node, f"{fault}: {steps}")
             self.wrong.update((*chain, name))
             return
         for needed in _needs(node):
@@ -109,13 +128,13 @@ class Params:
     def _render(self, name: str, node: Node) -> None:
         if isinstance(node.value, str) and REFERENCE.match(node.value):
             self.findings.note(node, "filled in with another run's output when this one starts")
-            self.values[name] = node.value
+            self._keep(name, node.value)
             return
-        result = self.renderer().tree(node) if _needs_rendering(node) else node
+        result = self.renderer.tree(node)
         if any(scalar.poisoned for scalar in result.scalars()):
             self.wrong.add(name)
         else:
-            self.values[name] = result.plain()
+            self._keep(name, result.plain())
 
     def _check_inputs(self) -> None:
         if not self.variables:
@@ -129,14 +148,14 @@ class Params:
                 if fault:
                     self.findings.error(node, f"{fault}, found {describe(node)}")
 
+    def without_value(self) -> set[str]:
+        """Optional inputs that have neither a value nor a default: templates show them as `None`."""
+        return {name for name in self.variables if name in self.values and self.values[name] is None} - set(self.fixed)
+
     def missing(self) -> list[str]:
         """Required inputs that got no value."""
         given = {*self.values, *self.fixed, *self.wrong}
         return [name for name, variable in self.variables.items() if not variable.is_optional and name not in given]
-
-
-def _needs_rendering(node: Node) -> bool:
-    return any(is_template(scalar.value) for scalar in node.scalars())
 
 
 def _needs(node: Node) -> list[str]:
@@ -151,8 +170,8 @@ def type_fault(variable: Variable, value: Any) -> str | None:
     """Why a value does not suit an input; None when it does."""
     if isinstance(value, str) and REFERENCE.match(value):
         return None
-    if variable.options is not None and value not in variable.options:
-        return f"`{variable.name}` must be one of {', '.join(map(str, variable.options))}"
+    if variable.options is not None and thaw(value) not in thaw(variable.options):
+        return f"`{variable.name}` must be one of {', '.join(str(thaw(option)) for option in variable.options)}"
     if variable.type is None:
         return None
     fits, words = _TYPES[variable.type]

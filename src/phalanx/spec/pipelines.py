@@ -13,11 +13,13 @@ from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggest import did_you_mean
 from phalanx.spec.tree import Findings, Node
 
+MAX_NODES = 50_000  # values in all templates of a pipeline, filled in for every op
+SHOWN = 8
 ReadSpec = Callable[[Node, Findings], Spec | None]
 _LAID_OVER = ("environment", "build", "logging")
 
 
-def read_pipeline(root: Node, findings: Findings, read_spec: ReadSpec) -> Pipeline | None:
+def read_pipeline(root: Node, settings: Any, findings: Findings, read_spec: ReadSpec) -> Pipeline | None:
     """The pipeline of a file; None once the findings know why not. Ops were checked against their record before."""
     templates = _templates(root, findings)
     ops: dict[str, tuple[Operation, Node]] = {}
@@ -31,15 +33,14 @@ def read_pipeline(root: Node, findings: Findings, read_spec: ReadSpec) -> Pipeli
     _check_dependencies(ops, findings)
     specs = _fill_in(ops, templates, findings, read_spec)
     _check_unused({name: node for name, node in templates.items() if name not in _used(ops)}, findings, read_spec)
-    if findings.errors:
+    if findings.errors or settings is INVALID:
         return None
-    plain = root.plain()
     return Pipeline(
         ops=tuple(op._replace(spec=specs.get(op.name)) for op, _ in ops.values()),
-        schedule=freeze(plain.get("schedule")),
-        concurrency=plain.get("concurrency"),
-        execute_at=plain.get("execute_at"),
-        timeout_s=plain.get("timeout"),
+        schedule=settings.get("schedule"),
+        concurrency=settings.get("concurrency"),
+        execute_at=settings.get("execute_at"),
+        timeout_s=settings.get("timeout"),
     )
 
 
@@ -61,6 +62,13 @@ def _templates(root: Node, findings: Findings) -> dict[str, Node]:
     for node in root.items("templates"):
         if node.entries is None:
             continue  # told by the record of the whole file
+        kind = node.get("kind")
+        if kind is not None and kind.value == "pipeline":
+            findings.error(kind, "a pipeline cannot be a template of another one")
+            continue
+        if kind is None:
+            findings.note(node, "no `kind`: read as `kind: experiment`")
+            node.entries["kind"] = node.like("experiment")
         if node.get("version") is None:
             node.entries["version"] = node.like(1)  # a template has the version of its pipeline
         modernise(node, findings)
@@ -80,15 +88,26 @@ def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Fin
             if name not in ops:
                 where = node.get("dependencies") or node
                 findings.error(where, f"op `{op.name}` depends on `{name}`, which is no op", did_you_mean(name, ops))
-    waiting = {name: {step for step in op.dependencies if step in ops} for name, (op, _) in ops.items()}
-    while waiting:
-        ready = [name for name, needs in waiting.items() if not needs & waiting.keys()]
-        if not ready:
-            first = next(iter(waiting))
-            findings.error(ops[first][1], f"ops that wait for each other: {', '.join(sorted(waiting))}")
-            return
-        for name in ready:
-            del waiting[name]
+    circle = _circle({name: [step for step in op.dependencies if step in ops] for name, (op, _) in ops.items()})
+    if circle:
+        more = " …" if len(circle) > SHOWN else ""
+        findings.error(ops[circle[0]][1], f"ops that wait for each other: {', '.join(circle[:SHOWN])}{more}")
+
+
+def _circle(needs: Mapping[str, list[str]]) -> list[str]:
+    """The ops that can never start, because they wait for each other."""
+    followers: dict[str, list[str]] = {}
+    for name, before in needs.items():
+        for step in before:
+            followers.setdefault(step, []).append(name)
+    open_needs = {name: len(before) for name, before in needs.items()}
+    ready = [name for name, count in open_needs.items() if not count]
+    while ready:
+        for follower in followers.get(ready.pop(), ()):
+            open_needs[follower] -= 1
+            if not open_needs[follower]:
+                ready.append(follower)
+    return sorted(name for name, count in open_needs.items() if count)
 
 
 def _fill_in(
@@ -99,8 +118,14 @@ def _fill_in(
 ) -> dict[str, Spec]:
     """Every op's template with the op's params: the specs that would run."""
     specs: dict[str, Spec] = {}
+    sizes = {name: sum(1 for _ in node.scalars()) for name, node in templates.items()}
+    left = MAX_NODES
     for op, node in ops.values():
         name = op.template.get("name")
+        left -= sizes.get(name or "", 0)
+        if left < 0:
+            findings.error(node, f"the ops of this pipeline unfold to more than {MAX_NODES} values")
+            break
         if name is None:
             wanted = next(iter(op.template.values()))
             findings.note(node, f"the template `{wanted}` is looked up when the pipeline runs")
@@ -128,4 +153,6 @@ def _laid_over(template: Node, op: Node) -> Node:
     own = template.copy(template.parent, template.key, template.key_mark)
     layer = Node({}, op.mark, op.parent, op.key, op.key_mark)
     layer.value = {key: op.entries[key] for key in ("params", *_LAID_OVER) if op.entries and op.get(key)}
-    return merge(own, layer)
+    result = merge(own, layer)
+    result.mark, result.parent, result.key, result.key_mark = own.mark, own.parent, own.key, own.key_mark
+    return result

@@ -10,12 +10,23 @@ _BYTES = {"": None, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTP", start=1)
 }
 _MIB = 1024.0**2
+LONGEST = 64  # characters of an amount
 _DURATION = re.compile(r"\s*(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?\s*\Z")
 
 
+def is_finite(number: float) -> bool:
+    """Also of whole numbers that are too large for a float, which have no place in a file."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
+
+
 def _split(text: str) -> tuple[float, str] | None:
-    match = _QUANTITY.match(text[:64])
-    return (float(match[1]), match[2]) if match else None
+    match = _QUANTITY.match(text) if len(text) <= LONGEST else None
+    if match is None or not is_finite(float(match[1])):
+        return None
+    return float(match[1]), match[2]
 
 
 def count(text: str) -> float | None:
@@ -46,7 +57,7 @@ def memory_mib(text: str) -> float | None:
 
 def seconds(text: str) -> float | None:
     """A duration: seconds, or `1d12h30m15s` in any part of it."""
-    match = _DURATION.match(text[:64])
+    match = _DURATION.match(text) if len(text) <= LONGEST else None
     if match is None or not any(match.groups()):
         return None
     days, hours, minutes, rest = (float(part) if part else 0.0 for part in match.groups())

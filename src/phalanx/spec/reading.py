@@ -22,9 +22,10 @@ MAX_NODES = 250_000
 _NULL = frozenset(["", "~", "null", "Null", "NULL"])
 _TRUE = frozenset(["true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"])
 _FALSE = frozenset(["false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"])
-_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)\Z")
-_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?\Z")
+_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)\Z")
+_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z")
 _SPECIAL = re.compile(r"(?P<sign>[-+]?)\.(?P<name>inf|Inf|INF|nan|NaN|NAN)\Z")
+_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -41,7 +42,13 @@ def decode(name: str, data: bytes) -> Source:
         raise _fault(name, f"not a text file: byte {data[fault.start]:#04x} at offset {fault.start}", hint) from None
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # white space in JSON, forbidden as indentation in YAML
+        text = _SURROGATES.sub(_joined, text)  # one character as two escapes, which YAML does not know
     return Source(name, text)
+
+
+def _joined(pair: re.Match[str]) -> str:
+    high, low = int(pair[1], 16), int(pair[2], 16)
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 def read(source: Source) -> Node:
@@ -73,7 +80,11 @@ def describe(node: Node) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
         return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
-    return f"the number {str(value)[:40]}"
+    return f"the number {value:.6g}" if isinstance(value, float) else f"the number {_short(value)}"
+
+
+def _short(number: int) -> str:
+    return str(number) if abs(number) < 10**40 else "of many digits"
 
 
 class _Composer:
@@ -83,12 +94,13 @@ class _Composer:
         self.source = source
         self.faults: list[SpecError] = []
         self.anchors: dict[str, Node] = {}
-        self.open_anchors: dict[str, int] = {}
+        self.opened_at: dict[int, int] = {}  # how many values there were when an anchored map or list began
         self.stack: list[Node] = []
         self.weights: dict[int, int] = {}  # nodes below an anchored node, itself included
         self.count = 0
         self.key: tuple[str, Mark] | None = None
-        self.merges: list[tuple[Node, Node]] = []
+        self.merging = False  # the key at hand is YAML's `<<`
+        self.merges: dict[int, list[Node]] = {}  # what `<<` brings into a map, by the map's identity
         self.root: Node | None = None
 
     def compose(self) -> Node | None:
@@ -106,8 +118,6 @@ class _Composer:
                 self._open(event)
             elif isinstance(event, yaml.CollectionEndEvent):
                 self._close(event)
-        for target, merged in self.merges:
-            self._merge_key(target, merged)
         if self.faults:
             raise SpecErrors(self.faults)
         return self.root
@@ -146,25 +156,31 @@ class _Composer:
         if len(self.stack) >= MAX_DEPTH:
             self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
         if self._expects_key():
-            is_template = self.source.line(mark.line)[max(0, mark.column - 1) :].startswith("{{")
-            hint = 'a template at the start of a value needs quotes: "{{ name }}"' if is_template else None
+            outer = self.stack[-1].key
+            if isinstance(outer, str) and any(c in outer for c in " '\""):
+                hint = "the text before `:` was read as a key: quote the whole value"
+            elif self.source.line(mark.line)[max(0, mark.column - 1) :].startswith("{{"):
+                hint = 'a template at the start of a value needs quotes: "{{ name }}"'
+            else:
+                hint = None
             self._fail(mark, "a map or list cannot be a key", hint)
         self._check_tag(event, mark, ("map", "seq"))
         is_map = isinstance(event, yaml.MappingStartEvent)
         node = self._place(Node({} if is_map else [], mark))
         if event.anchor:
-            self.open_anchors[event.anchor] = self.count
+            self.opened_at[id(node)] = self.count
             self._anchor(event.anchor, node, 0)
         self.stack.append(node)
 
     def _close(self, event: Any) -> None:
         node = self.stack.pop()
+        for merged in self.merges.pop(id(node), ()):
+            self._merge_key(node, merged)  # now, so that aliases of this map get what was merged into it
         start = node.mark
         node.mark = Mark(self.source, start.line, start.column, event.end_mark.line, event.end_mark.column)
-        for name, opened_at in list(self.open_anchors.items()):
-            if self.anchors.get(name) is node:
-                self.weights[id(node)] = self.count - opened_at + 1
-                del self.open_anchors[name]
+        opened_at = self.opened_at.pop(id(node), None)
+        if opened_at is not None:
+            self.weights[id(node)] = self.count - opened_at + 1
 
     def _anchor(self, name: str, node: Node, weight: int) -> None:
         self.anchors[name] = node
@@ -179,9 +195,13 @@ class _Composer:
         if target in self.stack:
             self._fail(mark, f"the alias `*{event.anchor}` stands inside its own anchor")
         if self._expects_key():
+            if isinstance(target.value, dict | list):
+                self._fail(mark, "a map or list cannot be a key")
             self._take_key(str(target.value), mark, event)
             return
         self._grow(mark, self.weights.get(id(target), 1))
+        if len(self.stack) + _depth(target) > MAX_DEPTH:
+            self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
         copy = target.copy(None, None, None)
         copy.mark = mark
         self._place(copy)
@@ -196,10 +216,10 @@ class _Composer:
             first = parent[text].key_mark
             where = f" (first on line {first.line + 1})" if first else ""
             path = f"{self._path()}.{text}" if self._path() else text
-            message = f"the key `{text}` stands twice{where}"
+            message = f"the key `{text[:60]}` stands twice{where}"
             self.faults.append(SpecError(mark.place(), path, message, "keep one of the two"))
-        plain_merge = text == "<<" and getattr(event, "style", None) in (None, "")
-        self.key = ("<<" if plain_merge else text, mark)
+        self.merging = text == "<<" and getattr(event, "style", "'") in (None, "")
+        self.key = (text, mark)
 
     def _place(self, node: Node) -> Node:
         """Put a finished or just opened node where it belongs."""
@@ -212,8 +232,9 @@ class _Composer:
             assert self.key is not None
             node.key, node.key_mark = self.key
             self.key = None
-            if node.key == "<<":
-                self.merges.append((parent, node))
+            if self.merging:
+                self.merges.setdefault(id(parent), []).append(node)
+            self.merging = False
             parent.value[str(node.key)] = node
         elif isinstance(parent.value, list):
             node.key = len(parent.value)
@@ -255,6 +276,17 @@ class _Composer:
         return value
 
 
+def _depth(node: Node) -> int:
+    """How many levels of maps and lists there are in a node."""
+    deepest, waiting = 0, [(node, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        children = item.value.values() if isinstance(item.value, dict) else item.elements or ()
+        waiting += [(child, depth + 1) for child in children]
+    return deepest
+
+
 def resolve_plain(text: str) -> Scalar:
     """What an unquoted scalar means."""
     if text in _NULL:
@@ -272,9 +304,11 @@ def _number(text: str) -> Scalar:
     if _INTEGER.match(text):
         digits = text.replace("_", "")
         body = digits.lstrip("+-")
-        if len(body) > 1 and body[0] == "0" and body[1].isdigit():  # YAML 1.1: 010 is eight
-            return int(digits, 8)
-        return int(digits, 0) if body else text
+        try:
+            # YAML 1.1: 010 is eight
+            return int(digits, 8 if len(body) > 1 and body[0] == "0" and body[1].isdigit() else 0)
+        except ValueError:
+            return text  # `0x_` and its like
     special = _SPECIAL.match(text)
     if special:
         return float(special["sign"] + special["name"].lower())
@@ -299,6 +333,8 @@ def _first_line(fault: Exception) -> str:
 
 def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
     position = fault.problem_mark or fault.context_mark
+    if fault.problem == "could not find expected ':'" and fault.context_mark is not None:
+        position = fault.context_mark  # where the lone word stands, not where the parser gave up on it
     line, column = (position.line, position.column) if position else (0, 0)
     mark = Mark(source, line, column, line, column + 1)
     text = source.line(line)

@@ -21,6 +21,7 @@ from phalanx.spec.model import (
     freeze,
 )
 from phalanx.spec.shapes import (
+    INVALID,
     Anything,
     Boolean,
     EnvVars,
@@ -37,13 +38,14 @@ from phalanx.spec.tree import Findings, Node
 
 NAME = Text(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(Text(numbers=True, what="a name"))
-REFS = ListOf(Text(pattern=r"[a-zA-Z0-9_][-.\w]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
+REFS = ListOf(Text(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
 INPUT_TYPES = (
     "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
     "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
 )  # fmt: skip
 RUN_BACKENDS = ("native", "local", "slurm", "kubernetes", "kubeflow", "mpi", "other")
+MOST_REPLICAS = 100_000
 DISTRIBUTED_KINDS = (Kind.EXPERIMENT, Kind.GROUP)
 
 
@@ -119,15 +121,15 @@ def _indices_fit(values: dict[str, Any], node: Node, findings: Findings) -> None
                 hint = f"write `index: {len(seen)}`" if count else None
                 findings.missing(entry, "index", f"this entry of `{role}` does not say which replica it means", hint)
                 continue
-            index = where.value if isinstance(where.value, int) else quantities.count(str(where.value))
-            if index is None or where.poisoned:
-                continue
+            index = Number(low=0, whole=True).read(where, Findings())
+            if index is INVALID:
+                continue  # told by the entry's own record
             if index in seen:
-                findings.error(where, f"{role} {int(index)} is listed twice")
+                findings.error(where, f"{role} {index} is listed twice")
             elif index >= count and (count_key in values or node.get(count_key) is None):
                 has = f"{role}s 0 to {count - 1}" if count else f"no {role} at all"
-                findings.error(where, f"there is no {role} {int(index)}: `{count_key}: {count}` gives {has}")
-            seen.add(int(index))
+                findings.error(where, f"there is no {role} {index}: `{count_key}: {count}` gives {has}")
+            seen.add(index)
 
 
 def _replicas(**values: Any) -> Replicas:
@@ -142,8 +144,10 @@ def _replicas(**values: Any) -> Replicas:
 REPLICAS = Record(
     "replicas",
     {
-        "n_workers": Field(Number(low=0, whole=True), "How many workers."),
-        "n_ps": Field(Number(low=0, whole=True), "How many parameter servers (servers, for MXNet)."),
+        "n_workers": Field(Number(low=0, high=MOST_REPLICAS, whole=True), "How many workers."),
+        "n_ps": Field(
+            Number(low=0, high=MOST_REPLICAS, whole=True), "How many parameter servers (servers, for MXNet)."
+        ),
         "default_worker": Field(REPLICA, "Settings of every worker that `worker` does not set otherwise."),
         "default_ps": Field(REPLICA, "Settings of every parameter server that `ps` does not set otherwise."),
         "worker": Field(
@@ -240,6 +244,7 @@ RUN = Record(
         )
     },
     dict,
+    hint="write `run: {cmd: ...}`",
 )
 LOGGING = Record(
     "logging",
@@ -251,10 +256,21 @@ LOGGING = Record(
 )
 
 
+def _default_fault(values: dict[str, Any]) -> str | None:
+    from phalanx.spec.params import type_fault
+
+    if values.get("default") is None or "name" not in values:
+        return None
+    return type_fault(Variable(**values), values["default"])
+
+
 def _variable(values: dict[str, Any], node: Node, findings: Findings) -> None:
     if node.get("default") is not None and not values.get("is_optional"):
         hint = "add `is_optional: true`"
         findings.error(node.get("default") or node, "only an optional input has a default", hint, at_key=True)
+    fault = _default_fault(values)
+    if fault:
+        findings.error(node.get("default") or node, f"the default does not suit: {fault}")
     if values.get("is_flag") and values.get("type") != "bool":
         findings.error(node.get("is_flag") or node, "`is_flag` goes with `type: bool`", at_key=True)
 
@@ -297,9 +313,11 @@ _GAUSSIAN = Record(
 
 
 def _acquisition(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    if node.get("acquisition_function") is not None and "acquisition_function" not in values:
+        return  # told already
     function = values.get("acquisition_function", "ucb")
     wanted = "kappa" if function == "ucb" else "eps"
-    if wanted not in values and not findings.errors:
+    if node.get(wanted) is None:
         findings.missing(node, wanted, f"the acquisition function `{function}` needs `{wanted}`")
 
 
@@ -385,6 +403,7 @@ HPTUNING = Record(
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Metrics that end the search."),
     },
     dict,
+    elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},
 )
 
 _SCHEDULE = Record(

@@ -6,7 +6,6 @@ A shape's `read` answers INVALID after telling the findings why; it never raises
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -18,8 +17,12 @@ from phalanx.spec.suggest import did_you_mean
 from phalanx.spec.tree import Findings, Node
 
 INVALID: Any = object()
+SUGGESTIONS = 20  # of a map with very many unknown keys
 TEMPLATE_PATTERN = r"\{[\{%]"
-_TEMPLATE_SCHEMA = {"type": "string", "pattern": TEMPLATE_PATTERN}
+_ALWAYS = (
+    {"type": "string", "pattern": TEMPLATE_PATTERN},
+    {"type": "null"},
+)  # a template, or nothing, may stand anywhere
 
 
 class Shape(Protocol):
@@ -65,11 +68,13 @@ class Text(NamedTuple):
 
     def schema(self) -> dict[str, Any]:
         if self.choices:
-            return {"anyOf": [{"enum": list(self.choices)}, _TEMPLATE_SCHEMA]}
+            return {
+                "enum": list(dict.fromkeys(f(c) for c in self.choices for f in (str, str.lower, str.upper, str.title)))
+            }
         kinds = ["string", "number"] if self.numbers else ["string"]
         result: dict[str, Any] = {"type": kinds if len(kinds) > 1 else "string"}
         if self.pattern and not self.numbers:
-            result["pattern"] = f"{self.pattern.replace(chr(92) + 'Z', '$')}|{TEMPLATE_PATTERN}"
+            result["pattern"] = f"^(?:{self.pattern.removesuffix(chr(92) + 'Z')})$"
         return result
 
     def words(self) -> str:
@@ -88,7 +93,12 @@ class Number(NamedTuple):
         value: Any = node.value
         if isinstance(value, str):
             value = quantities.count(value)
-        if value is None or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            value is None
+            or isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not quantities.is_finite(value)
+        ):
             return _refuse(node, findings, self.words())
         if self.whole and value != int(value):
             return _refuse(node, findings, self.words())
@@ -127,7 +137,7 @@ class Quantity(NamedTuple):
             value = self.parse(value)
         if value is None or isinstance(value, bool) or not isinstance(value, int | float):
             return _refuse(node, findings, self.wanted)
-        if not math.isfinite(value) or value < 0:
+        if not quantities.is_finite(value) or value < 0:
             return _refuse(node, findings, f"{self.wanted}, not below 0")
         return float(value)
 
@@ -279,16 +289,20 @@ class Record(NamedTuple):
     make: Callable[..., Any] = dict
     check: Check | None = None
     elsewhere: Mapping[str, str] = EMPTY  # unknown keys with an answer better than did-you-mean
+    hint: str | None = None  # for what is no map at all
 
     def read(self, node: Node, findings: Findings) -> Any:
         if node.entries is None:
-            return _refuse(node, findings, self.words())
+            return _refuse(node, findings, self.words(), self.hint)
         faults = len(findings.errors)
+        unknown = 0
         values: dict[str, Any] = {}
         for key, child in node.entries.items():
             known = self.fields.get(key)
             if known is None:
-                hint = self.elsewhere.get(key) or did_you_mean(key, self.fields)
+                unknown += 1
+                near = did_you_mean(key, self.fields) if unknown <= SUGGESTIONS else None  # looking for one takes time
+                hint = self.elsewhere.get(key) or near
                 findings.error(child, f"unknown key `{key[:60]}` in {self.name}", hint, at_key=True)
             elif child.value is not None or child.poisoned:
                 values[key] = known.shape.read(child, findings)
@@ -305,7 +319,8 @@ class Record(NamedTuple):
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                key: {**known.shape.schema(), "description": known.doc} for key, known in self.fields.items()
+                key: {"anyOf": [known.shape.schema(), *_ALWAYS], "description": known.doc}
+                for key, known in self.fields.items()
             },
         }
         required = [key for key, known in self.fields.items() if known.required]

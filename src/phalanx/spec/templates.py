@@ -7,6 +7,8 @@ no calls but `range`, no assignments, macros or includes, no nested loops, and r
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -20,8 +22,11 @@ MAX_TEMPLATES = 5_000
 MAX_TEMPLATE = 16_384
 MAX_RESULT = 1 << 20
 MAX_VALUE = 65_536
+MAX_ITEMS = 10_000
 MAX_RANGE = 1_000
-MAX_LOOP_BODY = 60  # nodes of its syntax tree
+MAX_TURNS = 200  # of one loop
+MAX_LOOP_BODY = 40  # nodes of its syntax tree
+MAX_RENDERED = 16 << 20  # characters, in one file
 MAX_SECONDS = 5.0  # for all templates of a file
 MAX_BITS = 4_096
 MAX_CONCATENATIONS = 16
@@ -29,6 +34,7 @@ MAX_CONCATENATIONS = 16
 REFERENCE = re.compile(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
 _MARKERS = ("{{", "{%", "{#")
 _NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
+_WORDS = frozenset(["true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else"])
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "join", "last", "length", "list",
     "lower", "max", "min", "replace", "reverse", "round", "select", "reject", "sort", "string", "sum", "title",
@@ -50,12 +56,18 @@ def is_template(text: object) -> bool:
 
 def names_in(text: str) -> set[str]:
     """The names that a template takes from its context."""
-    from jinja2 import TemplateSyntaxError, meta
+    pieces = _NAME_IN_BRACES.split(text)
+    if not any(is_template(piece) for piece in pieces[::2]) and _WORDS.isdisjoint(pieces[1::2]):
+        return set(pieces[1::2])  # nearly always: no need to parse
+    from jinja2 import TemplateError as JinjaError
+    from jinja2 import nodes
 
+    # not jinja2.meta, which computes constants on the way: `'a' * 10**9` among them
     try:
-        return meta.find_undeclared_variables(_environment().parse(text))
-    except TemplateSyntaxError:
-        return set()
+        found = list(_environment().parse(text[:MAX_TEMPLATE]).find_all(nodes.Name))
+    except (JinjaError, RecursionError, ValueError, SyntaxError):
+        return set()  # rendering it will say why
+    return {node.name for node in found if node.ctx == "load"} - {node.name for node in found if node.ctx == "store"}
 
 
 def render(text: str, context: Mapping[str, Any]) -> Any:
@@ -63,6 +75,7 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     plain = _plain_names(text, context)
     if plain is not None:
         return plain
+    from jinja2 import TemplateError as JinjaError
     from jinja2 import TemplateSyntaxError, UndefinedError
     from jinja2.exceptions import SecurityError
 
@@ -75,11 +88,18 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
         if not unknown:
             raise TemplateError(f"not in the params: {fault.message}") from None
         said = ", ".join(f"`{name}`" for name in unknown)
+        dashed = next((name for name in context if "-" in name and name in text), None)
+        if dashed is not None:
+            fair = dashed.replace("-", "_")
+            hint = f"`-` means minus in a template: name the param `{fair}`"
+            raise TemplateError(f"`{dashed}` cannot be used in a template", hint) from None
         hint = did_you_mean(unknown[0], context) or f"give it a value in `params`, or with -P {unknown[0]}=..."
         raise TemplateError(f"no param is named {said}", hint) from None
     except SecurityError as fault:
         raise TemplateError(f"not allowed in a template: {fault}") from None
-    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as fault:
+    except (RecursionError, SyntaxError, MemoryError):
+        raise TemplateError("nested too deeply, or too large, to be computed") from None
+    except (JinjaError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as fault:
         raise TemplateError(f"cannot be computed: {fault}"[:200]) from None
 
 
@@ -87,15 +107,17 @@ def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
     """Text with nothing but names of simple values in it, as nearly all templates are: what Jinja2 would give,
     without the time that importing and compiling takes. None for everything else.
     """
+    if len(text) > MAX_TEMPLATE or "\r" in text:  # Jinja2 makes one kind of line end of all
+        return None
     pieces = _NAME_IN_BRACES.split(text)
-    if (len(pieces) == 3 and not pieces[0] and not pieces[2]) or any(is_template(piece) for piece in pieces[::2]):
+    is_one_name = len(pieces) == 3 and not pieces[0] and not pieces[2]
+    if is_one_name or any(is_template(text) or text[-1:] == "{" or text[:1] == "}" for text in pieces[::2]):
         return None
     values = [context.get(name) for name in pieces[1::2]]
-    if any(type(value) not in (str, int, float, bool) for value in values):
+    if not _WORDS.isdisjoint(pieces[1::2]) or any(type(value) not in (str, int, float, bool) for value in values):
         return None
     pieces[1::2] = [str(value) for value in values]
-    result = "".join(pieces)
-    return result if len(result) <= MAX_RESULT else None
+    return "".join(pieces) if sum(map(len, pieces)) <= MAX_RESULT else None
 
 
 def _render(text: str, context: Mapping[str, Any]) -> Any:
@@ -113,7 +135,7 @@ def _render(text: str, context: Mapping[str, Any]) -> Any:
             expression = bare[2:-2].strip("-+")
             return _settled(environment.compile_expression(expression, undefined_to_none=False)(context))
     result, size = [], 0
-    for part in environment.from_string(text).generate(context):
+    for part in environment.from_string(tree).generate(context):
         size += len(part)
         if size > MAX_RESULT:
             raise TemplateError(f"the result is longer than {MAX_RESULT} characters")
@@ -123,36 +145,46 @@ def _render(text: str, context: Mapping[str, Any]) -> Any:
 
 def _settled(value: Any) -> Any:
     """A plain value out of whatever an expression gave."""
+    return _copied(value, [MAX_ITEMS])
+
+
+def _copied(value: Any, left: list[int]) -> Any:
+    """A copy that shares nothing; `left` counts down how many items it may have: a list of twice the same list, of
+    twice the same list … is small until it is written out."""
     from jinja2 import Undefined
 
+    left[0] -= 1
+    if left[0] < 0:
+        raise TemplateError(f"the result has more than {MAX_ITEMS} items")
     if isinstance(value, Undefined):
         str(value)  # a strict undefined raises here
     if isinstance(value, Mapping):
-        return {str(key): _settled(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_settled(item) for item in value]
+        return {str(key): _copied(item, left) for key, item in value.items()}
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int | float) or value is None:
         return value
-    if hasattr(value, "__iter__"):
-        return [_settled(item) for item in value]
+    if isinstance(value, list | tuple | range) or hasattr(value, "__iter__"):
+        return [_copied(item, left) for item in value]
     raise TemplateError("the result is not a value that a file can hold")
 
 
 def _refuse_statements(tree: Any) -> None:
     from jinja2 import nodes
 
+    joined = sum(len(node.nodes) for node in tree.find_all(nodes.Concat))
+    if joined > MAX_CONCATENATIONS:
+        raise TemplateError(f"more than {MAX_CONCATENATIONS} texts joined in one template")
     allowed = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Helper, nodes.Expr)
-    for node in tree.find_all(nodes.Node):
+    for node in list(tree.find_all(nodes.Node)):
         if not isinstance(node, allowed):
             raise TemplateError(f"`{type(node).__name__.lower()}` statements are not allowed in a template")
         if isinstance(node, nodes.For) and (next(node.find_all(nodes.For), None) is not None or node.recursive):
             raise TemplateError("loops inside loops are not allowed in a template")
         if isinstance(node, nodes.For) and len(list(node.find_all(nodes.Node))) > MAX_LOOP_BODY:
             raise TemplateError("a loop of that size is not allowed in a template")
-        if isinstance(node, nodes.Concat) and len(node.nodes) > MAX_CONCATENATIONS:
-            raise TemplateError(f"more than {MAX_CONCATENATIONS} texts joined in one expression")
+        if isinstance(node, nodes.For):
+            node.iter = nodes.Filter(node.iter, "turns", [], [], None, None)
         if isinstance(node, nodes.Call) and not (isinstance(node.node, nodes.Name) and node.node.name == "range"):
             raise TemplateError("calls are not allowed in a template", "use a filter, such as `{{ name | lower }}`")
 
@@ -184,6 +216,11 @@ def _environment() -> Any:
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters["replace"] = _replace
     environment.filters["join"] = _join
+    environment.filters["tojson"] = _tojson
+    environment.filters["int"] = _int
+    environment.filters["round"] = _round
+    environment.filters["string"] = _string
+    environment.filters["turns"] = _turns
     environment.globals = {"range": _range}
     return environment
 
@@ -213,10 +250,53 @@ def _replace(text: object, old: str, new: str) -> str:
 
 
 def _join(items: Any, separator: str = "") -> str:
-    texts = [str(item) for item in items]
+    texts = [_string(item) for item in items]
     if sum(map(len, texts)) + len(texts) * len(separator) > MAX_VALUE:
         raise TemplateError("the result of `join` is too long")
     return separator.join(texts)
+
+
+def _turns(items: Any) -> list[Any]:
+    """What a loop goes over, when it is short enough."""
+    listed = list(items)
+    if len(listed) > MAX_TURNS:
+        raise TemplateError(f"a loop of more than {MAX_TURNS} turns")
+    return listed
+
+
+def _round(value: float, precision: int = 0, method: str = "common") -> float:
+    if abs(precision) > 300 or abs(value) > 1e300:
+        raise TemplateError("rounding to that many digits")
+    if method == "common":
+        return round(value, precision)
+    if method not in ("ceil", "floor"):
+        raise TemplateError("the method of rounding is common, ceil or floor")
+    scale = 10.0**precision
+    return float(getattr(math, method)(value * scale) / scale)
+
+
+def _string(value: Any) -> str:
+    if weight(value) > MAX_VALUE:
+        raise TemplateError("a text of that size")
+    return str(value)
+
+
+def _int(value: Any, default: int = 0, base: int = 10) -> int:
+    if isinstance(value, str) and len(value) > 400:
+        raise TemplateError("a number of that size")
+    try:
+        return int(value, base) if isinstance(value, str) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        try:
+            return int(float(value))
+        except (TypeError, ValueError, OverflowError):
+            return default
+
+
+def _tojson(value: Any) -> str:
+    if weight(value) > MAX_VALUE // 6:  # an escape takes six characters
+        raise TemplateError("the result of `tojson` is too long")
+    return json.dumps(_settled(value))
 
 
 def _range(*bounds: int) -> range:
@@ -224,6 +304,24 @@ def _range(*bounds: int) -> range:
     if len(numbers) > MAX_RANGE:
         raise TemplateError(f"a range of more than {MAX_RANGE} numbers")
     return numbers
+
+
+def weight(value: Any) -> int:
+    """About how many characters a value takes when it is written out. Stops counting when it is too much."""
+    total, waiting = 0, [value]
+    while waiting and total <= MAX_VALUE:
+        item = waiting.pop()
+        if isinstance(item, str):
+            total += len(item) + 2
+        elif isinstance(item, Mapping):
+            total += 2 * len(item)
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            total += 2 * len(item)
+            waiting += item
+        else:
+            total += 8
+    return total
 
 
 class Renderer:
@@ -235,17 +333,24 @@ class Renderer:
         self.context = context
         self.findings = findings
         self.unknown: set[str] = set()  # params that are wrong themselves: their users are not blamed again
-        self.giants = {name for name, value in context.items() if isinstance(value, str) and len(value) > MAX_VALUE}
         self.count = 0
         self.deadline = clock() + MAX_SECONDS
         self.clock = clock
         self.gave_up = False
+        self.left = MAX_RENDERED
+        self.giants: dict[str, bool] = {}
 
     def tree(self, node: Node) -> Node:
         """The same tree with every template replaced by its value."""
         if isinstance(node.value, dict):
             result = node.like(None)
-            result.value = {self._key(key, child): self.tree(child) for key, child in node.value.items()}
+            entries: dict[str, Node] = {}
+            for key, child in node.value.items():
+                name = self._key(key, child)
+                if name in entries:
+                    self.findings.error(child, f"two keys are `{name[:60]}` when they are rendered", at_key=True)
+                entries[name] = self.tree(child)
+            result.value = entries
             result.poisoned = node.poisoned
             return result
         if isinstance(node.value, list):
@@ -253,6 +358,12 @@ class Renderer:
             result.poisoned = node.poisoned
             return result
         return self._scalar(node) if is_template(node.value) else node
+
+    def _is_giant(self, name: str) -> bool:
+        """A value that would multiply with every use."""
+        if name in self.context and name not in self.giants:
+            self.giants[name] = weight(self.context[name]) > MAX_VALUE
+        return self.giants.get(name, False)
 
     def _key(self, key: str, child: Node) -> str:
         if not is_template(key):
@@ -267,16 +378,17 @@ class Renderer:
         text = str(node.value)
         result = node.like(text)
         self.count += 1
-        if self.count > MAX_TEMPLATES or self.clock() > self.deadline:
+        if self.count > MAX_TEMPLATES or self.left < 0 or self.clock() > self.deadline:
             if not self.gave_up:
                 self.findings.error(node, "too many templates, or too slow ones, in one file")
             self.gave_up = True
             result.poisoned = True
             return result
         try:
-            if self.giants and names_in(text) & self.giants:
+            if any(self._is_giant(name) for name in names_in(text)):
                 raise TemplateError(f"a param of more than {MAX_VALUE} characters cannot be used in a template")
             value = render(text, self.context)
+            self.left -= weight(value)
         except TemplateError as fault:
             if not names_in(text) & self.unknown:
                 self.findings.error(node, str(fault), fault.suggestion)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.errors import Note, Place, SpecError
@@ -145,7 +145,7 @@ def join_path(steps: Iterator[str | int]) -> str:
 def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | int | None = None) -> Node:
     """A tree made of plain data, all of it standing in one place (parameters of the command line, defaults)."""
     node = Node(None, mark, parent, key, mark if isinstance(key, str) else None)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         node.value = {str(name): from_plain(item, mark, node, str(name)) for name, item in value.items()}
     elif isinstance(value, list | tuple):
         node.value = [from_plain(item, mark, node, number) for number, item in enumerate(value)]
@@ -167,7 +167,8 @@ class Findings:
 
     def missing(self, node: Node, key: str, message: str, suggestion: str | None = None) -> None:
         """A fault about a key that should stand below this node and does not."""
-        mark = node.key_mark or node.mark
+        kind = node.get("kind") if node.parent is None else None  # a file's missing sections are those of its kind
+        mark = node.key_mark or (kind.mark if kind is not None else node.mark)
         path = f"{node.path}.{key}" if node.path else key
         self.errors.append(SpecError(mark.place(), path, message, suggestion))
 

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from phalanx.spec.model import Spec, thaw
+from phalanx.spec.reading import resolve_plain
 from phalanx.spec.schema import sections
 
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -18,7 +19,9 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]
 
 
 def _text(dumper: Any, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    """In quotes, where we would read something else than a text without them."""
+    style = "|" if "\n" in text else "'" if text == "<<" or not isinstance(resolve_plain(text or "x"), str) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)
@@ -33,13 +36,13 @@ def modern_document(spec: Spec) -> dict[str, Any]:
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """YAML that reads back as the same document."""
-    text = yaml.dump(
-        thaw(document),
-        Dumper=_Dumper,
-        sort_keys=False,
-        default_flow_style=False,
-        allow_unicode=True,
-        width=100,
-    )
-    return str(text)
+    """YAML that reads back as the same document. What a terminal would obey, or hide, is escaped."""
+    text = _dumped(document, allow_unicode=True)
+    if not all(character.isprintable() or character == "\n" for character in text):
+        return _dumped(document, allow_unicode=False)
+    return text
+
+
+def _dumped(document: Mapping[str, Any], *, allow_unicode: bool) -> str:
+    settings: dict[str, Any] = {"sort_keys": False, "default_flow_style": False, "width": 100}
+    return str(yaml.dump(thaw(document), Dumper=_Dumper, allow_unicode=allow_unicode, **settings))

@@ -7,11 +7,15 @@ import re
 from phalanx.placeholders import path
 from phalanx.plan.frameworks import Framework, Gang, Value, Wiring
 
-_OWN_LAUNCHER = re.compile(r"(?:\w+=\S*\s+)*(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|horovodrun|srun)(?:\s|\Z)")
+_LAUNCHERS = "mpirun|mpiexec|mpiexec.hydra|orterun|horovodrun|srun"
+_OWN_LAUNCHER = re.compile(
+    rf"(?:\A|&&|\|\||;)\s*"  # at the start of the line, or of a later command in it
+    rf"(?:\w+=\S*\s+)*(?:\S*/)?(?:{_LAUNCHERS})(?:\s|\Z)"
+)
 
 
 def starts_ranks_itself(command: str) -> bool:
-    return _OWN_LAUNCHER.match(command) is not None
+    return _OWN_LAUNCHER.search(command) is not None
 
 
 def launched_by_mpirun(gang: Gang) -> Wiring:

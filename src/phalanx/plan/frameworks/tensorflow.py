@@ -15,19 +15,20 @@ from phalanx.plan.frameworks import Each, Framework, Gang, Hole, Member, Value, 
 from phalanx.spec.model import Build
 
 _IMAGE = re.compile(r"tensorflow[^:\s]*:v?(\d+)\.")
-_PIN = re.compile(r"\btensorflow(?:[-_](?:cpu|gpu))?\s*(?:==|~=|>=|<=|<)\s*(\d+)")
+_PIN = re.compile(r"\btensorflow(?:[-_](?:cpu|gpu))?\s*(==|~=|>=|<=|<)\s*(\d+)(?:\.(\d+))?")
 
 
 def major_version(build: Build | None) -> int | None:
     """The TensorFlow that the build names, in its image or in a pinned install."""
     if build is None:
         return None
-    for pattern, texts in ((_PIN, build.build_steps), (_IMAGE, (build.image or "",))):
-        for text in texts:
-            match = pattern.search(text)
-            if match:
-                return int(match[1])
-    return None
+    for step in build.build_steps:
+        pin = _PIN.search(step)
+        if pin:
+            below_major = pin[1] == "<" and int(pin[3] or 0) == 0  # `<2` and `<2.0` leave out all of 2
+            return int(pin[2]) - 1 if below_major else int(pin[2])
+    image = _IMAGE.search(build.image or "")
+    return int(image[1]) if image else None
 
 
 def master_task(gang: Gang) -> tuple[str, str]:

@@ -1,0 +1,133 @@
+"""From `plan.json` and the facts of a place to running replicas.
+
+A plan leaves hosts, ports and folders open; the facts (one small file per attempt, written by the backend) fill them
+in. All replicas that belong on this machine are started from one process, which forks one supervisor for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from phalanx.agent import processes
+from phalanx.agent.supervising import WATCHED, Supervisor, Task
+from phalanx.placeholders import Hole, decode, fill
+
+AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
+
+
+def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
+    """The tasks of the replicas that the facts name."""
+    with open(plan_file, encoding="utf-8") as stream:
+        plan = json.load(stream)
+    with open(facts_file, encoding="utf-8") as stream:
+        facts = json.load(stream)
+    members = {role: [f"{role}-{index}" for index in range(count)] for role, count in plan["roles"].items()}
+
+    def answer(hole: Hole) -> str:
+        table: dict[str, Any] = facts[hole.kind]
+        return str(table[hole.of] if hole.of in table else table["*"])
+
+    def filled(values: dict[str, Any]) -> dict[str, str]:
+        return {name: fill(decode(value), members, answer) for name, value in values.items()}
+
+    shared = filled(plan["environment"])
+    base = facts.get("environment") or dict(os.environ)
+    base.pop(AGENT_MARK, None)
+    tasks = []
+    for replica in plan["replicas"]:
+        name = f"{replica['role']}-{replica['index']}"
+        if name not in facts["folders"] or not replica["argv"]:
+            continue
+        memory = replica["resources"].get("memory") or {}
+        gpus = facts.get("gpus", {}).get(name)
+        environment = {**replica["defaults"], **base, **shared, **filled(replica["environment"])}
+        environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
+        environment.setdefault("PYTHONUNBUFFERED", "1")
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        tasks.append(
+            Task(
+                name=name,
+                attempt=facts["attempt"],
+                folder=facts["folders"][name],
+                working=facts["working"],
+                argv=[fill(decode(argument), members, answer) for argument in replica["argv"]],
+                environment=environment,
+                memory_mib=memory.get("limits"),
+                timeout_s=plan.get("timeout_s"),
+                grace_s=facts.get("grace_s", 10.0),
+                gpus=gpus,
+            )
+        )
+    return tasks
+
+
+def launch(tasks: list[Task]) -> None:
+    """One supervisor per task, each in a session of its own, so that it outlives whoever called us."""
+    for task in tasks:
+        if os.fork() == 0:
+            _supervise(task)
+
+
+def _supervise(task: Task) -> None:
+    code = 1
+    try:
+        os.setsid()
+        # Whoever sees us announced may tell us to end: from then on that must reach the supervisor, not kill it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        os.makedirs(task.folder, mode=0o700, exist_ok=True)
+        log = os.open(os.path.join(task.folder, "agent.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        if _announce(task.folder):
+            Supervisor(task).run()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the edge of a process: what is said here is all that anyone will know
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _announce(folder: str) -> bool:
+    """Who watches this replica, so that others can tell whether it still does. False when another agent was faster,
+    or when the replica was given up before we came: it must not run then."""
+    stat = processes.read_stat(os.getpid())
+    draft = os.path.join(folder, f"agent.draft.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    try:
+        os.write(descriptor, json.dumps(content).encode())
+    finally:
+        os.close(descriptor)
+    target = os.path.join(folder, "agent.json")
+    is_first = not os.path.exists(os.path.join(folder, "end.json"))
+    try:
+        if is_first:
+            os.link(draft, target)  # unlike a rename, it fails when there is one
+    except FileExistsError:
+        is_first = False
+    except OSError:  # a filesystem without links
+        is_first = not os.path.exists(target)
+        if is_first:
+            os.rename(draft, target)
+            return True
+    os.unlink(draft)
+    return is_first
+
+
+def boot_id() -> str:
+    """Which start of which machine this is; process numbers mean nothing beyond it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,306 @@
+"""One replica from its start to its end.
+
+The command writes to the log file itself: no pipe stands between it and the disk, so it is never slowed, and a killed
+agent costs not a byte. The agent looks at the file's size a few times a second and notes in the spool when it had grown
+how far: that is where the time of a line comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any, NamedTuple
+
+from phalanx.agent import processes
+from phalanx.spool import Writer
+
+LOOK_S = 0.2  # how often the log is looked at
+MEASURE_S = 1.0  # how often the process tree is measured
+MEASURE_LIMITED_S = 0.4  # the same where a memory limit is to be kept
+SAMPLE_S = 5.0  # how often use is written down
+ENDS_KEPT = 20  # last lines of the log in end.json
+TAIL_BYTES = 16_384
+END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+
+
+class Task(NamedTuple):
+    """What the agent needs to know of a replica."""
+
+    name: str
+    attempt: int
+    folder: str  # of this replica and attempt
+    working: str
+    argv: list[str]
+    environment: dict[str, str]
+    memory_mib: float | None = None
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+    gpus: list[str] | None = None
+
+
+class End(NamedTuple):
+    """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost."""
+
+    cause: str
+    code: int | None
+    signal: int | None
+    message: str
+
+
+class Ended(NamedTuple):
+    """What the kernel says of a command that ended: its own largest process, and all CPU time below it."""
+
+    status: int
+    cpu_s: float
+    memory_mib: float
+
+
+class Supervisor:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.spool = Writer(os.path.join(task.folder, "spool"))
+        self.log_path = os.path.join(task.folder, "log")
+        self.started_at = time.time()
+        self.started = time.monotonic()
+        self.meter = processes.Meter()
+        self.peak: dict[str, float] = {}
+        self.log_size = -1
+        self.last_sample = float("-inf")
+        self.over_memory = False
+        self.cause: str | None = None  # why we ended it ourselves
+        self.kernel_kills = processes.kernel_kills_for_memory()
+        self._reserve()
+
+    def _reserve(self) -> None:
+        self.end_draft = os.path.join(self.task.folder, "end.draft")
+        descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, b" " * END_RESERVED)
+        except OSError:
+            pass  # full already: no reason not to run
+        finally:
+            os.close(descriptor)
+
+    def run(self) -> End:
+        """Starts the command and stays until nothing of it is left. Writes end.json, once and whole."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        processes.adopt_orphans()
+        child = self._start()
+        self._note({"start": child})
+        ended = self._watch(child)
+        self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # what passed between two looks
+        self._end_rest()
+        end = self._judge(ended.status)
+        self._look_at_log()
+        self._write_end(end)
+        return end
+
+    def _start(self) -> int:
+        task = self.task
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        child = os.fork()
+        if child:
+            os.close(log)
+            return child
+        try:
+            os.setsid()
+            processes.die_with_parent()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.closerange(3, 256)
+            os.chdir(task.working)
+            os.execvpe(task.argv[0], task.argv, task.environment)
+        except OSError as fault:
+            os.write(2, f"phalanx: cannot start {task.argv[0]}: {fault.strerror or fault}\n".encode())
+        finally:
+            os._exit(127)
+
+    def _watch(self, child: int) -> Ended:
+        """Until the command itself ends."""
+        deadline = None if self.task.timeout_s is None else self.started + self.task.timeout_s
+        kill_at: float | None = None
+        measure_at = 0.0
+        while True:
+            caught = signal.sigtimedwait(WATCHED, LOOK_S)
+            ended = _reap(child)
+            if ended is not None:
+                return ended
+            now = time.monotonic()
+            if caught is not None and caught.si_signo in (signal.SIGTERM, signal.SIGINT):
+                kill_at = self._ask_to_end(child, "stopped", kill_at)
+            elif deadline is not None and now > deadline:
+                kill_at = self._ask_to_end(child, "timeout", kill_at)
+                deadline = None
+            self._look_at_log()
+            if now >= measure_at:
+                measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
+                self._measure(now)
+            if self.over_memory:
+                self.cause = self.cause or "memory"
+                kill_at = now
+            if kill_at is not None and now >= kill_at:
+                self._signal_tree(child, signal.SIGKILL)
+                kill_at = now + 1.0
+
+    def _ask_to_end(self, child: int, cause: str, kill_at: float | None) -> float:
+        """Asked twice is asked once: a second TERM would break into what the command does about the first."""
+        if kill_at is not None:
+            return kill_at
+        self.cause = self.cause or cause
+        self._signal_tree(child, signal.SIGTERM)
+        return time.monotonic() + self.task.grace_s
+
+    def _signal_tree(self, child: int, number: int) -> None:
+        """The command's group first, then whatever left it."""
+        try:
+            os.killpg(child, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        tree = processes.descendants(os.getpid())
+        processes.send((stat.pid for stat in tree if stat.pid != child), number)
+
+    def _end_rest(self) -> None:
+        """Daemons that outlived the command: asked once, then killed, until none is left."""
+        for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
+            until = time.monotonic() + patience_s
+            tree = processes.descendants(os.getpid())
+            processes.send((stat.pid for stat in tree), number)
+            while _reap_any() and time.monotonic() < until:
+                signal.sigtimedwait((signal.SIGCHLD,), 0.02)
+                if number == signal.SIGKILL:
+                    processes.send((stat.pid for stat in processes.descendants(os.getpid())), number)
+
+    # measuring ---------------------------------------------------------------------------------------------------
+
+    def _measure(self, now: float) -> None:
+        tree = processes.descendants(os.getpid())
+        usage = self.meter.measure(tree)
+        self._raise_peak(usage._asdict())
+        if now - self.last_sample >= SAMPLE_S:
+            self.last_sample = now
+            sample: dict[str, Any] = {"use": {key: round(value, 3) for key, value in usage._asdict().items()}}
+            if self.task.gpus:
+                from phalanx.agent.gpus import sample_gpus
+
+                sample["gpus"] = sample_gpus(self.task.gpus)
+            self._note(sample)
+        limit = self.task.memory_mib
+        self.over_memory = limit is not None and usage.memory_mib > limit and processes.shared_fairly_mib(tree) > limit
+
+    def _raise_peak(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self.peak[name] = max(self.peak.get(name, 0.0), float(value))
+
+    def _look_at_log(self) -> None:
+        try:
+            size = os.stat(self.log_path).st_size
+        except OSError:
+            return
+        if size != self.log_size:
+            self.log_size = size
+            self._note({"log": size})
+
+    def _note(self, data: dict[str, Any]) -> None:
+        """A full disk costs records, not the run."""
+        try:
+            self.spool.append_json({"at": round(time.time(), 3), **data})
+        except OSError:
+            pass
+
+    # the end -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, status: int) -> End:
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        if self.cause is not None:
+            return End(self.cause, code, number, self._why())
+        if code == 0:
+            return End("finished", 0, None, "finished")
+        if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
+            return End("memory", None, number, "the kernel killed it for memory")
+        how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
+        return End("error", code, number, how)
+
+    def _why(self) -> str:
+        if self.cause == "memory":
+            asked = self.task.memory_mib or 0.0
+            return f"killed at {self.peak.get('memory_mib', 0.0):.0f} of {asked:.0f} MiB"
+        if self.cause == "timeout":
+            return f"ended by its time limit of {self.task.timeout_s:g} s"
+        return "stopped"
+
+    def _write_end(self, end: End) -> None:
+        """Into the space that was set aside, then under its name in one step."""
+        content: dict[str, Any] = {
+            "version": 1,
+            "replica": self.task.name,
+            "attempt": self.task.attempt,
+            **end._asdict(),
+            "started_at": self.started_at,
+            "ended_at": time.time(),
+            "host": socket.gethostname(),
+            "log_bytes": max(self.log_size, 0),
+            "last_lines": last_lines(self.log_path),
+            "peak": {name: round(value, 3) for name, value in self.peak.items()},
+        }
+        data = json.dumps(content).encode()
+        while len(data) > END_RESERVED and content["last_lines"]:  # junk takes up to six bytes for one
+            content["last_lines"] = content["last_lines"][1:]
+            data = json.dumps(content).encode()
+        descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError("the disk took only a part of the end")
+            os.ftruncate(descriptor, len(data))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(self.end_draft, os.path.join(self.task.folder, "end.json"))
+
+
+def last_lines(path: str) -> list[str]:
+    """The end of a log, whatever is in it: no line longer than a terminal's few, no byte that is not text."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - TAIL_BYTES))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line[-400:] for line in text.splitlines() if line.strip()][-ENDS_KEPT:]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _reap(child: int) -> Ended | None:
+    """The end of the child if it has ended; orphans that ended are buried on the way."""
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return Ended(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0)
+        if pid == 0:
+            return None
+
+
+def _reap_any() -> bool:
+    """Bury the dead; False when no child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""Logs of many replicas, as they grow, each line with its replica's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from phalanx.cli.output import printable
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
+_MOST_AT_ONCE = 1 << 16  # bytes of one log per look, so that a chatty rank does not silence the others
+_LONGEST_LINE = 4_000
+
+
+class Tail:
+    """The lines of one file that were finished since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.rest = b""
+
+    def lines(self, *, to_the_end: bool = False) -> Iterator[str]:
+        try:
+            size = os.stat(self.path).st_size
+        except OSError:
+            return
+        if size > self.offset:
+            with self.path.open("rb") as stream:
+                stream.seek(self.offset)
+                data = stream.read(_MOST_AT_ONCE)
+            self.offset += len(data)
+            *whole, self.rest = (self.rest + data).split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in whole)
+            if len(self.rest) > _LONGEST_LINE:
+                yield self.rest.decode("utf-8", "replace")
+                self.rest = b""
+        if to_the_end and self.offset >= size and self.rest:
+            yield self.rest.decode("utf-8", "replace")
+            self.rest = b""
+
+    @property
+    def at_end(self) -> bool:
+        try:
+            return self.offset >= os.stat(self.path).st_size
+        except OSError:
+            return True
+
+
+class Chorus:
+    """The logs of a run's replicas in turn."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.width = max(len(name) for name in names)
+        self.tails: dict[str, Tail] = {}
+
+    def follow(self, folder: Path, attempt: int) -> None:
+        for name in self.names:
+            log = folder / "replicas" / name / f"attempt-{attempt}" / "log"
+            if name not in self.tails or self.tails[name].path != log:
+                self.tails[name] = Tail(log)
+
+    def sing(self, *, to_the_end: bool = False) -> None:
+        """Print what is new."""
+        while True:
+            for number, (name, tail) in enumerate(self.tails.items()):
+                label = click.style(name.ljust(self.width), fg=_COLOURS[number % len(_COLOURS)])
+                prefix = f"{label} | " if len(self.names) > 1 else ""
+                for line in tail.lines(to_the_end=to_the_end):
+                    click.echo(f"{prefix}{printable(line.rstrip())[:_LONGEST_LINE]}")
+            if not to_the_end or all(tail.at_end for tail in self.tails.values()):
+                return

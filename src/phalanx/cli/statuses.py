@@ -1,0 +1,28 @@
+"""phalanx statuses"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.files import json_option
+from phalanx.cli.output import answering, print_json, printable
+
+
+@click.command("statuses")
+@click.argument("run")
+@json_option
+def command(run: str, as_json: bool) -> None:
+    """Show every status that a run has had, when and why."""
+    with answering(as_json=as_json):
+        from phalanx.cli.homes import open_home, settle, status_row
+
+        home, store = open_home()
+        with store:
+            settle(home, store)
+            changes = store.statuses(store.find(run).id)
+        if as_json:
+            print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
+            return
+        for change in changes:
+            when = f"{change.at.astimezone():%Y-%m-%d %H:%M:%S}"
+            click.echo(f"{when}  {change.status:<10} attempt {change.attempt}  {printable(change.reason)}")

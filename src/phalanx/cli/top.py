@@ -1,0 +1,297 @@
+"""phalanx top"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from phalanx.cli.files import json_option
+from phalanx.cli.output import answering, print_json, printable, table
+
+if TYPE_CHECKING:
+    from phalanx.scheduler.home import Home
+    from phalanx.scheduler.machine import Share
+    from phalanx.store import Replica, Run, Store
+
+REDRAW_S = 1.0
+_SPOOL_TAIL = 1 << 16  # bytes: minutes of notes, however chatty the log
+_QUEUED = ("created", "resuming", "warning")
+_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME = "\x1b[H"
+_END_OF_LINE = "\x1b[K"
+_END_OF_SCREEN = "\x1b[J"
+
+
+class Use(NamedTuple):
+    """What a replica used when it was last measured."""
+
+    at: float
+    cpu_percent: float | None
+    memory_mib: float
+    threads: int
+
+
+class Seen(NamedTuple):
+    """A run that is not over, at one moment."""
+
+    run: Run
+    asked: Share
+    queue_position: int | None
+    replicas: Sequence[tuple[Replica, Use | None]]
+
+
+class Frame(NamedTuple):
+    """Everything that is shown at one moment."""
+
+    home: str
+    at: datetime
+    room: Share
+    asked: Share
+    runs: Sequence[Seen]
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print what is now, and end.")
+@json_option
+def command(once: bool, as_json: bool) -> None:
+    """Watch the runs that are not over: their replicas, what they use, and what is left of this machine.
+
+    q or Ctrl-C ends it; the runs go on. --json, or an output that is no terminal, means --once.
+    """
+    with answering(as_json=as_json):
+        from phalanx.cli.homes import open_home, settle
+
+        home, store = open_home()
+        with store:
+            if as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+                settle(home, store)
+                frame = look(home, store)
+                if as_json:
+                    print_json(frame_json(frame))
+                else:
+                    click.echo("\n".join(frame_lines(frame)))
+                return
+            _watch(home, store)
+
+
+# looking -------------------------------------------------------------------------------------------------------------
+
+
+def look(home: Home, store: Store) -> Frame:
+    from phalanx.scheduler.machine import NOTHING, this_machine
+
+    runs, asked, waiting = [], NOTHING, 0
+    for run in store.active():
+        is_queued = run.status in _QUEUED
+        waiting += is_queued
+        share = _asked(home, run)
+        asked = asked if is_queued else asked + share
+        replicas = [] if is_queued else [(replica, _use_of(home, replica)) for replica in store.replicas(run.id)]
+        runs.append(Seen(run, share, waiting if is_queued else None, replicas))
+    return Frame(str(home.path), datetime.now(UTC), this_machine()[0], asked, runs)
+
+
+def _asked(home: Home, run: Run) -> Share:
+    from phalanx.scheduler.machine import NOTHING, asked_by
+
+    try:
+        return asked_by(json.loads(home.run(run.id).plan_file.read_bytes()))
+    except (OSError, ValueError, KeyError):
+        return NOTHING
+
+
+def _use_of(home: Home, replica: Replica) -> Use | None:
+    if replica.finished_at is not None:
+        return None
+    name = f"{replica.role}-{replica.number}"
+    return newest_use(home.run(replica.run_id).path / "replicas" / name / f"attempt-{replica.attempt}" / "spool")
+
+
+def newest_use(spool: Path) -> Use | None:
+    """The last measurement in a spool, of which only the end is read. CPU is that since the one before it."""
+    from phalanx.spool import JSON, split
+
+    try:
+        with spool.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _SPOOL_TAIL))
+            records = split(stream.read())[0]
+    except OSError:
+        return None
+    notes = [record.data() for record in records if record.kind == JSON]
+    uses = [note for note in notes if "use" in note]
+    if not uses:
+        return None
+    last = uses[-1]
+    start = next((note["at"] for note in notes if "start" in note), None)
+    before_at, before_s = (uses[-2]["at"], uses[-2]["use"]["cpu_s"]) if len(uses) > 1 else (start, 0.0)
+    percent = None
+    if before_at is not None and last["at"] > before_at:
+        percent = max(0.0, 100.0 * (last["use"]["cpu_s"] - before_s) / (last["at"] - before_at))
+    return Use(last["at"], percent, last["use"]["memory_mib"], int(last["use"]["threads"]))
+
+
+# showing -------------------------------------------------------------------------------------------------------------
+
+
+def frame_lines(frame: Frame) -> list[str]:
+    when = frame.at.astimezone()
+    waiting = sum(seen.queue_position is not None for seen in frame.runs)
+    head = f"phalanx top   {when:%H:%M:%S}   {len(frame.runs) - waiting} running, {waiting} queued   {frame.home}"
+    lines = [head, _machine_text(frame), ""]
+    if not frame.runs:
+        return [*lines, "no run is active"]
+    rows = [["RUN / REPLICA", "RANK", "STATUS", "TIME", "CPU %", "MEMORY", "THREADS", "WHY"]]
+    for seen in frame.runs:
+        rows.append(_run_row(seen, frame.at))
+        rows += [_replica_row(replica, use) for replica, use in seen.replicas]
+    return [*lines, *table(rows)]
+
+
+def _machine_text(frame: Frame) -> str:
+    room, asked = frame.room, frame.asked
+    free = _left(room, asked)
+    parts = [f"CPUs {asked.cpus:g} of {room.cpus:g} asked for, {free.cpus:g} free"]
+    gib = [mib / 1024 for mib in (asked.memory_mib, room.memory_mib, free.memory_mib)]
+    parts.append("memory {:.1f} of {:.1f} GiB, {:.1f} free".format(*gib))
+    if room.gpus or asked.gpus:
+        parts.append(f"GPUs {asked.gpus} of {room.gpus}, {free.gpus} free")
+    return "   ".join(parts)
+
+
+def _left(room: Share, asked: Share) -> Share:
+    return room._replace(
+        cpus=max(0.0, room.cpus - asked.cpus),
+        memory_mib=max(0.0, room.memory_mib - asked.memory_mib),
+        gpus=max(0, room.gpus - asked.gpus),
+    )
+
+
+def _run_row(seen: Seen, now: datetime) -> list[str]:
+    from phalanx.cli.ps import span
+
+    run = seen.run
+    uses = [use for _, use in seen.replicas if use is not None]
+    name = f"{run.id} ({run.name})" if run.name else run.id
+    status = run.status if seen.queue_position is None else f"queued, {seen.queue_position}."
+    percents = [use.cpu_percent for use in uses if use.cpu_percent is not None]
+    return [
+        printable(name),
+        "",
+        status,
+        span(now - (run.started_at or run.created_at)),
+        f"{sum(percents):.0f}" if percents else "-",
+        f"{sum(use.memory_mib for use in uses):.0f} MiB" if uses else "-",
+        str(sum(use.threads for use in uses)) if uses else "-",
+        printable(run.reason)[:60],
+    ]
+
+
+def _replica_row(replica: Replica, use: Use | None) -> list[str]:
+    row = [f"  {replica.role}-{replica.number}", str(replica.rank), replica.status, ""]
+    if use is None:
+        row += ["-", "-", "-"]
+    else:
+        percent = "-" if use.cpu_percent is None else f"{use.cpu_percent:.0f}"
+        row += [percent, f"{use.memory_mib:.0f} MiB", str(use.threads)]
+    return [*row, printable(replica.reason)[:60]]
+
+
+def frame_json(frame: Frame) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "at": frame.at.isoformat(),
+        "machine": frame.room._asdict(),
+        "asked": frame.asked._asdict(),
+        "free": _left(frame.room, frame.asked)._asdict(),
+        "runs": [_run_json(seen) for seen in frame.runs],
+    }
+
+
+def _run_json(seen: Seen) -> dict[str, Any]:
+    from phalanx.cli.homes import replica_row, run_row
+
+    return {
+        **run_row(seen.run),
+        "queue_position": seen.queue_position,
+        "asked": seen.asked._asdict(),
+        "replicas": [
+            {
+                **replica_row(replica),
+                "use": None if use is None else {**use._asdict(), "at": _iso(use.at)},
+            }
+            for replica, use in seen.replicas
+        ],
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+# live ----------------------------------------------------------------------------------------------------------------
+
+
+def _watch(home: Home, store: Store) -> None:
+    """Draw again every second until somebody wants to leave, and schedule while nobody else does."""
+    from phalanx.scheduler.serving import TURN_S, Attendant
+
+    attendant = Attendant(home, store)
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda caught, _: told.append(caught))
+    try:
+        with _screen():
+            drawn = float("-inf")
+            while not told:
+                attendant.turn()
+                if time.monotonic() - drawn >= REDRAW_S:
+                    drawn = time.monotonic()
+                    _draw(frame_lines(look(home, store)))
+                if _key(TURN_S) in ("q", "Q"):
+                    break
+    finally:
+        attendant.leave()
+
+
+@contextmanager
+def _screen() -> Iterator[None]:
+    """A screen of its own and single keys; whatever happens, the terminal is given back as it was."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        click.echo(_ENTER, nl=False)
+        yield
+    finally:
+        click.echo(_LEAVE, nl=False)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _draw(lines: Sequence[str]) -> None:
+    """Over what stood there, so that nothing flickers; no more than there is room for."""
+    width, height = shutil.get_terminal_size()
+    shown = list(lines[:height])
+    if len(lines) > height:
+        shown[-1] = f"… {len(lines) - height + 1} more lines"
+    body = "\r\n".join(line[: width - 1] + _END_OF_LINE for line in shown)
+    click.echo(_HOME + body + _END_OF_SCREEN, nl=False)
+
+
+def _key(patience_s: float) -> str:
+    if not select.select([sys.stdin], [], [], patience_s)[0]:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"  # the terminal is gone

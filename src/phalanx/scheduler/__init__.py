@@ -1,0 +1,1 @@
+"""The one loop with effects: queue, place, observe, settle, retry."""

@@ -1,0 +1,72 @@
+"""Runs made from runs: restart, copy and rerun as new ones, resume as the next attempt of the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx import spec
+from phalanx.errors import CallError
+from phalanx.scheduler.home import Home, Lease
+from phalanx.scheduler.statuses import Status
+from phalanx.scheduler.submitting import submit
+from phalanx.store import Run, StatusChange, Store
+
+
+def spec_of(home: Home, run: Run) -> spec.Spec:
+    """The spec that a run was made of. Raises CallError when its folder has lost it."""
+    path = home.run(run.id).path / "spec.yml"
+    try:
+        return spec.load([(str(path), path.read_bytes())])
+    except OSError:
+        raise CallError(f"the folder of run {run.id} has no spec.yml any more") from None
+
+
+def submitted(home: Home, run: Run) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((home.run(run.id).path / "submitted.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def clone(home: Home, store: Store, original: Run, cloning: str, environment: Mapping[str, str]) -> Run:
+    """A new run of the same spec, in the same working folder; `copy` brings the outputs along."""
+    source = submitted(home, original)
+    working = Path(source.get("working", "."))
+    if not working.is_dir():
+        raise CallError(f"the working folder of run {original.id} is gone: {working}")
+    wishes = {
+        "name": original.name,
+        "description": original.description,
+        "tags": original.tags,
+        "project": original.project,
+        "priority": original.priority,
+        "original": original.id,
+        "cloning": cloning,
+    }
+    outputs = home.run(original.id).path / "outputs"
+    bring = outputs if cloning == "copy" and outputs.is_dir() else None
+    run, _ = submit(
+        home, store, spec_of(home, original), working=working, environment=environment, wishes=wishes, outputs=bring
+    )
+    return run
+
+
+def resume(home: Home, store: Store, run: Run, environment: Mapping[str, str], lease: Lease) -> Run:
+    """The next attempt of a run that is over, with the same outputs. Only whoever schedules may say so, so the lease
+    must be ours. Raises CallError."""
+    if not run.is_done:
+        raise CallError(f"run {run.id} is not over: it is {run.status}")
+    assert lease.held
+    folder = home.run(run.id)
+    home.keep_environment(run.id, environment)
+    folder.stop_file.unlink(missing_ok=True)
+    number = len(folder.history()) + 1
+    change = StatusChange(run.id, number, run.attempt, Status.RESUMING, "resumed by its user", datetime.now(UTC))
+    folder.append(change)
+    store.record(change)
+    return store.find(run.id)

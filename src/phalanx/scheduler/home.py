@@ -1,0 +1,248 @@
+"""A home: the folder where runs live. A run's folder is the truth of that run; the store is an index over them.
+
+<home>/runs/<id>/  run.json  spec.yml  plan.json  history  stop.json  job/…  code/…  outputs/…
+                   replicas/<role>-<index>/attempt-<n>/{log, spool, agent.json, end.json}
+<home>/stops/<id>  somebody asked the run to stop
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.backends.local_running import make_private, write_whole
+from phalanx.errors import CallError
+from phalanx.spool import Reader, Writer
+from phalanx.store import Run, StatusChange
+
+BALLAST_BYTES = 256 << 10
+LEFTOVERS_S = 3600.0  # after which a draft is nobody's work in progress
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # none that is taken for another
+
+
+def default_home() -> Path:
+    named = os.environ.get("PHALANX_HOME")
+    return Path(named).expanduser().absolute() if named else Path.home() / ".phalanx"
+
+
+def new_id() -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(10))
+
+
+class Home:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs = path / "runs"
+        self.agents = path / "agents"
+        self.environments = path / "environments"
+        self.stops = path / "stops"
+        self.ballast = path / "ballast"
+        try:
+            for folder in (path, self.runs, self.agents, self.environments, self.stops):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, f"{folder} may not be written")
+        except OSError as fault:
+            reason = (fault.strerror or str(fault)).lower()
+            raise CallError(f"cannot use {path} as home: {reason}; PHALANX_HOME names another") from None
+
+    def run(self, run_id: str) -> RunFolder:
+        return RunFolder(self.runs / run_id)
+
+    def run_ids(self) -> list[str]:
+        return [entry.name for entry in os.scandir(self.runs) if not entry.name.startswith(".")]
+
+    def add(
+        self,
+        run: Run,
+        files: Mapping[str, bytes],
+        environment: Mapping[str, str],
+        fill: Callable[[Path], None] | None = None,
+    ) -> RunFolder:
+        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun: a
+        scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
+        it, private, and only until the run is over: it may hold secrets. Raises CallError when the disk refuses.
+        """
+        draft = self.runs / f".{run.id}"
+        try:
+            self.keep_environment(run.id, environment)
+            draft.mkdir(mode=0o700)
+            for name, data in {"run.json": encode_run(run), **files}.items():
+                make_private((draft / name).parent, draft)
+                write_whole(draft / name, data)
+            if fill is not None:
+                fill(draft)
+            RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
+            draft.rename(self.runs / run.id)
+        except BaseException as fault:
+            shutil.rmtree(draft, ignore_errors=True)
+            self.forget_environment(run.id)
+            if isinstance(fault, OSError):
+                reason = (fault.strerror or str(fault)).lower()
+                raise CallError(f"the run cannot be kept in {self.runs}: {reason}") from None
+            raise
+        return self.run(run.id)
+
+    def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:
+        write_whole(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode())
+
+    def environment(self, run_id: str) -> dict[str, str]:
+        """What the submitter's shell had set; ours when it is gone."""
+        try:
+            found: dict[str, str] = json.loads((self.environments / f"{run_id}.json").read_bytes())
+        except (OSError, ValueError):
+            return dict(os.environ)
+        return found
+
+    def forget_environment(self, run_id: str) -> None:
+        (self.environments / f"{run_id}.json").unlink(missing_ok=True)
+
+    def asked_to_stop(self) -> list[str]:
+        """The runs that someone asked to stop and nobody has looked at since."""
+        return [entry.name for entry in os.scandir(self.stops)]
+
+    def forget_stop(self, run_id: str) -> None:
+        (self.stops / run_id).unlink(missing_ok=True)
+
+    def hold_ballast(self) -> None:
+        """Some disk of our own, to let go of when there is none left: runs that end for want of disk end on record."""
+        try:
+            if not self.ballast.exists() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
+                write_whole(self.ballast, bytes(BALLAST_BYTES))
+        except OSError:
+            pass  # the disk became full meanwhile: then there is nothing to hold
+
+    def drop_ballast(self) -> bool:
+        """True when that made room."""
+        held = self.ballast.exists()
+        self.ballast.unlink(missing_ok=True)
+        return held
+
+    def tidy(self) -> None:
+        """Remove what killed submitters left: drafts of runs, and environments without a run."""
+        horizon = time.time() - LEFTOVERS_S
+        for entry in os.scandir(self.runs):
+            if entry.name.startswith(".") and entry.stat().st_mtime < horizon:
+                shutil.rmtree(entry.path, ignore_errors=True)
+        for entry in os.scandir(self.environments):
+            run_id = entry.name.removesuffix(".json")
+            if entry.stat().st_mtime < horizon and not (self.runs / run_id).exists():
+                Path(entry.path).unlink(missing_ok=True)
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "stop.json"
+
+    def read(self) -> Run | None:
+        """The run as it was submitted, with what its history says; None when it cannot be read."""
+        try:
+            run = decode_run(json.loads((self.path / "run.json").read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        for change in self.history():
+            run = run._replace(status=change.status, reason=change.reason, attempt=change.attempt, updated_at=change.at)
+        return run
+
+    def history(self) -> list[StatusChange]:
+        found: list[StatusChange] = []
+        for record in Reader(self.path / "history").poll():
+            change = _decode_change(self.path.name, record.data())
+            if change.number == len(found) + 1:  # any other was written by two at once: the first one counts
+                found.append(change)
+        return found
+
+    def append(self, change: StatusChange) -> None:
+        """One more line of the history, on disk before anyone is told."""
+        writer = Writer(self.path / "history")
+        try:
+            writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})
+            writer.sync()
+        finally:
+            writer.close()
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Leave word for whoever schedules; the first word counts. The run may be one of thousands that wait, so a
+        mark in the home tells which one to look at."""
+        if not self.stop_file.exists():
+            write_whole(self.stop_file, json.dumps({"reason": reason}).encode())
+        (self.path.parent.parent / "stops" / self.path.name).touch(mode=0o600)
+
+    def stop_reason(self) -> str | None:
+        try:
+            return str(json.loads(self.stop_file.read_bytes())["reason"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def replica_folders(self, attempt: int) -> Iterator[tuple[str, Path]]:
+        base = self.path / "replicas"
+        for folder in sorted(base.iterdir()) if base.is_dir() else ():
+            if (folder / f"attempt-{attempt}").is_dir():
+                yield folder.name, folder / f"attempt-{attempt}"
+
+
+def encode_run(run: Run) -> bytes:
+    times = ("created_at", "updated_at", "started_at", "finished_at")
+    data: dict[str, Any] = {**run._asdict(), "tags": list(run.tags), "params": dict(run.params), "summary": {}}
+    data |= {name: value.timestamp() if (value := data[name]) is not None else None for name in times}
+    return json.dumps(data, default=str, indent=1).encode()
+
+
+def decode_run(data: dict[str, Any]) -> Run:
+    for name in ("created_at", "updated_at", "started_at", "finished_at"):
+        data[name] = _time(data[name]) if data[name] is not None else None
+    return Run(**{**data, "tags": tuple(data["tags"])})
+
+
+def _decode_change(run_id: str, data: dict[str, Any]) -> StatusChange:
+    return StatusChange(**{**data, "run_id": run_id, "at": _time(data["at"])})
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class Lease:
+    """The right to schedule the runs of a home. The kernel takes it back from whoever dies."""
+
+    def __init__(self, home: Home) -> None:
+        path = home.path / "scheduler.lock"
+        try:
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as fault:
+            raise CallError(f"cannot open {path}: {(fault.strerror or str(fault)).lower()}") from None
+        self.held = False
+
+    def take(self) -> bool:
+        if not self.held:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            self.held = True
+        return True
+
+    def release(self) -> None:
+        if self.held:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            self.held = False
+
+    def close(self) -> None:
+        os.close(self.descriptor)

@@ -1,0 +1,110 @@
+"""What it takes to do a run again: its code, Python and packages, machine, and environment without secrets."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from phalanx import __version__
+from phalanx.plan.encoding import HIDDEN, is_secret
+
+MAX_DIFF = 1 << 20
+_GIT_PATIENCE_S = 20.0
+
+
+def gather(working: Path, environment: Mapping[str, str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that can be said of a run's surroundings. Never fails: what cannot be told is left out."""
+    python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
+        "python3", path=environment.get("PATH")
+    )
+    return {
+        "phalanx": __version__,
+        "command_line": sys.argv,
+        "working": str(working),
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "python": python,
+        "packages": packages_of(Path(python)) if python else {},
+        "git": git_state(working),
+        "environment": {
+            name: HIDDEN if is_secret(name) or _looks_secret(value) else value
+            for name, value in sorted(environment.items())
+        },
+        "seeds": {
+            **{name: value for name, value in params.items() if "seed" in name.lower()},
+            **({"PYTHONHASHSEED": environment["PYTHONHASHSEED"]} if "PYTHONHASHSEED" in environment else {}),
+        },
+    }
+
+
+def _looks_secret(value: str) -> bool:
+    """Credentials inside a URL."""
+    return re.search(r"://[^/\s:@]+:[^/\s@]+@", value) is not None
+
+
+def packages_of(python: Path) -> dict[str, str]:
+    """The packages beside a Python, by the names of their folders: no interpreter has to be started for it."""
+    found: dict[str, str] = {}
+    prefix = python.parent.parent  # not resolved: a virtual environment's python is a link to another place
+    for folder in sorted(prefix.glob("lib/python3*/site-packages/*.dist-info")):
+        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
+        found[name] = version
+    return found
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, branch and uncommitted changes; None outside of a repository."""
+    commit = git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = git(folder, "diff", "HEAD", "--no-ext-diff") or ""
+    return {
+        "commit": commit.strip(),
+        "branch": (git(folder, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": bool((git(folder, "status", "--porcelain") or "").strip()),
+        "diff": diff if len(diff) <= MAX_DIFF else diff[:MAX_DIFF] + "\n… cut\n",
+    }
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=_GIT_PATIENCE_S,
+            check=True,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.decode("utf-8", "replace")
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What has changed around a run since it ran, in words."""
+    changed = []
+    old, new = then.get("git") or {}, now.get("git") or {}
+    if old.get("commit") != new.get("commit"):
+        changed.append(f"commit {str(old.get('commit'))[:12]} then, {str(new.get('commit'))[:12]} now")
+    elif old.get("diff") != new.get("diff"):
+        changed.append("the uncommitted changes are others")
+    if then.get("python") != now.get("python"):
+        changed.append(f"python {then.get('python')} then, {now.get('python')} now")
+    before, after = then.get("packages", {}), now.get("packages", {})
+    moved = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if moved:
+        shown = ", ".join(f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in moved[:5])
+        changed.append(f"{len(moved)} packages: {shown}" + (" …" if len(moved) > 5 else ""))
+    if then.get("host") != now.get("host"):
+        changed.append(f"host {then.get('host')} then, {now.get('host')} now")
+    return changed

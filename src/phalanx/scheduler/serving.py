@@ -1,0 +1,93 @@
+"""Who turns the loop: a foreground `run`, a background process that goes away when idle, or a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+from phalanx.scheduler.home import Home, Lease
+from phalanx.scheduler.scheduler import UNFINISHED, Scheduler
+from phalanx.store import Store, StoreError
+
+TURN_S = 0.05
+IDLE_S = 3.0  # how long the background one stays when nothing is left to do
+TROUBLE_S = 600.0  # how long it goes on trying when nothing works
+
+
+class Attendant:
+    """Schedules while nobody else does. Every command that waits for a run, or looks at one, brings its own."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.home = home
+        self.store = store
+        self.lease = Lease(home)
+        self.scheduler: Scheduler | None = None
+
+    def turn(self) -> int | None:
+        """One turn of the loop, if it is ours to turn. Answers how many runs are not over; None when it is not."""
+        if not self.lease.take():
+            return None
+        if self.scheduler is None:
+            self.scheduler = Scheduler(self.home, self.store)
+        return self.scheduler.turn()
+
+    def leave(self) -> None:
+        """Let go, and leave somebody behind when there is work left. In this order: whoever came while we held the
+        lease went away again, and counts on us for the run it came for."""
+        held = self.lease.held
+        self.lease.release()
+        self.lease.close()
+        if held and self.store.count(UNFINISHED):
+            start_background(self.home)
+
+
+def serve_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
+    """The background scheduler. Ends when another one has the lease, or when there was nothing to do for a while."""
+    attendant = Attendant(home, store)
+    quiet_since = well_since = time.monotonic()
+    told = ""
+    while True:
+        try:
+            left = attendant.turn()
+            well_since = time.monotonic()
+            told = _tell(attendant.scheduler.trouble if attendant.scheduler else "", told)
+        except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may pass
+            if not home.runs.is_dir() or time.monotonic() - well_since > TROUBLE_S:
+                raise
+            told = _tell(str(fault), told)
+            time.sleep(1.0)
+            continue
+        if left is None:
+            return
+        if left:
+            quiet_since = time.monotonic()
+        elif time.monotonic() - quiet_since > idle_s:
+            attendant.leave()
+            return
+        time.sleep(TURN_S)
+
+
+def _tell(trouble: str, told: str) -> str:
+    """Into the background scheduler's log, once."""
+    if trouble != told:
+        print(f"{datetime.now(UTC):%F %T} {trouble}", file=sys.stderr, flush=True)
+    return trouble
+
+
+def start_background(home: Home) -> None:
+    """A scheduler that outlives us. Starting one too many is harmless: it finds the lease taken and goes."""
+    log = os.open(home.path / "scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.Popen(
+            [sys.executable, "-m", "phalanx.scheduler", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)

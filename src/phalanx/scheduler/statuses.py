@@ -1,0 +1,44 @@
+"""The statuses of a run, and which may follow which: Polyaxon's, every change with a reason."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    CREATED = "created"
+    RESUMING = "resuming"
+    BUILDING = "building"
+    SCHEDULED = "scheduled"
+    STARTING = "starting"
+    RUNNING = "running"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+    UPSTREAM_FAILED = "upstream_failed"
+
+
+DONE = frozenset([Status.SUCCEEDED, Status.FAILED, Status.STOPPED, Status.SKIPPED, Status.UPSTREAM_FAILED])
+_BEFORE_BUILDING = frozenset([Status.CREATED, Status.RESUMING, Status.WARNING, Status.UNKNOWN])
+_BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}
+_BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}
+_FOLLOWS: dict[Status, frozenset[Status]] = {
+    Status.CREATED: frozenset(),
+    Status.RESUMING: frozenset([Status.CREATED, Status.WARNING]) | DONE,
+    Status.BUILDING: _BEFORE_BUILDING,
+    Status.SCHEDULED: _BEFORE_SCHEDULED,
+    Status.STARTING: _BEFORE_STARTING - {Status.UNKNOWN},
+    Status.RUNNING: _BEFORE_STARTING | {Status.STARTING},
+    Status.WARNING: frozenset(Status) - DONE - {Status.WARNING},
+    Status.UNKNOWN: frozenset(Status) - DONE - {Status.UNKNOWN},
+} | {status: frozenset(Status) - DONE for status in DONE}
+
+
+def may_follow(old: str | None, new: str) -> bool:
+    """Whether a run may go from one status to another. A new run is created, and nothing else."""
+    if old is None:
+        return new == Status.CREATED
+    return Status(old) in _FOLLOWS[Status(new)]

@@ -1,0 +1,98 @@
+"""A new run: its folder, then its row. Whoever is killed in between leaves a run that the scheduler adopts."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx import plan, spec
+from phalanx.plan import Plan
+from phalanx.plan.encoding import document
+from phalanx.scheduler import snapshots
+from phalanx.scheduler.home import Home, new_id
+from phalanx.scheduler.scheduler import add_to_store
+from phalanx.scheduler.statuses import Status
+from phalanx.spec.model import thaw
+from phalanx.spec.writing import modern_document, to_yaml
+from phalanx.store import Run, Store
+
+
+def submit(  # noqa: PLR0913 - all that makes a run
+    home: Home,
+    store: Store,
+    loaded: spec.Spec,
+    *,
+    working: Path,
+    environment: Mapping[str, str],
+    wishes: Mapping[str, Any],
+    outputs: Path | None = None,
+    snapshot: bool = False,
+) -> tuple[Run, Plan]:
+    """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, and the
+    run it was made from (original, cloning). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy
+    of the working folder's code. Raises SpecErrors, CallError.
+    """
+    run_id = new_id()
+    project = wishes.get("project") or "default"
+    made = plan.make(loaded, run_id, project)
+    now = datetime.now(UTC)
+    run = Run(
+        id=run_id,
+        project=project,
+        kind=made.kind,
+        name=wishes.get("name") or loaded.name,
+        description=wishes.get("description") or loaded.description,
+        framework=loaded.framework,
+        backend=made.backend,
+        user=_user(),
+        status=Status.CREATED,
+        reason="submitted",
+        attempt=0,
+        priority=wishes.get("priority") or 0,
+        created_at=now,
+        updated_at=now,
+        started_at=None,
+        finished_at=None,
+        original=wishes.get("original"),
+        cloning=wishes.get("cloning"),
+        group=wishes.get("group"),
+        commit=wishes.get("commit"),
+        tags=tuple(dict.fromkeys([*loaded.tags, *wishes.get("tags", ())])),
+        params=thaw(loaded.params),
+        summary={},
+    )
+    planned = document(made)
+    if wishes.get("timeout_s") is not None:
+        planned["timeout_s"] = wishes["timeout_s"]
+    code = home.run(run_id).path / "code"
+
+    def fill(folder: Path) -> None:
+        if snapshot:
+            snapshots.take(working, folder / "code")
+        if outputs is not None:
+            shutil.copytree(outputs, folder / "outputs", symlinks=True)
+
+    files = {
+        "spec.yml": to_yaml(modern_document(loaded)).encode(),
+        "plan.json": json.dumps(planned).encode(),
+        "submitted.json": json.dumps(
+            {"working": str(code if snapshot else working), "from": str(working), "host": socket.gethostname()}
+        ).encode(),
+    }
+    folder = home.add(run, files, environment, fill)
+    add_to_store(store, folder, run)
+    return run, made
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,222 @@
+"""Connections: all that SQLite and PostgreSQL do differently."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from phalanx.errors import StoreError
+
+Row = tuple[Any, ...]
+
+BUSY_S = 30.0
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # PostgreSQL has no NUL in its texts; UTF-8 has no halves of characters
+
+
+def storable(value: Any) -> Any:
+    if isinstance(value, str) and ("\0" in value or not value.isascii()):
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    return value
+
+
+class Database(ABC):
+    """One connection, for one thread. SQL is written with `?` for its parameters; every fault is a StoreError."""
+
+    dialect: ClassVar[str]
+    engine_url: ClassVar[str]  # for SQLAlchemy, when Alembic upgrades the schema
+    begin: ClassVar[str]
+    schema_lock: ClassVar[str]  # within a transaction: until its end nobody else makes or upgrades the schema
+    lower: ClassVar[str]  # what makes `{}` comparable without regard to case
+    driver_error: type[Exception]
+    place: str
+
+    def __init__(self) -> None:
+        self._inside = False
+        self._failed = False
+        with self.telling():
+            self._connection = self._connect()
+
+    @abstractmethod
+    def new_connection(self) -> Any:
+        """A bare DB-API connection to the same database."""
+
+    @abstractmethod
+    def has_table(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def problems(self) -> list[str]:
+        """What the database itself finds wrong with its data."""
+
+    def _connect(self) -> Any:
+        return self.new_connection()
+
+    def _live(self) -> Any:
+        return self._connection
+
+    def _translated(self, sql: str) -> str:
+        return sql
+
+    def rows(self, sql: str, args: Iterable[Any] = ()) -> list[Row]:
+        with self.telling():
+            found: list[Row] = self._live().execute(self._translated(sql), [*map(storable, args)]).fetchall()
+            return found
+
+    def change(self, sql: str, args: Iterable[Any] = ()) -> int:
+        """How many rows were changed."""
+        with self.telling():
+            count: int = self._live().execute(self._translated(sql), [*map(storable, args)]).rowcount
+            return count
+
+    def change_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self.telling():
+            cursor = self._live().cursor()
+            cursor.executemany(self._translated(sql), [[*map(storable, row)] for row in rows])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, even when an error within was caught. Within another transaction it is a part of that one."""
+        if self._inside:
+            yield
+            return
+        self._failed = False
+        try:
+            self.change(self.begin)
+            self._inside = True
+            yield
+            if self._failed:
+                raise StoreError(f"{self.place}: a part of the transaction failed, so none of it was kept")
+            self.change("COMMIT")
+        except BaseException:
+            # SQLite may have rolled back by itself (disk full), and a lost connection has nothing to roll back.
+            with suppress(self.driver_error):
+                self._connection.execute("ROLLBACK")
+            raise
+        finally:
+            self._inside = False
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        try:
+            yield
+        except self.driver_error as error:
+            self._failed = True
+            raise StoreError(f"{self.place}: {self._advice(str(error).strip())}") from error
+
+    def _advice(self, said: str) -> str:
+        return said
+
+
+class SqliteDatabase(Database):
+    dialect = "sqlite"
+    engine_url = "sqlite://"
+    begin = "BEGIN IMMEDIATE"  # a transaction that turned into a writer later could not wait for its turn
+    schema_lock = "SELECT 1"  # BEGIN IMMEDIATE did
+    lower = "lower({})"
+    driver_error = sqlite3.Error
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = str(path)
+        super().__init__()
+
+    def new_connection(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+
+    def _connect(self) -> sqlite3.Connection:
+        # SQLite gives its own files beside it (-wal, -shm) the mode of this one.
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection = self.new_connection()
+        try:
+            self._write_ahead(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        # SQLite's own knows only ASCII.
+        connection.create_function("lower", 1, lambda text: text and str(text).lower(), deterministic=True)
+        return connection
+
+    @staticmethod
+    def _write_ahead(connection: sqlite3.Connection) -> None:
+        """Turn on the write-ahead log, which stays on. SQLite does not wait for others here: so wait for it."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                    connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", [name]))
+
+    def problems(self) -> list[str]:
+        found = [str(said) for (said,) in self.rows("PRAGMA integrity_check") if said != "ok"]
+        orphans = self.rows("PRAGMA foreign_key_check")
+        if orphans:
+            found.append(f"{len(orphans)} rows belong to runs that are not there (first in `{orphans[0][0]}`)")
+        if self.path.stat().st_mode & 0o077:
+            found.append(f"{self.path} is open to other users: chmod 600 it")
+        return found
+
+    def _advice(self, said: str) -> str:
+        if "malformed" in said or "not a database" in said:
+            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders have everything"
+        if "locked" in said:
+            return f"{said} for {BUSY_S:.0f} seconds by another process"
+        return said
+
+
+class PostgresDatabase(Database):
+    dialect = "postgresql"
+    engine_url = "postgresql+psycopg://"
+    begin = "BEGIN"
+    schema_lock = "SELECT pg_advisory_xact_lock(hashtext('phalanx schema'))"
+    lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", knows only ASCII
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise StoreError("PostgreSQL needs the psycopg package: pip install 'phalanx[postgres]'") from error
+        from urllib.parse import urlsplit
+
+        self._psycopg = psycopg
+        self._url = url
+        self.driver_error = psycopg.Error
+        parts = urlsplit(url)
+        self.place = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password in a message
+        super().__init__()
+
+    def new_connection(self) -> Any:
+        more: dict[str, Any] = {} if "connect_timeout" in self._url else {"connect_timeout": 10}
+        return self._psycopg.connect(self._url, autocommit=True, **more)
+
+    def _live(self) -> Any:
+        if self._connection.closed and not self._inside:  # the server was restarted since
+            self._connection = self._connect()
+        return self._connection
+
+    def _translated(self, sql: str) -> str:
+        return sql.replace("?", "%s")
+
+    def has_table(self, name: str) -> bool:
+        return self.rows("SELECT to_regclass(?)", [name]) != [(None,)]
+
+    def problems(self) -> list[str]:
+        return []  # PostgreSQL checks its own pages and keys

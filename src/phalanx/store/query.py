@@ -1,0 +1,304 @@
+"""The query language of lists: `status:running|starting, metric.loss:<0.1, created_at:2026-01-01..2026-02-01`.
+
+Commas mean "and". After a field's colon stands a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
+or `%part%` (search, in any case), and before any of these `~` (not). Double quotes take their content as it is, with
+`""` for one of them. Times are UTC and mean all of what they name: `2026-01-01` the day, `2026-01-01 10:30` the minute.
+
+SQL is put together from constants of this file alone; whatever people wrote is a parameter.
+"""
+
+# ruff: noqa: S608 - see above
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from phalanx.errors import CallError
+from phalanx.store.records import microseconds
+
+TEXTS = (
+    *("id", "name", "description", "status", "project", "kind", "framework", "backend"),
+    *("commit", "user", "group", "original"),
+)
+TIMES = ("created_at", "updated_at", "started_at", "finished_at")
+NUMBERS = ("attempt", "priority")
+METRICS = ("metric", "metrics")
+PARAMS = ("params", "declarations")
+FIELDS = (*TEXTS, "tags", *TIMES, *NUMBERS, "params.NAME", "metric.NAME")
+ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
+
+LONGEST = 10_000
+MOST_PARTS = 200  # SQLite refuses deep conditions
+
+_COMPARISON = re.compile(r"(<=|>=|=<|=>|<|>|=)\s*")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z", re.ASCII)
+
+
+class Clause(NamedTuple):
+    """A piece of SQL and its parameters."""
+
+    sql: str
+    args: tuple[Any, ...] = ()
+
+
+class Order(NamedTuple):
+    join: Clause
+    by: str
+
+
+class _Piece(NamedTuple):
+    """A part of the query, and where it starts in it."""
+
+    text: str
+    at: int
+
+    def cut(self, start: int, end: int | None = None) -> _Piece:
+        part = self.text[start:end]
+        return _Piece(part.strip(), self.at + start + len(part) - len(part.lstrip()))
+
+    @property
+    def is_quoted(self) -> bool:
+        return len(self.text) > 1 and self.text[0] == self.text[-1] == '"'
+
+    @property
+    def plain(self) -> str:
+        return self.text[1:-1].replace('""', '"') if self.is_quoted else self.text
+
+
+class _Wrong(Exception):
+    def __init__(self, piece: _Piece, message: str) -> None:
+        self.piece, self.message = piece, message
+
+
+def quoted(text: str) -> str:
+    """A value that the query language takes as it is."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def where(query: str, lower: str) -> Clause:
+    """The condition on `runs` that a query means. `lower` is the dialect's way to disregard case.
+
+    Raises CallError that says what is wrong, where, and what could be written.
+    """
+    if len(query) > LONGEST:
+        raise CallError(f"a query may have {LONGEST:,} characters; this one has {len(query):,}")
+    if query.count(",") + query.count("|") > MOST_PARTS:
+        raise CallError(f"a query may have {MOST_PARTS} parts; this one has more")
+    try:
+        clauses = [_term(term, lower) for term in _split(_Piece(query, 0), ",") if term.text]
+    except _Wrong as wrong:
+        raise CallError(
+            f"the query `{_short(query)}` is wrong at character {wrong.piece.at + 1}, "
+            f"`{_short(wrong.piece.text)}`: {wrong.message}"
+        ) from None
+    return _joined(clauses, " AND ") if clauses else Clause("1 = 1")
+
+
+def order(sort: str) -> Order:
+    """How to sort `runs` by a field, `-` before it for the greatest first. What has no value comes last either way."""
+    name = sort.strip().removeprefix("-")
+    way = "DESC" if sort.strip().startswith("-") else "ASC"
+    piece = _Piece(name, 0)
+    try:
+        kind, column = _field(piece)
+    except _Wrong as wrong:
+        raise CallError(f"cannot sort by `{_short(name)}`: {wrong.message}") from None
+    if kind == "tags":
+        raise CallError("cannot sort by `tags`: a run has many")
+    nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
+    if kind == "metric":
+        join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
+        return Order(join, f"s.value IS NULL, s.value {way}{tie}")
+    if kind == "param":
+        join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
+        return Order(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
+    if name in ("created_at", "updated_at"):  # exactly what their indexes have
+        return Order(nothing, f"{column} {way}, runs.key {way}")
+    return Order(nothing, f"{column} {way}{tie}" if name in ALWAYS_SET else f"{column} IS NULL, {column} {way}{tie}")
+
+
+def _split(piece: _Piece, separator: str, *, once: bool = False) -> list[_Piece]:
+    """Cut at every separator outside double quotes, or at the first."""
+    found: list[_Piece] = []
+    start, inside = 0, False
+    for place, sign in enumerate(piece.text):
+        if sign == '"':
+            inside = not inside
+        elif sign == separator and not inside and not (once and found):
+            found.append(piece.cut(start, place))
+            start = place + 1
+    if inside:
+        raise _Wrong(piece, 'a double quote is not closed (within quotes, `""` is one of them)')
+    return [*found, piece.cut(start)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _joined(clauses: list[Clause], by: str) -> Clause:
+    args = tuple(arg for clause in clauses for arg in clause.args)
+    return Clause(f"({by.join(clause.sql for clause in clauses)})", args)
+
+
+def _field(piece: _Piece) -> tuple[str, str]:
+    """The kind of a field, and its column in SQL, or the name of the metric or param."""
+    name = piece.text
+    head, dot, rest = name.partition(".")
+    if dot and rest and head in (*METRICS, *PARAMS):
+        return ("metric" if head in METRICS else "param"), _Piece(rest, 0).plain
+    for kind, names in (("text", TEXTS), ("time", TIMES), ("number", NUMBERS), ("tags", ("tags",))):
+        if name in names:
+            return kind, f'runs."{name}"'
+    if name in (*METRICS, *PARAMS):
+        raise _Wrong(piece, f"say which one: `{name}.NAME`")
+    raise _Wrong(piece, f"there is no such field{_did_you_mean(head, dot + rest)} The fields are {', '.join(FIELDS)}")
+
+
+def _did_you_mean(head: str, rest: str) -> str:
+    from difflib import get_close_matches
+
+    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags")
+    near = get_close_matches(head[:80].casefold(), known, n=1)
+    return f"; did you mean `{near[0]}{rest}`?" if near else "."
+
+
+def _term(term: _Piece, lower: str) -> Clause:
+    field, *rest = _split(term, ":", once=True)
+    if not rest:
+        raise _Wrong(term, "write `field:value`")
+    kind, column = _field(field)
+    values = rest[0]
+    negated = values.text.startswith("~")
+    alternatives = _split(values.cut(1) if negated else values, "|")
+    for piece in alternatives:
+        if not piece.text:
+            raise _Wrong(term, "a value is missing")
+    clause = _joined([_CONDITIONS[kind](column, piece, lower) for piece in alternatives], " OR ")
+    return Clause(f"({clause.sql} IS NOT TRUE)", clause.args) if negated else clause
+
+
+def _compared(piece: _Piece) -> tuple[str, _Piece]:
+    """`<=5` as `<=` and `5`; a value alone means `=`."""
+    match = _COMPARISON.match(piece.text)
+    if match is None:
+        return "=", piece
+    sign = {"=<": "<=", "=>": ">="}.get(match[1], match[1])
+    value = piece.cut(match.end())
+    if not value.text:
+        raise _Wrong(piece, "a value is missing")
+    return sign, value
+
+
+def _text(column: str, piece: _Piece, lower: str) -> Clause:
+    sign, value = _compared(piece)
+    if sign != "=":
+        raise _Wrong(piece, f"texts cannot be compared by `{sign}`: write a value, `a|b` or `%part%`")
+    return _searched(column, value, lower) or Clause(f"{column} = ?", (value.plain,))
+
+
+def _searched(column: str, value: _Piece, lower: str) -> Clause | None:
+    text = value.text
+    if value.is_quoted or not (text.startswith("%") or text.endswith("%")):
+        return None
+    middle = re.sub(r"([\\%_])", r"\\\1", text.removeprefix("%").removesuffix("%").lower())
+    pattern = ("%" if text.startswith("%") else "") + middle + ("%" if text.endswith("%") else "")
+    return Clause(rf"{lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
+
+
+def _tag(_: str, piece: _Piece, lower: str) -> Clause:
+    found = _text("tag", piece, lower)
+    return Clause(f"runs.key IN (SELECT run_key FROM tags WHERE {found.sql})", found.args)
+
+
+def number(text: str) -> float | None:
+    """The finite number that a text is."""
+    try:
+        found = float(text) if "_" not in text else math.nan
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _metric(name: str, piece: _Piece, lower: str) -> Clause:
+    sign, value = _compared(piece)
+    is_nan = sign == "=" and value.text.casefold() == "nan"
+    found = Clause("value IS NULL") if is_nan else _number("value", piece, lower)
+    return Clause(f"runs.key IN (SELECT run_key FROM summaries WHERE metric = ? AND {found.sql})", (name, *found.args))
+
+
+def _number(column: str, piece: _Piece, _: str) -> Clause:
+    sign, value = _compared(piece)
+    try:
+        amount = float(value.text)
+    except ValueError:
+        amount = math.nan
+    if math.isnan(amount):
+        raise _Wrong(value, "a number belongs here, as in `<0.1`")
+    return Clause(f"{column} {sign} ?", (amount,))
+
+
+def _param(name: str, piece: _Piece, lower: str) -> Clause:
+    """Numbers compare with numbers, everything else as text."""
+    sign, value = _compared(piece)
+    amount = None if value.is_quoted else number(value.text)
+    if amount is None:
+        found = _searched("text", value, lower) if sign == "=" else None
+        clauses = [found or Clause(f"text {sign} ?", (value.plain,))]
+    else:
+        clauses = [Clause(f"number {sign} ?", (amount,))]
+        if sign != "=":
+            clauses.append(Clause(f"number IS NULL AND text {sign} ?", (value.text,)))
+    # Not joined within: alone, the first of them needs nothing but the index.
+    return _joined(
+        [
+            Clause(f"runs.key IN (SELECT run_key FROM params WHERE name = ? AND {clause.sql})", (name, *clause.args))
+            for clause in clauses
+        ],
+        " OR ",
+    )
+
+
+def _time(column: str, piece: _Piece, _: str) -> Clause:
+    sign, value = _compared(piece)
+    first, dots, last = value.text.partition("..")
+    if dots:
+        if sign != "=" or not (first.strip() or last.strip()):
+            raise _Wrong(piece, "a range is written `2026-01-01..2026-01-31`, or with one end open")
+        ends = [(">=", 0, value.cut(0, len(first))), ("<", 1, value.cut(len(first) + 2))]
+        clauses = [Clause(f"{column} {way} ?", (_span(end)[which],)) for way, which, end in ends if end.text]
+        return _joined(clauses, " AND ")
+    start, end = _span(value)
+    if sign == "=":
+        return Clause(f"({column} >= ? AND {column} < ?)", (start, end))
+    way, edge = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}[sign]
+    return Clause(f"{column} {way} ?", (edge,))
+
+
+def _span(piece: _Piece) -> tuple[int, int]:
+    """When what a time names begins, and when the next of its kind does: microseconds since the epoch."""
+    match = _TIME.match(piece.plain)
+    if match is None:
+        raise _Wrong(piece, "a time is written `2026-01-31` or `2026-01-31 13:45`")
+    try:
+        start = datetime.fromisoformat(match[0])
+    except ValueError as error:
+        raise _Wrong(piece, f"{error}") from None
+    clock, seconds, fraction = match.groups()
+    length_s = 86_400 if clock is None else 60 if seconds is None else 1
+    begin = microseconds(start if start.tzinfo else start.replace(tzinfo=UTC))
+    return begin, begin + (1 if fraction else length_s * 1_000_000)
+
+
+_CONDITIONS: dict[str, Callable[[str, _Piece, str], Clause]] = {
+    "text": _text,
+    "time": _time,
+    "number": _number,
+    "tags": _tag,
+    "metric": _metric,
+    "param": _param,
+}

@@ -1,0 +1,85 @@
+"""What the store keeps and gives back: frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+DONE = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")
+STARTED = ("starting", "running")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Run(NamedTuple):
+    """One execution of an experiment or job. `summary` has the last value of each metric."""
+
+    id: str
+    project: str
+    kind: str
+    name: str | None
+    description: str | None
+    framework: str | None
+    backend: str
+    user: str
+    status: str
+    reason: str
+    attempt: int
+    priority: int
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    original: str | None
+    cloning: str | None
+    group: str | None
+    commit: str | None
+    tags: tuple[str, ...]
+    params: Mapping[str, Any]
+    summary: Mapping[str, float]
+
+    @property
+    def is_done(self) -> bool:
+        return self.status in DONE
+
+
+class StatusChange(NamedTuple):
+    """One step of a run's life. Numbers count 1, 2, 3… per run."""
+
+    run_id: str
+    number: int
+    attempt: int
+    status: str
+    reason: str
+    at: datetime
+
+
+class Replica(NamedTuple):
+    """One member of a run in one attempt. `number` is its index within the role."""
+
+    run_id: str
+    attempt: int
+    role: str
+    number: int
+    rank: int
+    status: str
+    reason: str
+    host: str | None
+    pid: int | None
+    cause: str | None
+    code: int | None
+    signal: int | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    peak: Mapping[str, float]
+
+
+def microseconds(time: datetime) -> int:
+    """Since the epoch, exactly. A time without a zone is a mistake of the caller and raises TypeError."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def utc(count: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=count)

@@ -1,0 +1,347 @@
+"""The store: everything that lists and the scheduler ask of the database. All SQL of ours is here and in `query`.
+
+It must also run on the SQLite of RHEL 8 (3.26): no RETURNING, no NULLS LAST, at most 999 parameters.
+"""
+
+# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import EllipsisType, TracebackType
+from typing import Any, Self
+
+from phalanx.errors import CallError, StoreError
+from phalanx.store import filesystems, schema
+from phalanx.store.database import Database, PostgresDatabase, Row, SqliteDatabase
+from phalanx.store.query import Clause, number, order, where
+from phalanx.store.records import DONE, STARTED, Replica, Run, StatusChange, microseconds, utc
+
+LONGEST_LABEL = 500  # characters: PostgreSQL indexes at most 2,700 bytes
+_ALL = 2**62
+_BATCH = 500
+_TIMES = frozenset(["created_at", "updated_at", "started_at", "finished_at", "at"])
+_WHOLE = frozenset(["id", "description", "reason"])
+
+_RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "params", "summary"))
+_STATUS_FIELDS = StatusChange._fields[1:]  # without `run_id`: these tables have the run's key
+_REPLICA_FIELDS = Replica._fields[1:]
+_KEY = "(SELECT key FROM runs WHERE id = ?)"
+_IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
+_IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # to the letter what the index `runs_active` has
+
+
+def _columns(fields: Iterable[str]) -> str:
+    return ", ".join(f'"{field}"' for field in fields)
+
+
+def _insertion(table: str, fields: Sequence[str], key: str, *, update: bool = False) -> str:
+    changes = ", ".join(f'"{field}" = excluded."{field}"' for field in fields if field not in key.split(", "))
+    action = f"UPDATE SET {changes}" if update else "NOTHING"
+    marks = ", ".join("?" * len(fields))
+    return f"INSERT INTO {table} ({_columns(fields)}) VALUES ({marks}) ON CONFLICT ({key}) DO {action}"
+
+
+_ADD_RUN = _insertion("runs", _RUN_FIELDS, "id")
+_ADD_STATUS = _insertion("statuses", ("run_key", *_STATUS_FIELDS), "run_key, number")
+_PUT_REPLICA = _insertion("replicas", ("run_key", *_REPLICA_FIELDS), "run_key, attempt, role, number", update=True)
+_PUT_TAG = _insertion("tags", ("run_key", "tag", "number"), "run_key, tag")
+_PUT_PARAM = _insertion("params", ("run_key", "name", "number", "is_json", "text"), "run_key, name", update=True)
+_PUT_SUMMARY = _insertion("summaries", ("run_key", "metric", "value"), "run_key, metric", update=True)
+
+
+def label(text: str) -> str:
+    """A text that is looked up by an index (a name, a tag, a project) cannot have any length."""
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+
+
+def _stored(field: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return microseconds(value)
+    if field == "peak":
+        return json.dumps(dict(value))
+    return label(value) if isinstance(value, str) and field not in _WHOLE else value
+
+
+def _row(record: Run | StatusChange | Replica, fields: Iterable[str]) -> list[Any]:
+    return [_stored(field, getattr(record, field)) for field in fields]
+
+
+def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
+    for field, value in zip(fields, row, strict=True):
+        if field in _TIMES and value is not None:
+            yield utc(value)
+        else:
+            yield json.loads(value) if field == "peak" else value
+
+
+def _param_row(key: int, name: str, value: Any) -> Row:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return key, label(name), number(text), int(not isinstance(value, str)), text
+
+
+def _summary_row(key: int, metric: str, value: float) -> Row:
+    return key, label(metric), None if math.isnan(value) else float(value)
+
+
+class Store:
+    """Runs and what belongs to them, over one connection: for one thread, to be closed.
+
+    Every method may raise StoreError (the database cannot do its part); what else one raises, it says itself.
+    A write is done whole or not at all; `with store.transaction():` makes many of them one.
+    """
+
+    def __init__(self, database: Database, note: str = "") -> None:
+        """Over a database whose schema is prepared; `open` is the usual way."""
+        self._database = database
+        self.note = note
+
+    @classmethod
+    def open(cls, home: Path, url: str | None = None) -> Self:
+        """The store of a home: its SQLite file, made when it is not there, or the PostgreSQL database of the URL.
+
+        `note` tells when the file lies elsewhere because the home is on a network filesystem. Raises CallError for
+        another kind of URL.
+        """
+        database: Database
+        if url:
+            if not url.startswith(("postgresql://", "postgres://")):
+                raise CallError(f"a database's URL starts with `postgresql://`, not `{url.partition(':')[0]}:`")
+            database, note = PostgresDatabase(url), ""
+        else:
+            mounts = filesystems.read_mountinfo(home)
+            path, note = filesystems.database_path(home, mounts, os.environ, os.getuid())
+            try:
+                filesystems.make_private(path.parent, os.getuid())
+                database = SqliteDatabase(path)
+            except OSError as error:
+                raise StoreError(f"{path} cannot be made: {error.strerror or error}") from error
+        try:
+            schema.prepare(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, note)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def place(self) -> str:
+        """Where the database is, without its password."""
+        return self._database.place
+
+    @property
+    def schema_revision(self) -> str | None:
+        return schema.stored_revision(self._database)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All writes within are done together, or none of them."""
+        return self._database.transaction()
+
+    def add(self, run: Run) -> bool:
+        """Keep a new run. False: its id is known, and nothing was changed."""
+        with self.transaction():
+            if not self._database.change(_ADD_RUN, _row(run, _RUN_FIELDS)):
+                return False
+            key = self._key(run.id)
+            self._put_tags(key, run.tags)
+            self._database.change_many(_PUT_PARAM, [_param_row(key, *item) for item in run.params.items()])
+            self._database.change_many(_PUT_SUMMARY, [_summary_row(key, *item) for item in run.summary.items()])
+            return True
+
+    def record(self, change: StatusChange) -> bool:
+        """Keep a status, and give it to the run unless a later one is known. False: it was known, nothing was changed.
+
+        The run's `started_at` is when it first started; `finished_at` is when its newest attempt was done, and nothing
+        while it is not. Raises CallError when there is no such run.
+        """
+        at = microseconds(change.at)
+        finished, times = "NULL", [at if change.status in STARTED else None]
+        if change.status in DONE:
+            finished = "CASE WHEN attempt = ? THEN coalesce(finished_at, ?) ELSE ? END"
+            times += [change.attempt, at, at]
+        with self.transaction():
+            key = self._key(change.run_id)
+            if not self._database.change(_ADD_STATUS, [key, *_row(change, _STATUS_FIELDS)]):
+                return False
+            self._database.change(
+                f"""UPDATE runs SET status = ?, reason = ?, attempt = ?, updated_at = ?,
+                    started_at = coalesce(started_at, ?), finished_at = {finished}
+                WHERE key = ? AND NOT EXISTS (SELECT 1 FROM statuses WHERE run_key = ? AND number > ?)""",
+                [label(change.status), change.reason, change.attempt, at, *times, key, key, change.number],
+            )
+            return True
+
+    def put_replicas(self, replicas: Iterable[Replica]) -> None:
+        """Keep what is now known of replicas. Raises CallError when there is no such run."""
+        with self.transaction():
+            rows = [[self._key(replica.run_id), *_row(replica, _REPLICA_FIELDS)] for replica in replicas]
+            self._database.change_many(_PUT_REPLICA, rows)
+
+    def put_summaries(self, run_id: str, values: Mapping[str, float]) -> None:
+        """Keep the last value of metrics; the run's other metrics stay. Raises CallError when there is no such run."""
+        with self.transaction():
+            key = self._key(run_id)
+            self._database.change_many(_PUT_SUMMARY, [_summary_row(key, *item) for item in values.items()])
+
+    def update(
+        self,
+        run_id: str,
+        *,
+        name: str | EllipsisType | None = ...,
+        description: str | EllipsisType | None = ...,
+        priority: int | EllipsisType = ...,
+        tags: Iterable[str] | EllipsisType = ...,
+    ) -> None:
+        """Change what is given; tags as a whole. Raises CallError when there is no such run."""
+        given = {"name": name, "description": description, "priority": priority}
+        changes = {field: _stored(field, value) for field, value in given.items() if value is not ...}
+        changes["updated_at"] = microseconds(datetime.now(UTC))
+        with self.transaction():
+            key = self._key(run_id)
+            sets = ", ".join(f'"{field}" = ?' for field in changes)
+            self._database.change(f"UPDATE runs SET {sets} WHERE key = ?", [*changes.values(), key])
+            if tags is not ...:
+                self._database.change("DELETE FROM tags WHERE run_key = ?", [key])
+                self._put_tags(key, tags)
+
+    def delete(self, run_id: str) -> bool:
+        """Forget a run and everything of it. False: there was none."""
+        return self._database.change("DELETE FROM runs WHERE id = ?", [run_id]) > 0
+
+    def find(self, prefix: str) -> Run:
+        """The run of an id, of the beginning of one, or of a name. Raises CallError unless it is exactly one."""
+        if not prefix:
+            raise CallError("say which run: its id, the beginning of it, or its name")
+        runs = self._select("SELECT key FROM runs WHERE id = ?", [prefix]) or self._select(
+            """SELECT key, id FROM runs WHERE id >= ? AND id < ? UNION SELECT key, id FROM runs WHERE name = ?
+            ORDER BY id LIMIT 6""",
+            [prefix, prefix + "\U0010ffff", label(prefix)],
+        )
+        if len(runs) == 1:
+            return runs[0]
+        if not runs:
+            raise CallError(f"there is no run `{prefix[:100]}`: `phalanx ps` lists those there are")
+        listed = ", ".join(f"{run.id} ({run.name or 'no name'}, {run.status})" for run in runs[:5])
+        more = ", and more" if len(runs) > 5 else ""
+        raise CallError(f"`{prefix[:100]}` can be {listed}{more}: write more of the id")
+
+    def runs(
+        self,
+        query: str = "",
+        sort: str = "-created_at",
+        limit: int | None = 20,
+        offset: int = 0,
+        project: str | None = None,
+    ) -> list[Run]:
+        """A page of the runs that a query (see `phalanx.store.query`) finds. Raises CallError when it is wrong."""
+        wanted, ordered = self._where(query, project), order(sort)
+        return self._select(
+            f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
+            [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
+        )
+
+    def count(self, query: str = "", project: str | None = None) -> int:
+        """How many runs a query finds. Raises CallError when it is wrong."""
+        wanted = self._where(query, project)
+        return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
+
+    def active(self) -> list[Run]:
+        """Every run that is not done: of higher priority first, of equals the oldest first."""
+        return self._select(f"SELECT key FROM runs WHERE {_IS_ACTIVE} ORDER BY priority DESC, created_at, key")
+
+    def statuses(self, run_id: str) -> list[StatusChange]:
+        """From first to last."""
+        sql = f"SELECT {_columns(_STATUS_FIELDS)} FROM statuses WHERE run_key = {_KEY} ORDER BY number"
+        return [StatusChange._make([run_id, *_read(_STATUS_FIELDS, row)]) for row in self._database.rows(sql, [run_id])]
+
+    def replicas(self, run_id: str, attempt: int | None = None) -> list[Replica]:
+        """By rank, of one attempt; of the newest one that has any, unless told."""
+        chosen = f"(SELECT max(attempt) FROM replicas WHERE run_key = {_KEY})" if attempt is None else "?"
+        found = self._database.rows(
+            f"""SELECT {_columns(_REPLICA_FIELDS)} FROM replicas WHERE run_key = {_KEY} AND attempt = {chosen}
+            ORDER BY rank, role, number""",
+            [run_id, run_id if attempt is None else attempt],
+        )
+        return [Replica._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]
+
+    def projects(self) -> list[tuple[str, int]]:
+        """Every project by name, and how many runs it has."""
+        found = self._database.rows("SELECT project, count(*) FROM runs GROUP BY project ORDER BY project")
+        return [(project, count) for project, count in found]
+
+    def ids(self) -> set[str]:
+        return {run_id for (run_id,) in self._database.rows("SELECT id FROM runs")}
+
+    def is_empty(self) -> bool:
+        return not self._database.rows("SELECT 1 FROM runs LIMIT 1")
+
+    def check(self) -> list[str]:
+        """What is wrong with the data, for `doctor`; nothing when all is well. Reads everything."""
+        later = "SELECT 1 FROM statuses t WHERE t.run_key = s.run_key AND t.number > s.number"
+        last = f"SELECT s.status FROM statuses s WHERE s.run_key = runs.key AND NOT EXISTS ({later})"
+        found = self._database.problems()
+        for condition, fault in (
+            (f"{_IS_DONE} AND finished_at IS NULL", "done, but without the time when"),
+            (f"{_IS_ACTIVE} AND finished_at IS NOT NULL", "not done, but with a time when it was"),
+            (f"status <> ({last})", "listed with another status than the last one recorded"),
+        ):
+            rows = self._database.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY created_at, key")
+            if rows:
+                listed = ", ".join(run_id for (run_id,) in rows[:3]) + (", …" if len(rows) > 3 else "")
+                found.append(f"{len(rows)} {'run is' if len(rows) == 1 else 'runs are'} {fault}: {listed}")
+        return found
+
+    def _put_tags(self, key: int, tags: Iterable[str]) -> None:
+        self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
+
+    def _key(self, run_id: str) -> int:
+        found = self._database.rows("SELECT key FROM runs WHERE id = ?", [run_id])
+        if not found:
+            raise CallError(f"there is no run `{run_id}`")
+        return int(found[0][0])
+
+    def _where(self, query: str, project: str | None) -> Clause:
+        wanted = where(query, self._database.lower)
+        return wanted if project is None else Clause(f"runs.project = ? AND {wanted.sql}", (project, *wanted.args))
+
+    def _select(self, sql: str, args: Iterable[Any] = ()) -> list[Run]:
+        """The runs whose keys a statement gives, in its order."""
+        keys = [row[0] for row in self._database.rows(sql, args)]
+        found: dict[int, Run] = {}
+        for start in range(0, len(keys), _BATCH):
+            found.update(self._load(keys[start : start + _BATCH]))
+        return [found[key] for key in keys if key in found]
+
+    def _load(self, keys: Sequence[int]) -> Iterator[tuple[int, Run]]:
+        these = f"IN ({', '.join('?' * len(keys))})"
+        tags: defaultdict[int, list[str]] = defaultdict(list)
+        params: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+        summary: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        rows = self._database.rows
+        for key, tag in rows(f"SELECT run_key, tag FROM tags WHERE run_key {these} ORDER BY number", keys):
+            tags[key].append(tag)
+        for key, name, is_json, text in rows(
+            f"SELECT run_key, name, is_json, text FROM params WHERE run_key {these} ORDER BY name", keys
+        ):
+            params[key][name] = json.loads(text) if is_json else text
+        for key, metric, value in rows(
+            f"SELECT run_key, metric, value FROM summaries WHERE run_key {these} ORDER BY metric", keys
+        ):
+            summary[key][metric] = math.nan if value is None else value
+        for key, *row in rows(f"SELECT key, {_columns(_RUN_FIELDS)} FROM runs WHERE key {these}", keys):
+            yield key, Run._make([*_read(_RUN_FIELDS, row), tuple(tags[key]), params[key], summary[key]])

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# worker-0, rank 0 of 2, of run r-1
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
+case $here in *[\"\\]*) echo "the folder's name has quotes or backslashes in it: $here" >&2; exit 1;; esac
+base=${PHALANX_BASE_PORT:-29400}
+case $base in *[!0-9]*) echo "PHALANX_BASE_PORT is not a number: $base" >&2; exit 1;; esac
+set -- "$here" "$base"
+. "$1/shared.sh"
+export PHALANX_REPLICA=worker-0
+export PHALANX_ROLE=worker
+export PHALANX_INDEX=0
+export PHALANX_RANK=0
+export POLYAXON_TASK_INFO='{"type": "worker", "index": 0}'
+exec mpirun -np 2 --hostfile "$1"/hostfile --tag-output bash -c ./solve

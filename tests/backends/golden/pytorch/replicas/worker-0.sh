@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# worker-0, rank 1 of 2, of run r-1
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
+case $here in *[\"\\]*) echo "the folder's name has quotes or backslashes in it: $here" >&2; exit 1;; esac
+base=${PHALANX_BASE_PORT:-29400}
+case $base in *[!0-9]*) echo "PHALANX_BASE_PORT is not a number: $base" >&2; exit 1;; esac
+set -- "$here" "$base"
+. "$1/shared.sh"
+export ROLE_OF='a worker'
+export PHALANX_REPLICA=worker-0
+export PHALANX_ROLE=worker
+export PHALANX_INDEX=0
+export PHALANX_RANK=1
+export POLYAXON_TASK_INFO='{"type": "worker", "index": 0}'
+export RANK=1
+export GROUP_RANK=1
+export ROLE_RANK=1
+export NODE_RANK=1
+exec bash -c 'python train.py --lr=0.1'

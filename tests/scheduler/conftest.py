@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from phalanx.backends import local_running
+from tests.scheduler.working import Works
+
+
+@pytest.fixture
+def works(tmp_path: Path) -> Iterator[Works]:
+    found = Works(tmp_path)
+    try:
+        yield found
+    finally:
+        try:
+            found.close()
+        finally:
+            for run_id in found.home.run_ids():
+                local_running.sweep(run_id)

@@ -1,0 +1,264 @@
+"""Pipelines: ops that run templates, in an order without circles."""
+
+from __future__ import annotations
+
+import pytest
+
+from phalanx.spec import Kind
+from phalanx.spec.model import Operation, Pipeline
+from phalanx.spec.schema import TRIGGERS
+from tests.spec.helpers import (
+    CPU_S,
+    assert_quickly_refused,
+    error_of,
+    errors_of,
+    load_limited,
+    load_text,
+    messages_of,
+    notes_of,
+    where,
+)
+
+HEAD = "version: 1\nkind: pipeline\n"
+TEMPLATES = (
+    "templates:\n- {kind: job, name: prepare, run: {cmd: prepare}}\n"
+    "- {kind: experiment, name: train, inputs: [{name: lr, type: float}], run: {cmd: 'train {{ lr }}'}}\n"
+)
+
+
+def _pipeline(text: str) -> Pipeline:
+    pipeline = load_text(text).pipeline
+    assert pipeline is not None
+    return pipeline
+
+
+def _ops(*ops: str) -> str:
+    return HEAD + "ops:\n" + "".join(f"- {{{op}}}\n" for op in ops) + TEMPLATES
+
+
+def _op(pipeline: Pipeline, name: str) -> Operation:
+    return next(op for op in pipeline.ops if op.name == name)
+
+
+def test_every_op_comes_with_the_spec_that_would_run() -> None:
+    pipeline = _pipeline(
+        _ops(
+            "name: a, template: {name: prepare}",
+            "name: b, template: {name: train}, params: {lr: 0.1}, dependencies: [a], trigger: ALL_DONE, max_retries: 2",
+            "name: c, template: {name: train}, params: {lr: 0.2}, dependencies: [a]",
+        )
+    )
+    assert [op.name for op in pipeline.ops] == ["a", "b", "c"]
+    first, second, third = (op.spec for op in pipeline.ops)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (first.kind, first.command) == (Kind.JOB, "prepare")
+    assert (second.kind, second.command, third.command) == (Kind.EXPERIMENT, "train 0.1", "train 0.2")
+    op = _op(pipeline, "b")
+    assert (op.dependencies, op.trigger, op.settings["max_retries"]) == (("a",), "all_done", 2)
+
+
+def test_sections_of_an_op_are_laid_over_its_template() -> None:
+    pipeline = _pipeline(
+        HEAD
+        + "ops:\n- name: a\n  template: {name: t}\n  environment: {max_restarts: 3}\n  build: {image: other}\n"
+        + "  logging: {level: DEBUG}\n"
+        + "templates:\n- {kind: job, name: t, environment: {resources: {cpu: {requests: 1}}}, build: {image: own}}\n"
+    )
+    spec = pipeline.ops[0].spec
+    assert spec is not None
+    assert spec.build is not None
+    assert spec.environment.settings.max_restarts == 3
+    assert spec.environment.settings.resources is not None
+    assert (spec.build.image, spec.logging.level) == ("other", "DEBUG")
+
+
+def test_a_template_has_the_version_of_its_pipeline_and_its_own_dialect() -> None:
+    text = (
+        HEAD
+        + "ops: [{name: a, template: {name: t}}]\n"
+        + "templates: [{name: t, declarations: {x: 1}, run: {image: i, cmd: 'x {{ x }}'}}]\n"
+    )
+    spec = _pipeline(text).ops[0].spec
+    assert spec is not None
+    assert (spec.kind, spec.command) == (Kind.EXPERIMENT, "x 1")
+    assert sorted(notes_of(text)) == [
+        "`declarations` read as `params`",
+        "`templates[0].run.image` read as `build.image`",
+        "no `kind`: read as `kind: experiment`",
+    ]
+
+
+def test_a_template_that_lives_elsewhere_is_noted() -> None:
+    text = HEAD + "ops: [{name: a, template: {path: other.yml}}, {name: b, template: {url: 'http://x'}}]\n"
+    assert [op.spec for op in _pipeline(text).ops] == [None, None]
+    assert notes_of(text) == [
+        "the template `other.yml` is looked up when the pipeline runs",
+        "the template `http://x` is looked up when the pipeline runs",
+    ]
+
+
+def test_the_settings_of_a_pipeline_come_through() -> None:
+    pipeline = _pipeline(
+        HEAD + "concurrency: 2\ntimeout: 60\nexecute_at: '2020-01-01'\nschedule: {kind: cron, cron: '0 0 * * *'}\n"
+        "ops: [{name: a, template: {path: x}}]\n"
+    )
+    assert (pipeline.concurrency, pipeline.timeout_s, pipeline.execute_at) == (2, 60, "2020-01-01")
+    assert pipeline.schedule == {"kind": "cron", "cron": "0 0 * * *"}
+
+
+def test_numbers_that_are_written_as_text_come_through_as_numbers() -> None:
+    pipeline = _pipeline(HEAD + "concurrency: '2'\ntimeout: '60'\nops: [{name: a, template: {path: x}}]\n")
+    assert (pipeline.concurrency, pipeline.timeout_s) == (2, 60)
+
+
+def test_the_output_of_an_op_suits_an_input_of_any_type() -> None:
+    pipeline = _pipeline(
+        _ops(
+            "name: a, template: {name: prepare}",
+            "name: b, template: {name: train}, params: {lr: '{{ ops.a.outputs.lr }}'}, dependencies: [a]",
+        )
+    )
+    assert _op(pipeline, "b").params["lr"] == "{{ ops.a.outputs.lr }}"
+
+
+# faults ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ops", "message", "suggestion"),
+    [
+        (["name: a, template: {name: prepar}"], "op `a` uses the template `prepar`, which is not here",
+         "did you mean `prepare`?"),
+        (["name: a, template: {name: prepare}, dependencies: [b]"], "op `a` depends on `b`, which is no op", None),
+        (["name: first, template: {name: prepare}", "name: b, template: {name: prepare}, dependencies: [frist]"],
+         "op `b` depends on `frist`, which is no op", "did you mean `first`?"),
+        (["name: a, template: {name: prepare}", "name: a, template: {name: prepare}"], "two ops are named `a`", None),
+        (["name: a, template: {name: prepare}, dependencies: [a]"], "ops that wait for each other: a", None),
+        (["name: a, template: {name: prepare, path: x}"],
+         "a template is named by exactly one of name, url, path, action, event", None),
+        (["name: a, template: {}"], "a template is named by exactly one of name, url, path, action, event", None),
+        (["name: a"], "an op needs `template`: what the op runs", None),
+        (["template: {name: prepare}"], "an op needs `name`: the op's name", None),
+        (["name: a, template: {name: prepare}, trigger: never"],
+         f"expected one of {', '.join(TRIGGERS)}, found the text `never`",
+         None),
+        (["name: a, template: {name: train}"], "input `lr` got no value", "give it in `params`, or with -P lr=..."),
+        (["name: a, template: {name: train}, params: {lr: fast}"], "`lr` must be a number, found the text `fast`",
+         None),
+        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "no input is named `x`", None),
+    ],
+)  # fmt: skip
+def test_an_op_that_is_wrong_is_one_fault(ops: list[str], message: str, suggestion: str | None) -> None:
+    error = error_of(_ops(*ops))
+    assert (error.message, error.suggestion) == (message, suggestion)
+    assert error.place.line > 2
+
+
+def test_ops_that_wait_for_each_other_are_a_fault_that_names_them() -> None:
+    op = "name: {}, template: {{name: prepare}}, dependencies: [{}]"
+    assert messages_of(_ops(op.format("a", "b"), op.format("b", "c"), op.format("c", "a"))) == [
+        "ops that wait for each other: a, b, c"
+    ]
+
+
+def test_a_pipeline_needs_ops() -> None:
+    error = error_of(HEAD)
+    assert (error.path, error.message) == ("ops", "a file of kind pipeline needs `ops`: the steps")
+
+
+@pytest.mark.parametrize("value", ["5", "{a: 1}", "[5]", "[[1]]"])
+def test_ops_that_are_no_list_of_maps_are_a_fault(value: str) -> None:
+    assert errors_of(f"{HEAD}ops: {value}\n")
+
+
+@pytest.mark.parametrize("value", ["5", "{a: 1}", "[5]", "[[1]]"])
+def test_templates_that_are_no_list_of_maps_are_a_fault(value: str) -> None:
+    assert errors_of(f"{HEAD}ops: [{{name: a, template: {{path: x}}}}]\ntemplates: {value}\n")
+
+
+def test_a_template_without_a_name_is_a_fault() -> None:
+    error = error_of(HEAD + "ops: [{name: a, template: {path: x}}]\ntemplates: [{kind: job}]\n")
+    assert error.path == "templates[0].name"
+
+
+def test_two_templates_of_one_name_are_a_fault() -> None:
+    text = HEAD + "ops: [{name: a, template: {name: t}}]\ntemplates: [{kind: job, name: t}, {kind: job, name: t}]\n"
+    error = error_of(text)
+    assert error.message == "two templates are named `t`"
+    assert where(error) == (4, 53)
+
+
+def test_a_fault_of_a_template_is_told_with_its_place_in_the_pipeline() -> None:
+    error = error_of(
+        HEAD + "ops: [{name: a, template: {name: t}}]\ntemplates:\n- kind: job\n  name: t\n  rn: {cmd: x}\n"
+    )
+    assert (error.path, where(error), error.suggestion) == ("templates[0].rn", (7, 3), "did you mean `run`?")
+
+
+def test_a_fault_of_a_template_is_told_once_however_many_ops_use_it() -> None:
+    ops = ", ".join(f"{{name: op{n}, template: {{name: t}}}}" for n in range(5))
+    text = f"{HEAD}ops: [{ops}]\ntemplates: [{{kind: job, name: t, foo: 1, exec: {{cmd: x}}}}]\n"
+    assert messages_of(text) == ["unknown key `foo` in a file of kind job"]
+    assert notes_of(text.replace("foo: 1, ", "")) == ["`exec` read as `run`"]
+
+
+def test_a_note_of_a_template_is_told_once_however_many_ops_use_it() -> None:
+    ops = ", ".join(f"{{name: op{n}, template: {{name: t}}}}" for n in range(5))
+    text = f"{HEAD}ops: [{ops}]\ntemplates: [{{name: t, run: {{cmd: x}}}}]\n"
+    assert notes_of(text) == ["no `kind`: read as `kind: experiment`"]
+
+
+def test_a_template_that_no_op_uses_is_checked_but_for_what_an_op_would_give() -> None:
+    text = HEAD + "ops: [{name: a, template: {path: x}}]\ntemplates: [{kind: job, name: t, %s}]\n"
+    assert messages_of(text % "inputs: [{name: x}], run: {cmd: '{{ x }} {{ y }}'}") == []
+    assert messages_of(text % "foo: 1") == ["unknown key `foo` in a file of kind job"]
+
+
+def test_faults_of_all_ops_and_templates_are_told_at_once() -> None:
+    text = HEAD + (
+        "ops:\n- {name: a, template: {name: nowhere}}\n- {name: b, template: {name: t}, foo: 1}\n"
+        "- {name: c, template: {name: t}, dependencies: [z]}\ntemplates:\n- {kind: job, name: t, bar: 1}\n"
+    )
+    assert {error.place.line for error in errors_of(text)} == {4, 5, 6, 8}
+
+
+def test_a_circle_of_many_ops_is_told_with_a_few_of_them() -> None:
+    ops = [f"name: op{n}, template: {{path: x}}, dependencies: [op{(n + 1) % 500}]" for n in range(500)]
+    error = error_of(_ops(*ops))
+    assert error.message.startswith("ops that wait for each other: op")
+    assert len(error.message) < 400
+
+
+# pipelines that mean harm ------------------------------------------------------------------------------------
+
+
+def test_a_long_row_of_ops_that_are_listed_last_to_first_is_read() -> None:
+    ops = "".join(f"- {{name: a{n}, template: {{path: x}}, dependencies: [a{n + 1}]}}\n" for n in range(10_000))
+    result = load_limited(f"{HEAD}ops:\n{ops}- {{name: a10000, template: {{path: x}}}}\n", cpu_s=8)
+    assert result.ended == "spec", result
+    assert result.cpu_s < 6.0, result
+
+
+def _nested(depth: int) -> str:
+    """Pipelines inside pipelines, each running the one below it twice."""
+    if depth == 0:
+        return "{kind: job, name: t0, run: {cmd: x}}"
+    ops = ", ".join(f"{{name: {name}, template: {{name: t{depth - 1}}}}}" for name in "ab")
+    return f"{{kind: pipeline, name: t{depth}, ops: [{ops}], templates: [{_nested(depth - 1)}]}}"
+
+
+def test_pipelines_inside_pipelines_that_double_are_refused_quickly() -> None:
+    text = f"{HEAD}ops: [{{name: a, template: {{name: t25}}}}]\ntemplates: [{_nested(25)}]\n"
+    assert_quickly_refused(text, "pipeline", "ops", "nested", "values")
+
+
+def test_many_ops_of_a_large_template_are_quick_or_refused() -> None:
+    ops = "".join(f"- {{name: a{n}, template: {{name: t}}}}\n" for n in range(2_000))
+    params = "".join(f"    k{n}: 1\n" for n in range(5_000))
+    result = load_limited(
+        f"{HEAD}ops:\n{ops}templates:\n- kind: job\n  name: t\n  params:\n{params}  run: {{cmd: x}}\n"
+    )
+    assert result.ended in ("spec", "errors"), result
+    assert result.cpu_s < CPU_S, result

@@ -1,0 +1,243 @@
+"""Who may import whom, read from the sources themselves."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+PACKAGE = "phalanx"
+EVERYTHING = "*"
+
+# What each room may import of ours. The package itself (`phalanx.__version__`) is open to all.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "placeholders": set(),
+    "spool": set(),
+    "spec": {"errors"},
+    "plan": {"spec", "errors", "placeholders"},
+    "backends": {"plan", "agent", "errors", "placeholders"},
+    "tune": {"spec", "errors"},
+    "store": {"spool", "errors"},
+    "agent": {"spool", "placeholders"},
+    "tracking": {"spool", "placeholders"},
+    "scheduler": {"spec", "plan", "backends", "store", "spool", "tune", "errors"},
+    "insight": {"store"},
+    "server": {EVERYTHING},
+    "cli": {EVERYTHING},
+}
+NEVER = {"server": {"cli"}}
+PORTABLE = ("placeholders", "spool", "agent", "tracking")  # standard library only, Python 3.8+
+LONGEST_FILE = 600
+LONGEST_CLASS = 300
+
+
+def module_name(file: Path) -> str:
+    steps = file.relative_to(SOURCES).with_suffix("").parts
+    return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
+
+
+FILES = {module_name(file): file for file in sorted((SOURCES / PACKAGE).rglob("*.py"))}
+
+
+def room_of(module: str) -> str:
+    """The sub-package or top-level module that a module belongs to; empty for the package itself."""
+    return [*module.split("."), ""][1]
+
+
+def imported(source: str, module: str, *, is_package: bool, known: Iterable[str]) -> Iterator[str]:
+    """Every module that a source imports, wherever in it the import stands."""
+    modules = set(known)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                steps = module.split(".")
+                steps = steps[: len(steps) - node.level + (1 if is_package else 0)]
+                base = ".".join([*steps, base]) if base else ".".join(steps)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield whole if whole in modules else base
+
+
+def imports_of(module: str) -> set[str]:
+    file = FILES[module]
+    text = file.read_text(encoding="utf-8")
+    return set(imported(text, module, is_package=file.name == "__init__.py", known=FILES))
+
+
+def ours(modules: Iterable[str]) -> set[str]:
+    return {module for module in modules if module == PACKAGE or module.startswith(f"{PACKAGE}.")}
+
+
+def faults(module: str, imports: Iterable[str]) -> list[str]:
+    """What a module imports against the rule."""
+    room = room_of(module)
+    if room and room not in ALLOWED:
+        return [f"the room `{room}` is not in the table of who may import whom: add it to ALLOWED in this file"]
+    found = []
+    for other in sorted(ours(imports)):
+        wanted = room_of(other)
+        if wanted in ("", room):
+            continue
+        allowed = ALLOWED[room] if room else set()
+        if wanted in NEVER.get(room, ()) or not ({wanted, EVERYTHING} & allowed):
+            found.append(f"{module} imports {other}, but `{room or PACKAGE}` may not import `{wanted}`")
+    return found
+
+
+def test_the_sources_are_found() -> None:
+    assert {"phalanx", "phalanx.errors", "phalanx.spec.loading", "phalanx.plan.frameworks.jax"} <= set(FILES)
+
+
+def test_imports_are_seen_inside_functions_and_under_type_checking() -> None:
+    source = """
+import phalanx.errors
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from phalanx.plan import Plan, contract
+def late():
+    from phalanx import spec
+    from . import near
+    from ..store import records
+    class Inner:
+        def deeper(self):
+            import phalanx.cli.plan
+"""
+    known = ["phalanx.plan.contract", "phalanx.spec", "phalanx.server.near"]
+    found = set(imported(source, "phalanx.server.routes", is_package=False, known=known))
+    assert found == {
+        "phalanx.errors",
+        "typing",
+        "phalanx.plan",
+        "phalanx.plan.contract",
+        "phalanx.spec",
+        "phalanx.server.near",
+        "phalanx.store",
+        "phalanx.cli.plan",
+    }
+
+
+def test_relative_imports_of_a_package_start_at_the_package() -> None:
+    found = imported("from .model import Plan\nfrom . import making", "phalanx.plan", is_package=True, known=FILES)
+    assert set(found) == {"phalanx.plan.model", "phalanx.plan.making"}
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        ("phalanx.spec.loading", "phalanx.plan"),
+        ("phalanx.plan.making", "phalanx.backends.local"),
+        ("phalanx.backends.local", "phalanx.spec.model"),
+        ("phalanx.backends.local", "phalanx.store"),
+        ("phalanx.placeholders", "phalanx.errors"),
+        ("phalanx.agent.main", "phalanx.plan.model"),
+        ("phalanx.insight.autopsy", "phalanx.scheduler"),
+        ("phalanx.server.app", "phalanx.cli.output"),
+        ("phalanx", "phalanx.spec"),
+    ],
+)
+def test_the_rule_refuses_what_the_design_forbids(module: str, other: str) -> None:
+    assert len(faults(module, [other])) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        ("phalanx.cli.plan", "phalanx.backends"),
+        ("phalanx.server.app", "phalanx.store.sql"),
+        ("phalanx.plan.making", "phalanx.plan.model"),
+        ("phalanx.agent.main", "phalanx.spool"),
+        ("phalanx.cli", "phalanx"),
+    ],
+)
+def test_the_rule_allows_what_the_design_allows(module: str, other: str) -> None:
+    assert faults(module, [other]) == []
+
+
+def test_a_room_that_the_table_does_not_know_is_told_to_be_added() -> None:
+    (said,) = faults("phalanx.novelty.things", ["json"])
+    assert "`novelty`" in said
+    assert "add it to ALLOWED" in said
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_a_module_imports_only_what_its_room_may(module: str) -> None:
+    assert faults(module, imports_of(module)) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: {other for other in ours(imports_of(module)) if other in FILES} for module in FILES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(f"an import cycle: {' <- '.join(circle.args[1])}")
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_files_and_classes_stay_short(module: str) -> None:
+    text = FILES[module].read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= LONGEST_CLASS, f"class {node.name} of {module} has {length} lines"
+
+
+PORTABLE_MODULES = [module for module in FILES if room_of(module) in PORTABLE]
+
+
+@pytest.mark.parametrize("module", PORTABLE_MODULES)
+def test_what_runs_beside_the_training_needs_the_standard_library_alone(module: str) -> None:
+    foreign = {name.split(".", maxsplit=1)[0] for name in imports_of(module)} - sys.stdlib_module_names - {PACKAGE}
+    assert not foreign
+
+
+@pytest.mark.parametrize("module", [PACKAGE, *PORTABLE_MODULES])
+def test_what_runs_beside_the_training_is_python_3_8(module: str) -> None:
+    ast.parse(FILES[module].read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+def python_3_8() -> str | None:
+    """An interpreter of that version which really runs."""
+    installed = sorted(Path("~/.pyenv/versions").expanduser().glob("3.8*/bin/python"))
+    for candidate in (*map(str, installed), shutil.which("python3.8")):
+        if candidate is None:
+            continue
+        asked = [candidate, "-I", "-c", "import sys; print(sys.version_info[:2])"]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if answer.stdout.strip() == "(3, 8)":
+            return candidate
+    return None
+
+
+USED_IN_3_8 = """
+import importlib, json, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+from phalanx.placeholders import Each, decode, encode, fill, host, path, port
+value = ("tcp://", host("master-0"), ":", port("master-0"), "/", Each("worker", (host(), "@", path("outputs")), ","))
+again = decode(json.loads(json.dumps(encode(value))))
+assert again == value, again
+answers = {"host": "node-1", "port": "2222", "path": "/out"}
+print(fill(again, {"worker": ["worker-0", "worker-1"]}, lambda hole: answers[hole.kind]))
+"""
+
+
+def test_what_runs_beside_the_training_works_in_python_3_8() -> None:
+    interpreter = python_3_8()
+    if interpreter is None:
+        pytest.skip("there is no Python 3.8 on this machine")
+    command = [interpreter, "-I", "-B", "-c", USED_IN_3_8, str(SOURCES), *PORTABLE_MODULES]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (answer.stderr, answer.stdout.strip()) == ("", "tcp://node-1:2222/node-1@/out,node-1@/out")
