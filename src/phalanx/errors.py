@@ -73,7 +73,7 @@ class SpecErrors(PhalanxError):
 
     def __init__(self, errors: Iterable[SpecError]) -> None:
         once = dict.fromkeys(errors)  # a shorthand that means two things would be blamed twice
-        self.errors = tuple(sorted(once, key=lambda error: (error.place.line, error.place.column)))
+        self.errors = tuple(sorted(once, key=lambda error: error.place[:3]))
         super().__init__("\n".join(str(error) for error in self.errors))
 
 
