@@ -42,6 +42,7 @@ lint: setup ## ruff and mypy strict
 bench: setup ## measure, each figure beside a floor in the same run
 	$(BIN)/python benchmarks/check_cost.py
 	$(BIN)/python benchmarks/plan_cost.py
+	$(BIN)/python benchmarks/run_cost.py
 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
