@@ -322,6 +322,15 @@ class TestChanges:
         assert store.find("kept") == kept
         assert (len(store.statuses("kept")), len(store.replicas("kept"))) == (1, 1)
 
+    def test_a_cleared_store_is_as_new(self, store: Store) -> None:
+        store.add(run("gone", tags=("t",), params={"p": 1}, summary={"m": 1.0}))
+        store.record(status(1, "running", run_id="gone"))
+        store.put_replicas([replica(run_id="gone")])
+        store.clear()
+        assert (store.ids(), store.check(), store.is_empty()) == (set(), [], True)
+        store.add(run("gone"))
+        assert (store.find("gone"), store.statuses("gone"), store.replicas("gone")) == (run("gone"), [], [])
+
     def test_a_transaction_that_fails_leaves_nothing(self, store: Store) -> None:
         store.add(run("before"))
         with suppress(KeyboardInterrupt), store.transaction():

@@ -21,8 +21,7 @@ def rebuild_store() -> int:
         raise CallError("a scheduler is at work in this home: stop its runs, or wait until they are over")
     with Store.open(home.path, os.environ.get("PHALANX_DATABASE")) as store:
         folders = set(home.run_ids())
-        for run_id in store.ids():
-            store.delete(run_id)
+        store.clear()
         for run_id in sorted(folders):
             run = home.run(run_id).read()
             if run is not None:

@@ -306,6 +306,12 @@ class Store:
                 found.append(f"{len(rows)} {'run is' if len(rows) == 1 else 'runs are'} {fault}: {listed}")
         return found
 
+    def clear(self) -> None:
+        """Everything gone, also rows that belong to no run; for making the database again from the folders."""
+        with self._database.transaction():
+            for table in ("summaries", "params", "tags", "replicas", "statuses", "runs"):
+                self._database.change(f"DELETE FROM {table}")
+
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
         self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
 
