@@ -9,7 +9,7 @@ export PATH="$bin:$PATH" PHALANX_HOME
 say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 say phalanx check
 say phalanx run --name demo
-say phalanx ps
+say phalanx ps -q "metric.loss:<1" --sort metric.loss
 say phalanx logs demo --tail 4
 say phalanx statuses demo
 printf '\nLook further: phalanx plan, phalanx show, phalanx events, phalanx top (in %s)\n' "$(pwd)"

@@ -16,6 +16,11 @@ import struct
 import time
 from array import array
 
+try:
+    from phalanx import tracking
+except ImportError:  # a Python without Phalanx trains all the same
+    tracking = None  # type: ignore[assignment]
+
 CLASSES, PIXELS = 10, 64  # digits of 8 x 8 pixels
 
 # What each digit looks like, as rows of eight pixels.
@@ -124,6 +129,8 @@ def main() -> None:
         mean = reduce.sum(array("d", [*slope, loss, right]))
         for i in range(len(weights)):
             weights[i] -= options.learning_rate * mean[i] / size
+        if tracking is not None and rank == 0:
+            tracking.log(step=step, loss=mean[-2] / size, accuracy=mean[-1] / size)
         if rank == 0 and (step % 10 == 0 or step == options.steps - 1):
             print(f"step {step:3d}  loss {mean[-2] / size:.4f}  accuracy {mean[-1] / size:.3f}", flush=True)
     print(f"rank {rank} of {size} done, weights {sum(weights):+.9f} {weights[0]:+.9f}", flush=True)

@@ -46,6 +46,7 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
         gpus = facts.get("gpus", {}).get(name)
         environment = {**replica["defaults"], **base, **shared, **filled(replica["environment"])}
         environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
+        environment["PHALANX_METRICS"] = os.path.join(facts["folders"][name], "metrics")
         environment.setdefault("PYTHONUNBUFFERED", "1")
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

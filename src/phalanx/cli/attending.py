@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from phalanx.store import Run, Store
 
 
+METRICS_SHOWN = 6
 HELD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -125,9 +126,27 @@ def report(home: Home, store: Store, run: Run, *, as_json: bool) -> int:
         click.echo("", err=True)
         for line in replica_table(replicas):
             click.echo(line, err=True)
+        for line in metric_lines(home.run(run.id), run.attempt):
+            click.echo(line, err=True)
         click.echo(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}", err=True)
         click.echo(f"outputs: {home.run(run.id).path / 'outputs'}", err=True)
     return exit_code(run, replicas)
+
+
+def metric_lines(folder: RunFolder, attempt: int) -> list[str]:
+    """How the metrics went, the first few of them: first value, shape, last value."""
+    from phalanx.cli.sparklines import sparkline
+    from phalanx.scheduler.metrics import first_series
+
+    series = first_series(folder, attempt)
+    names = list(series)[:METRICS_SHOWN]
+    width = max((len(name) for name in names), default=0)
+    lines = [
+        f"{printable(name).ljust(width)}  {series[name][0]:<8.4g} {sparkline(series[name])} {series[name][-1]:.4g}"
+        for name in names
+    ]
+    more = len(series) - len(names)
+    return [*lines, *([f"and {more} more metrics"] if more > 0 else []), *([""] if lines else [])]
 
 
 def exit_code(run: Run, replicas: list[Any]) -> int:

@@ -14,6 +14,7 @@ from phalanx.cli.output import answering, print_json, printable
 def command(run: str, as_json: bool) -> None:
     """Show a run: what became of it and of every replica. RUN is its id, the beginning of it, or its name."""
     with answering(as_json=as_json):
+        from phalanx.cli.attending import metric_lines
         from phalanx.cli.homes import open_home, run_json, settle
         from phalanx.cli.ps import span
         from phalanx.cli.tables import replica_table, status_text
@@ -43,5 +44,7 @@ def command(run: str, as_json: bool) -> None:
         for line in replica_table(replicas):
             click.echo(line)
         click.echo("")
+        for line in metric_lines(home.run(found.id), found.attempt):
+            click.echo(line)
         for change in statuses:
             click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")

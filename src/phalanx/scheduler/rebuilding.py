@@ -8,6 +8,7 @@ import os
 from phalanx.backends.local_running import Sighting
 from phalanx.errors import CallError
 from phalanx.scheduler.home import Home, Lease, RunFolder, default_home
+from phalanx.scheduler.metrics import last_values
 from phalanx.scheduler.scheduler import add_to_store, row_of
 from phalanx.store import Run, Store
 
@@ -27,6 +28,7 @@ def rebuild_store() -> int:
             if run is not None:
                 add_to_store(store, home.run(run_id), run)
                 _add_replicas(store, home.run(run_id), run)
+                store.put_summaries(run_id, last_values(home.run(run_id), run.attempt))
     lease.release()
     lease.close()
     return len(folders)

@@ -22,6 +22,7 @@ from phalanx.backends.local_running import Seat, Sighting
 from phalanx.errors import CallError
 from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
 from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
+from phalanx.scheduler.metrics import last_values
 from phalanx.scheduler.statuses import Status, may_follow
 from phalanx.store import Replica, Run, StatusChange, Store, StoreError
 
@@ -334,6 +335,8 @@ class Scheduler:
     def _finish(self, run: Run, status: Status, reason: str) -> None:
         """In this order: nobody needs its environment any more, but nobody looks for it later either."""
         self.home.forget_environment(run.id)
+        if run.attempt:
+            self.store.put_summaries(run.id, last_values(self.home.run(run.id), run.attempt))
         self._change(run, status, reason)
         self.home.forget_stop(run.id)
         self.watched.pop(run.id, None)
