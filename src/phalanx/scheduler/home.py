@@ -22,7 +22,7 @@ from typing import Any
 from phalanx.backends.local_running import make_private, write_whole
 from phalanx.errors import CallError
 from phalanx.spool import Reader, Writer
-from phalanx.store import Run, StatusChange
+from phalanx.store import DONE, Run, StatusChange
 
 BALLAST_BYTES = 256 << 10
 LEFTOVERS_S = 3600.0  # after which a draft is nobody's work in progress
@@ -78,7 +78,7 @@ class Home:
             draft.mkdir(mode=0o700)
             for name, data in {"run.json": encode_run(run), **files}.items():
                 make_private((draft / name).parent, draft)
-                write_whole(draft / name, data)
+                write_whole(draft / name, data, sync=False)
             if fill is not None:
                 fill(draft)
             RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
@@ -93,7 +93,7 @@ class Home:
         return self.run(run.id)
 
     def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:
-        write_whole(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode())
+        write_whole(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode(), sync=False)
 
     def environment(self, run_id: str) -> dict[str, str]:
         """What the submitter's shell had set; ours when it is gone."""
@@ -170,11 +170,13 @@ class RunFolder:
         return found
 
     def append(self, change: StatusChange) -> None:
-        """One more line of the history, on disk before anyone is told."""
+        """One more line of the history. That a run is over is on the disk itself before anyone is told; the steps
+        before it need not outlive the machine, which its processes do not either."""
         writer = Writer(self.path / "history")
         try:
             writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})
-            writer.sync()
+            if change.status in DONE:
+                writer.sync()
         finally:
             writer.close()
 
