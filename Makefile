@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-postgres chaos lint bench docs clean
+.PHONY: help setup demo test test-postgres chaos lint bench bench-peers docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,13 @@ bench: setup ## measure, each figure beside a floor in the same run
 	$(BIN)/python benchmarks/check_cost.py
 	$(BIN)/python benchmarks/plan_cost.py
 	$(BIN)/python benchmarks/run_cost.py
+	$(BIN)/python benchmarks/ps_cost.py
+
+bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and measure the start of runs beside them
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy
+	apt-get install -y -q --no-install-recommends openmpi-bin parallel
+	PATH="$(CURDIR)/.venv-peers/bin:$$PATH" $(BIN)/python benchmarks/run_cost.py
 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py

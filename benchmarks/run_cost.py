@@ -55,9 +55,9 @@ def latencies(folder: Path) -> None:
         "bare processes": ["bash", "-c", bare],
         "phalanx run": [*PHALANX, "run", "--json", "-f", str(file)],
     }
-    torchrun = Path(sys.executable).with_name("torchrun")
-    if torchrun.exists():
-        commands["torchrun --standalone"] = [str(torchrun), "--standalone", f"--nproc-per-node={RANKS}", str(program)]
+    torchrun = shutil.which("torchrun")
+    if torchrun:
+        commands["torchrun --standalone"] = [torchrun, "--standalone", f"--nproc-per-node={RANKS}", str(program)]
     if shutil.which("mpirun"):
         flags = ["--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
         commands["mpirun"] = ["mpirun", *flags, sys.executable, str(program)]
