@@ -140,6 +140,15 @@ def test_build_steps_run_once_and_are_kept_by_their_content(place: Place) -> Non
     assert (place.folder / "builds.txt").read_text() == "built\n"
 
 
+def test_a_run_that_was_built_is_run_again_in_its_build(place: Place) -> None:
+    first = place.ran("echo $VIRTUAL_ENV", "--build", build={"build_steps": ["true"]})
+    second = new_run(place, "restart", first)
+    assert (place.attempt(second["id"]) / "log").read_text() == (place.attempt(first) / "log").read_text()
+    assert str(place.home) in (place.attempt(second["id"]) / "log").read_text()
+    shutil.rmtree(place.home / "builds")
+    assert "--build" in place.call("restart", first).err
+
+
 def test_build_steps_that_are_not_run_are_told_of(place: Place) -> None:
     answer = place.run("true", build={"build_steps": ["false"]})
     assert answer.code == 0

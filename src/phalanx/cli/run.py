@@ -71,7 +71,7 @@ def command(
                 loaded,
                 working=Path.cwd(),
                 environment=environment,
-                wishes=_wishes(wishes),
+                wishes={**_wishes(wishes), "venv": environment.get("VIRTUAL_ENV") if build else None},
                 snapshot=snapshot,
             )
             if not as_json:

@@ -34,16 +34,17 @@ def key_of(build: Build, working: Path) -> str:
 def ready(build: Build, working: Path, environment: Mapping[str, str], builds: Path, say: Say) -> dict[str, str]:
     """The environment variables of a build that is done, now or before. Raises CallError when a step fails."""
     folder = builds / key_of(build, working)
-    place = folder / "venv"
-    inside = {
-        **environment,
-        **dict(build.env_vars),
-        "VIRTUAL_ENV": str(place),
-        "PATH": f"{place / 'bin'}{os.pathsep}{environment.get('PATH', '')}",
-    }
-    inside.pop("PYTHONHOME", None)
+    inside = inside_of(folder / "venv", {**environment, **dict(build.env_vars)})
     if not (folder / "done").exists() or build.nocache:
         _make(build, working, inside, folder, say)
+    return inside
+
+
+def inside_of(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it is when a virtual environment is active."""
+    path = f"{place / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+    inside = {**environment, "VIRTUAL_ENV": str(place), "PATH": path}
+    inside.pop("PYTHONHOME", None)
     return inside
 
 

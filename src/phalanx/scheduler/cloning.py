@@ -10,6 +10,7 @@ from typing import Any
 
 from phalanx import spec
 from phalanx.errors import CallError
+from phalanx.scheduler.builds import inside_of
 from phalanx.scheduler.home import Home, Lease
 from phalanx.scheduler.statuses import Status
 from phalanx.scheduler.submitting import submit
@@ -39,7 +40,13 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
     working = Path(source.get("working", "."))
     if not working.is_dir():
         raise CallError(f"the working folder of run {original.id} is gone: {working}")
+    venv = source.get("venv")
+    if venv is not None and not Path(venv).is_dir():
+        raise CallError(f"the build of run {original.id} is gone: {venv}; run its file again with --build")
+    if venv is not None:
+        environment = inside_of(Path(venv), environment)
     wishes = {
+        "venv": venv,
         "name": original.name,
         "description": original.description,
         "tags": original.tags,

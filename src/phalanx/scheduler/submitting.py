@@ -35,9 +35,9 @@ def submit(  # noqa: PLR0913 - all that makes a run
     outputs: Path | None = None,
     snapshot: bool = False,
 ) -> tuple[Run, Plan]:
-    """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, and the
-    run it was made from (original, cloning). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy
-    of the working folder's code. Raises SpecErrors, CallError.
+    """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
+    was made from (original, cloning), and the virtual environment of its build (venv). `outputs`: what its outputs begin
+    with. `snapshot`: it runs from a copy of the working folder's code. Raises SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
@@ -83,7 +83,12 @@ def submit(  # noqa: PLR0913 - all that makes a run
         "spec.yml": to_yaml(modern_document(loaded)).encode(),
         "plan.json": json.dumps(planned).encode(),
         "submitted.json": json.dumps(
-            {"working": str(code if snapshot else working), "from": str(working), "host": socket.gethostname()}
+            {
+                "working": str(code if snapshot else working),
+                "from": str(working),
+                "host": socket.gethostname(),
+                "venv": wishes.get("venv"),
+            }
         ).encode(),
     }
     folder = home.add(run, files, environment, fill)
