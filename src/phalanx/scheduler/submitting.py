@@ -36,8 +36,8 @@ def submit(  # noqa: PLR0913 - all that makes a run
     snapshot: bool = False,
 ) -> tuple[Run, Plan]:
     """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
-    was made from (original, cloning), and the virtual environment of its build (venv). `outputs`: what its outputs begin
-    with. `snapshot`: it runs from a copy of the working folder's code. Raises SpecErrors, CallError.
+    was made from (original, cloning), and the virtual environment of its build (venv). `outputs`: what its outputs
+    begin with. `snapshot`: it runs from a copy of the working folder's code. Raises SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
