@@ -83,6 +83,16 @@ def test_a_snapshot_keeps_the_code_as_it_was(place: Place) -> None:
     assert (place.attempt(again["id"]) / "log").read_text().startswith("old")
 
 
+def test_a_run_made_from_a_snapshot_has_a_copy_of_its_own(place: Place) -> None:
+    (place.folder / "code.txt").write_text("old")
+    first = place.ran("cat code.txt", "--snapshot")
+    second = new_run(place, "restart", first)["id"]
+    assert place.call("rm", "-y", first).code == 0
+    (place.folder / "code.txt").write_text("new")
+    third = new_run(place, "restart", second)["id"]
+    assert [(place.attempt(run_id) / "log").read_text() for run_id in (second, third)] == ["old", "old"]
+
+
 def test_a_snapshot_of_a_repository_takes_what_git_does_not_ignore(place: Place) -> None:
     git = ["git", "-C", str(place.folder), "-c", "user.name=me", "-c", "user.email=me@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)

@@ -280,3 +280,20 @@ def _text(path: Path) -> str:
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 255])
+def test_no_exit_code_is_taken_for_another(place: Place, code: int) -> None:
+    assert place.run(f"exit {code}").code == code
+
+
+def test_what_this_machine_does_not_give_is_told(place: Place) -> None:
+    answer = place.run(
+        "true",
+        build={"image": "tensorflow/tensorflow:1.4.1", "commit": "abc"},
+        environment={"secret_refs": ["keys"], "data_refs": ["images"]},
+    )
+    assert answer.code == 0
+    for told in ("tensorflow/tensorflow:1.4.1", "build.commit", "secret_refs", "data_refs"):
+        assert told in answer.err
+    assert "note: runs in" not in place.run("true").err

@@ -481,3 +481,11 @@ def test_parameter_servers_of_a_framework_that_has_none_are_a_fault(framework: s
     assert fault.message == f"{framework} has no parameter servers"
     assert fault.suggestion is not None
     assert "tensorflow" in fault.suggestion
+
+
+def test_the_locale_of_a_build_is_the_locale_of_the_run() -> None:
+    content = {"version": 1, "kind": "job", "build": {"lang_env": "C.UTF-8"}, "run": {"cmd": "true"}}
+    made = plan.make(spec.load_document("test", content), "run")
+    assert {name: made.shared[name] for name in ("LC_ALL", "LANG", "LANGUAGE")} == dict.fromkeys(
+        ("LC_ALL", "LANG", "LANGUAGE"), "C.UTF-8"
+    )

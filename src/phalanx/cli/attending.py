@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.output import CALL_IS_WRONG, print_json, printable
+from phalanx.cli.output import print_json, printable
 from phalanx.cli.tables import replica_table, status_text
 
 if TYPE_CHECKING:
@@ -160,5 +160,5 @@ def exit_code(run: Run, replicas: list[Any]) -> int:
     if first is None:
         return 1
     if first.code:
-        return int(first.code) if first.code != CALL_IS_WRONG else 1
+        return int(first.code)
     return 128 + int(first.signal) if first.signal else 1

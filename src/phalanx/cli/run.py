@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.files import file_options, json_option, load
-from phalanx.cli.output import answering, print_notes
+from phalanx.cli.output import answering, print_notes, printable
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def command(
             )
             if not as_json:
                 print_notes((*loaded.notes, *made.notes))
+                for line in unused_here(loaded):
+                    click.echo(f"note: {printable(line)}", err=True)
             code = see_through(home, store, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
@@ -103,6 +105,22 @@ def _warn_of_excess(loaded: Spec, *, strict: bool) -> None:
         raise CallError(f"the run asks for more than this machine has: {beyond}; without --strict it runs all the same")
     if beyond:
         click.echo(f"{click.style('warning', fg='yellow')}: asks for more than this machine has: {beyond}", err=True)
+
+
+def unused_here(loaded: Spec) -> list[str]:
+    """What the file asks for that this machine does not give: a run must not rely on it in silence."""
+    told = []
+    build, settings = loaded.build, loaded.environment.settings
+    if build is not None and (build.image or build.dockerfile):
+        told.append(f"runs in the environment of this shell, not in the image of `{build.image or build.dockerfile}`")
+    if build is not None:
+        named = [name for name in ("ref", "commit", "branch") if getattr(build, name)]
+        told += [f"`build.{name}` is not used on this machine: the code is that of this folder" for name in named]
+    missing = ("secret_refs", "config_map_refs", "data_refs", "artifact_refs")
+    told += [f"`environment.{name}` is not available on this machine" for name in missing if getattr(settings, name)]
+    if loaded.environment.outputs is not None:
+        told.append("`environment.outputs` is not available on this machine")
+    return told
 
 
 def _built(home: Home, loaded: Spec, *, build: bool) -> dict[str, str]:

@@ -61,7 +61,7 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     shared = {**contract.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may be wired differently
     wired = {*shared, *contract.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
-    from_build = _own_variables(spec.build.env_vars if spec.build else (), wired, "build.env_vars", spec, notes)
+    from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
     settings = _Settings(spec, roles, wired, notes)
     built = tuple(
         _replica(member, settings, wiring, argv if wiring.launch == "each" or member.rank == 0 else (), from_build)
@@ -201,6 +201,14 @@ def _replica(
         defaults={} if THREADS in from_build else defaults,
         argv=argv,
     )
+
+
+def _variables_of_build(spec: Spec) -> Iterable[tuple[str, str]]:
+    """What an image built by the file would have set: its locale, and its own variables."""
+    if spec.build is None:
+        return ()
+    locale = ((name, spec.build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if spec.build.lang_env else ()
+    return (*locale, *spec.build.env_vars)
 
 
 def _own_variables(

@@ -35,10 +35,13 @@ def submitted(home: Home, run: Run) -> dict[str, Any]:
 
 
 def clone(home: Home, store: Store, original: Run, cloning: str, environment: Mapping[str, str]) -> Run:
-    """A new run of the same spec, in the same working folder; `copy` brings the outputs along."""
+    """A new run of the same spec, in the same working folder or with its own copy of the same snapshot; `copy` brings
+    the outputs along."""
     source = submitted(home, original)
-    working = Path(source.get("working", "."))
-    if not working.is_dir():
+    code = home.run(original.id).path / "code"
+    is_snapshot = source.get("working") == str(code)
+    working = Path(source.get("from" if is_snapshot else "working", "."))
+    if not (code if is_snapshot else working).is_dir():
         raise CallError(f"the working folder of run {original.id} is gone: {working}")
     venv = source.get("venv")
     if venv is not None and not Path(venv).is_dir():
@@ -58,7 +61,14 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
     outputs = home.run(original.id).path / "outputs"
     bring = outputs if cloning == "copy" and outputs.is_dir() else None
     run, _ = submit(
-        home, store, spec_of(home, original), working=working, environment=environment, wishes=wishes, outputs=bring
+        home,
+        store,
+        spec_of(home, original),
+        working=working,
+        environment=environment,
+        wishes=wishes,
+        outputs=bring,
+        code=code if is_snapshot else None,
     )
     return run
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from phalanx import store
+
 
 class Status(StrEnum):
     CREATED = "created"
@@ -21,7 +23,7 @@ class Status(StrEnum):
     UPSTREAM_FAILED = "upstream_failed"
 
 
-DONE = frozenset([Status.SUCCEEDED, Status.FAILED, Status.STOPPED, Status.SKIPPED, Status.UPSTREAM_FAILED])
+DONE = frozenset(map(Status, store.DONE))
 _BEFORE_BUILDING = frozenset([Status.CREATED, Status.RESUMING, Status.WARNING, Status.UNKNOWN])
 _BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}
 _BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}

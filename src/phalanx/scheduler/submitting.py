@@ -34,10 +34,12 @@ def submit(  # noqa: PLR0913 - all that makes a run
     wishes: Mapping[str, Any],
     outputs: Path | None = None,
     snapshot: bool = False,
+    code: Path | None = None,
 ) -> tuple[Run, Plan]:
     """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
     was made from (original, cloning), and the virtual environment of its build (venv). `outputs`: what its outputs
-    begin with. `snapshot`: it runs from a copy of the working folder's code. Raises SpecErrors, CallError.
+    begin with. `snapshot`: it runs from a copy of the working folder's code; `code`: from a copy of another run's.
+    Raises SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
@@ -71,10 +73,12 @@ def submit(  # noqa: PLR0913 - all that makes a run
     planned = document(made)
     if wishes.get("timeout_s") is not None:
         planned["timeout_s"] = wishes["timeout_s"]
-    code = home.run(run_id).path / "code"
+    own_code = home.run(run_id).path / "code"
 
     def fill(folder: Path) -> None:
-        if snapshot:
+        if code is not None:
+            shutil.copytree(code, folder / "code", symlinks=True)
+        elif snapshot:
             snapshots.take(working, folder / "code")
         if outputs is not None:
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
@@ -84,7 +88,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
         "plan.json": json.dumps(planned).encode(),
         "submitted.json": json.dumps(
             {
-                "working": str(code if snapshot else working),
+                "working": str(own_code if snapshot or code is not None else working),
                 "from": str(working),
                 "host": socket.gethostname(),
                 "venv": wishes.get("venv"),

@@ -163,7 +163,7 @@ REPLICAS = Record(
             Text(choices=("direct", "mpirun")),
             "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has the first replica start all.",
         ),
-        "delay_workers_by_global_step": Field(Boolean(), "TensorFlow estimators: start workers one after another."),
+        "delay_workers_by_global_step": Field(Boolean(), "Read for Polyaxon's sake, and not acted on."),
     },
     _replicas,
     _indices_fit,

@@ -57,7 +57,11 @@ def wire(gang: Gang) -> Wiring:
 
     other = "master" if task == "chief" else "chief"
     said = f"TF_CONFIG names the master `{task}`: {why} (`environment.replicas.master_task: {other}` for the other)"
-    return Wiring({}, own, notes=(("environment.replicas", said),))
+    notes = [("environment.replicas", said)]
+    if gang.replicas.delay_workers_by_global_step:
+        unused = "`delay_workers_by_global_step` is not acted on: the estimator's own code delays its workers"
+        notes.append(("environment.replicas", unused))
+    return Wiring({}, own, notes=tuple(notes))
 
 
 FRAMEWORK = Framework(wire, ps_role="ps")
