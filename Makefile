@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-postgres chaos lint bench bench-peers docs clean
+.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,27 @@ test: setup ## run the tests
 	$(BIN)/python -m pytest -n 2
 
 test-postgres: setup ## run the store's tests on a real PostgreSQL too (Debian's is installed when it is missing)
-	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store -n 2
+	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store tests/server/test_mlflow_search.py -n 2
+
+test-trackers: ## run the callbacks in the real frameworks, each installed in a place of its own
+	$(PYTHON) -m venv .venv-trackers
+	.venv-trackers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 lightning==2.6.6 \
+		pytorch-lightning==2.6.6 keras==3.15.1 transformers==5.22.2 accelerate==1.15.0 xgboost==3.2.0 \
+		lightgbm==4.7.0 scikit-learn==1.9.1 pytest
+	PYTHONPATH=src .venv-trackers/bin/python -m pytest -W ignore tests/frameworks_tracking
+
+test-mlflow: setup ## run the real clients of MLflow 3 and 2 against `phalanx serve`
+	for release in 3.17.2 2.22.5; do \
+		$(PYTHON) -m venv .venv-mlflow-$$release && \
+		.venv-mlflow-$$release/bin/python -m pip install --quiet --disable-pip-version-check \
+			mlflow==$$release scikit-learn pytest 'setuptools<81' && \
+		.venv-mlflow-$$release/bin/python -m pytest -W ignore tests/mlflow_client || exit 1; \
+	done
+
+test-s3: ## keep outputs in a real S3 server (moto's)
+	$(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,s3]' 'moto[server]'
+	.venv-s3/bin/python -m pytest tests/scheduler/test_remote_s3.py
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
@@ -44,6 +64,9 @@ bench: setup ## measure, each figure beside a floor in the same run
 	$(BIN)/python benchmarks/plan_cost.py
 	$(BIN)/python benchmarks/run_cost.py
 	$(BIN)/python benchmarks/ps_cost.py
+	$(BIN)/python benchmarks/tracking_cost.py
+	$(BIN)/python benchmarks/series_cost.py
+	$(BIN)/python benchmarks/ranks_cost.py
 
 bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and measure the start of runs beside them
 	$(PYTHON) -m venv .venv-peers
@@ -51,9 +74,14 @@ bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and me
 	apt-get install -y -q --no-install-recommends openmpi-bin parallel
 	PATH="$(CURDIR)/.venv-peers/bin:$$PATH" $(BIN)/python benchmarks/run_cost.py
 
+bench-trackers: setup ## install other trackers, and measure what a logged value costs beside them
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check trackio tensorboardX dvclive aim wandb mlflow
+	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
+
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
 
 clean: ## remove what the other verbs made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -81,6 +81,9 @@ def _help() -> Iterator[str]:
         assert command is not None
         inner = click.Context(command, info_name=name, parent=context, **settings)
         yield f"## phalanx {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+        for below in command.commands.values() if isinstance(command, click.Group) else ():
+            deeper = click.Context(below, info_name=below.name, parent=inner, **settings)
+            yield f"```text\n{below.get_help(deeper)}\n```\n"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

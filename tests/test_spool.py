@@ -137,3 +137,12 @@ def test_the_format_is_what_it_was() -> None:
     assert frame(JSON, json.dumps({"a": 1}).encode()).hex() == "a750010008000000098e0b377b2261223a20317d"
     assert HEAD.size == 12
     assert MARK == b"\xa7P"
+
+
+def test_a_page_that_was_lost_reads_as_zeros_and_as_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    whole = frame(JSON, b'{"a": 1}')
+    path.write_bytes(whole + MARK + bytes(50) + whole)
+    reader = Reader(path)
+    assert [record.data() for record in reader.poll()] == [{"a": 1}, {"a": 1}]
+    assert reader.skipped_bytes == 52

@@ -11,11 +11,17 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 MARK = b"\xa7P"
-JSON = 1
+JSON = 1  # any value
+NAMES = 2  # gives a metric's name a number within its file: the number, then the name
+POINTS = 3  # values logged together: their step and time, then for each the number of its name and the value
+NO_STEP = -(2**63)  # none was given: readers count on
+NAME_NUMBER = struct.Struct("<I")
+MOMENT = struct.Struct("<qd")
+VALUE = struct.Struct("<Id")
 HEAD = struct.Struct("<2sBxII")
 MAX_PAYLOAD = 16 << 20
 CHUNK = 1 << 20
@@ -34,10 +40,10 @@ def frame(kind: int, payload: bytes) -> bytes:
     """A record as it stands in the file."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError("a record of more than 16 MiB")
-    return HEAD.pack(MARK, kind, len(payload), _checksum(kind, payload)) + payload
+    return HEAD.pack(MARK, kind, len(payload), checksum(kind, payload)) + payload
 
 
-def _checksum(kind: int, payload: bytes) -> int:
+def checksum(kind: int, payload: bytes) -> int:
     return zlib.crc32(payload, kind) & 0xFFFFFFFF
 
 
@@ -61,6 +67,30 @@ class Writer:
 
     def close(self) -> None:
         os.close(self.descriptor)
+
+
+class PointWriter(Writer):
+    """Appends points. The fast way of training code is `phalanx.tracking`'s own; this one is for all others."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self.numbers: dict[str, int] = {}
+
+    def add(self, step: int | None, time: float, values: Mapping[str, float]) -> None:
+        """Raises OSError when the disk does not take all of it. Names are given numbers anew by every writer."""
+        payload = [MOMENT.pack(NO_STEP if step is None else step, time)]
+        for name, value in values.items():
+            number = self.numbers.get(name)
+            if number is None:
+                number = len(self.numbers)
+                self.append(NAMES, name_payload(number, name))
+                self.numbers[name] = number
+            payload.append(VALUE.pack(number, value))
+        self.append(POINTS, b"".join(payload))
+
+
+def name_payload(number: int, name: str) -> bytes:
+    return NAME_NUMBER.pack(number) + name.encode("utf-8", "replace")
 
 
 class Reader:
@@ -114,12 +144,12 @@ def _record_at(buffer: bytes, position: int) -> tuple[Record, int] | None:
     """The record that stands there and where it ends; None when it is torn or damaged."""
     if position + HEAD.size > len(buffer):
         return None
-    mark, kind, length, checksum = HEAD.unpack_from(buffer, position)
+    mark, kind, length, claimed = HEAD.unpack_from(buffer, position)
     end = position + HEAD.size + length
-    if mark != MARK or length > MAX_PAYLOAD or end > len(buffer):
+    if mark != MARK or not kind or length > MAX_PAYLOAD or end > len(buffer):  # zeros are what a lost page reads as
         return None
     payload = buffer[position + HEAD.size : end]
-    return (Record(kind, payload), end) if _checksum(kind, payload) == checksum else None
+    return (Record(kind, payload), end) if checksum(kind, payload) == claimed else None
 
 
 def _next_whole(buffer: bytes, position: int) -> int | None:

@@ -8,11 +8,12 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from phalanx import __version__
-from phalanx.cli import VERBS, phalanx
+from phalanx.cli import SECTIONS, VERBS, phalanx
 from tests.cli.running import called, in_shell, in_terminal, is_silent_about_itself, quick
 from tests.cli.samples import ALONE, HEAD, SECTION
 
@@ -32,14 +33,25 @@ def test_the_version_is_told(option: str) -> None:
 def test_help_lists_every_verb(option: str) -> None:
     answer = called(option)
     assert (answer.code, answer.err) == (0, "")
-    listed = [line.split()[0] for line in answer.out.partition("Verbs:")[2].splitlines() if line.strip()]
+    listed = [line.split()[0] for line in answer.out.splitlines() if line.startswith("  ")]
     assert [verb for verb in VERBS if verb not in listed] == []
+    assert all(f"{title}:\n" in answer.out for title in SECTIONS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_and_json(verb: str) -> None:
+def calls() -> list[tuple[str, ...]]:
+    """Every verb, and those below it."""
+    found: list[tuple[str, ...]] = []
+    for verb in VERBS:
+        command = phalanx.get_command(click.Context(phalanx), verb)
+        below = list(command.commands) if isinstance(command, click.Group) else []
+        found += [(verb, name) for name in below] or [(verb,)]
+    return found
+
+
+@pytest.mark.parametrize("verb", calls(), ids=" ".join)
+def test_every_verb_has_help_and_json(verb: tuple[str, ...]) -> None:
     for option in ("--help", "-h"):
-        answer = quick(verb, option)
+        answer = quick(*verb, option)
         assert answer.code == 0
         assert "--json" in answer.out
 
@@ -61,7 +73,7 @@ def test_a_verb_like_no_other_is_a_wrong_call() -> None:
 def test_no_verb_at_all_shows_the_help() -> None:
     answer = quick()
     assert answer.code in (0, 2)
-    assert "Verbs:" in answer.out + answer.err
+    assert "This place:" in answer.out + answer.err
 
 
 # what comes before the work ---------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.scheduler.home import Home, Lease, decode_run, default_home, encode_run, new_id
+from phalanx.scheduler.home import Home, Lease, decode_run, default_home, encode_run
 from phalanx.spool import Writer
 from phalanx.store import Run, StatusChange
+from phalanx.tracking.folders import new_id
 from tests.scheduler.working import Works
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)

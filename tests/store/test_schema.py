@@ -15,12 +15,13 @@ from alembic.script import ScriptDirectory
 from phalanx.store import Store, StoreError
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
 from phalanx.store.schema import MIGRATIONS, REVISION, create, prepare, stored_revision, upgrade
+from phalanx.store.store import TABLES
 from tests.store.conftest import Address
 from tests.store.samples import replica, run, status
 
 NEXT = """
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 def upgrade():
     from alembic import op
@@ -29,8 +30,8 @@ def upgrade():
     op.execute("UPDATE runs SET colour = 'blue'")
 """
 BROKEN = """
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 def upgrade():
     from alembic import op
@@ -67,8 +68,7 @@ def described(database: Database) -> list[tuple[Any, ...]]:
 
 
 def emptied(database: Database) -> None:
-    tables = ["summaries", "params", "tags", "replicas", "statuses", "runs", "alembic_version"]
-    for table in tables:
+    for table in (*TABLES, "alembic_version"):
         database.change(f"DROP TABLE {table}")
 
 
@@ -77,7 +77,7 @@ def later(tmp_path: Path) -> Path:
     """The migrations of a later version of Phalanx."""
     folder = tmp_path / "50% later"
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "r0002_colour.py").write_text(NEXT)
+    (folder / "versions" / "r0003_colour.py").write_text(NEXT)
     return folder
 
 
@@ -109,7 +109,7 @@ def test_an_upgrade_keeps_every_row(address: Address, later: Path) -> None:
         store.put_replicas([replica()])
         before = (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3"))
         upgrade(store._database, later)
-        assert store.schema_revision == "0002"
+        assert store.schema_revision == "0003"
         assert (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3")) == before
         assert store._database.rows("SELECT colour FROM runs") == [("blue",)]
         upgrade(store._database, later)
@@ -117,13 +117,13 @@ def test_an_upgrade_keeps_every_row(address: Address, later: Path) -> None:
 
 
 def test_an_upgrade_that_fails_changes_nothing(address: Address, later: Path) -> None:
-    (later / "versions" / "r0003_broken.py").write_text(BROKEN)
+    (later / "versions" / "r0004_broken.py").write_text(BROKEN)
     with address.open() as store:
         store.add(run())
         before = described(store._database)
         with pytest.raises(StoreError, match="is as before"):
             upgrade(store._database, later)
-        assert (store.schema_revision, described(store._database)) == ("0001", before)
+        assert (store.schema_revision, described(store._database)) == (REVISION, before)
         assert store.find("a1b2c3") == run()
 
 
@@ -131,8 +131,8 @@ def test_an_older_database_is_upgraded_when_it_is_opened(address: Address, later
     with address.open() as store:
         store.add(run())
     database = database_of(address)
-    prepare(database, "0002", later)
-    assert stored_revision(database) == "0002"
+    prepare(database, "0003", later)
+    assert stored_revision(database) == "0003"
     assert database.rows("SELECT id, colour FROM runs") == [("a1b2c3", "blue")]
     database.close()
 
@@ -147,7 +147,7 @@ def test_a_revision_that_nobody_knows_is_told(address: Address) -> None:
 def test_a_newer_database_is_refused(address: Address, later: Path) -> None:
     with address.open() as store:
         upgrade(store._database, later)
-    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0002; this one knows 0001\): upgrade Phalanx"):
+    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0003; this one knows 0002\): upgrade Phalanx"):
         address.open()
 
 

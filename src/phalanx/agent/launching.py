@@ -37,6 +37,7 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
     shared = filled(plan["environment"])
     base = facts.get("environment") or dict(os.environ)
     base.pop(AGENT_MARK, None)
+    base.pop("PHALANX_OUTSIDE", None)  # a tracked script may have called us; its replicas have an agent
     tasks = []
     for replica in plan["replicas"]:
         name = f"{replica['role']}-{replica['index']}"
@@ -46,7 +47,12 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
         gpus = facts.get("gpus", {}).get(name)
         environment = {**replica["defaults"], **base, **shared, **filled(replica["environment"])}
         environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
-        environment["PHALANX_METRICS"] = os.path.join(facts["folders"][name], "metrics")
+        environment["PHALANX_TRACK"] = facts["folders"][name]
+        if facts.get("client"):
+            paths = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
+            environment["PYTHONPATH"] = os.pathsep.join([*paths, *facts["client"]])
+        if "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, so that its metrics are its own
+            environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
         environment.setdefault("PYTHONUNBUFFERED", "1")
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

@@ -71,6 +71,7 @@ class Supervisor:
         self.log_size = -1
         self.last_sample = float("-inf")
         self.over_memory = False
+        self.is_syncing = False
         self.cause: str | None = None  # why we ended it ourselves
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
@@ -96,6 +97,7 @@ class Supervisor:
         self._end_rest()
         end = self._judge(ended.status)
         self._look_at_log()
+        self._sync_to_the_end()
         self._write_end(end)
         return end
 
@@ -182,6 +184,7 @@ class Supervisor:
         tree = processes.descendants(os.getpid())
         usage = self.meter.measure(tree)
         self._raise_peak(usage._asdict())
+        self._sync_what_is_tracked()
         if now - self.last_sample >= SAMPLE_S:
             self.last_sample = now
             sample: dict[str, Any] = {"use": {key: round(value, 3) for key, value in usage._asdict().items()}}
@@ -192,6 +195,27 @@ class Supervisor:
             self._note(sample)
         limit = self.task.memory_mib
         self.over_memory = limit is not None and usage.memory_mib > limit and processes.shared_fairly_mib(tree) > limit
+
+    def _sync_what_is_tracked(self) -> None:
+        """From when there is anything: most replicas never track, and threads take a while to import."""
+        if not self.is_syncing and self._has_tracked():
+            from phalanx.agent.syncing import keep_syncing
+
+            self.is_syncing = True
+            keep_syncing(self.task.folder)
+
+    def _sync_to_the_end(self) -> None:
+        if self._has_tracked():
+            from phalanx.agent.syncing import sync, tracked_files
+
+            for path in tracked_files(self.task.folder):
+                sync(path)
+
+    def _has_tracked(self) -> bool:
+        try:
+            return any(name.endswith((".points", ".events")) for name in os.listdir(self.task.folder))
+        except OSError:
+            return False  # somebody removed it: no reason not to watch the replica
 
     def _raise_peak(self, values: dict[str, float]) -> None:
         for name, value in values.items():

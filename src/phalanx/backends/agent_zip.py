@@ -1,4 +1,7 @@
-"""The agent as one file that any Python 3.8+ runs, with nothing to install beside it."""
+"""What goes along to the machines, for any Python 3.8+ and with nothing to install beside it: one file each.
+
+The agent is run; the tracking client stands on the training's PYTHONPATH.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,56 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import phalanx
-
-_PACKAGE = Path(phalanx.__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 _MODULES = ("__init__.py", "placeholders.py", "spool.py")
-_MAIN = b"import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
+_MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
+# Where Phalanx is installed beside the training, the rest of it is found through the client's package.
+_REST = """
+import os
+import sys
 
-
-def _sources() -> list[Path]:
-    return [*(_PACKAGE / name for name in _MODULES), *sorted((_PACKAGE / "agent").glob("*.py"))]
+_others = [os.path.join(place, "phalanx") for place in sys.path if place]
+__path__ += [place for place in _others if os.path.isdir(place) and place not in __path__]
+"""
 
 
 def agent_file(folder: Path) -> Path:
     """The agent in a folder; made there when it is missing or another version."""
-    sources = _sources()
-    stamp = "".join(f"{path.stat().st_mtime_ns}:{path.stat().st_size};" for path in sources)
-    target = folder / f"agent-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.pyz"
+    return _packed(folder, "agent", "pyz", {"__main__.py": _MAIN})
+
+
+def client_paths(folder: Path) -> list[str]:
+    """What belongs at the end of the training's PYTHONPATH: `phalanx.tracking`, and `polyaxon_client` in its shape."""
+    package = (_PACKAGE / "__init__.py").read_text() + _REST
+    client = _packed(folder, "tracking", "zip", {"phalanx/__init__.py": package})
+    return [str(client), str(client / "phalanx" / "tracking" / "polyaxon")]
+
+
+def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
+    """A room and what it needs, with files of our own, in one file that is named by its content."""
+    sources = [*(_PACKAGE / name for name in _MODULES), *sorted((_PACKAGE / room).rglob("*.py"))]
+    stamp = "".join(f"{path.stat().st_mtime_ns}:{path.stat().st_size};" for path in sources) + repr(own)
+    target = folder / f"{room}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.{ending}"
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_agent(target)
+        files = {str(path.relative_to(_PACKAGE.parent)): path.read_text(encoding="utf-8") for path in sources}
+        _write(target, {**files, **own})
     return target
 
 
-def write_agent(target: Path) -> None:
+def _write(target: Path, files: dict[str, str]) -> None:
     """Sources, and what this Python makes of them: other Pythons compile for themselves, this one need not."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        draft = Path(scratch) / "agent.pyz"
-        with zipfile.ZipFile(draft, "w") as archive:
-            archive.writestr("__main__.py", _MAIN)
-            for source in _sources():
-                name = source.relative_to(_PACKAGE.parent)
-                archive.write(source, str(name))
-                compiled = Path(scratch) / "module.pyc"
+        draft = Path(scratch) / "archive"
+        source, compiled = Path(scratch) / "module.py", Path(scratch) / "module.pyc"
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+                source.write_text(text, encoding="utf-8")
                 py_compile.compile(
-                    str(source), str(compiled), dfile=str(name), doraise=True,
+                    str(source), str(compiled), dfile=name, doraise=True,
                     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )  # fmt: skip
-                archive.write(compiled, str(name.with_suffix(".pyc")))
+                archive.write(compiled, str(Path(name).with_suffix(".pyc")))
         draft.chmod(0o600)
         os.replace(draft, target)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from phalanx.agent import processes
 from phalanx.agent.launching import AGENT_MARK, boot_id
 from phalanx.agent.supervising import last_lines
-from phalanx.backends.agent_zip import agent_file
+from phalanx.backends.agent_zip import agent_file, client_paths
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
 LAUNCH_S = 60.0  # for the launcher to fork the agents: it takes a few hundredths
@@ -40,11 +40,13 @@ class Seat(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What is seen of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone)."""
+    """What is seen of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid`
+    is whom to tell to end; none for one that is not on this machine."""
 
     state: str
     pid: int | None = None
     end: Mapping[str, Any] | None = None
+    message: str = "its agent was killed"  # of one that is lost
 
 
 def reserve_ports(count: int) -> dict[int, socket.socket]:
@@ -101,6 +103,7 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
         str(seat.run_folder / "plan.json"),
         str(seat.facts_file),
     ]
+    client = client_paths(agents)
     ports = reserve_ports(len(seat.replicas))
     facts = {
         "attempt": seat.attempt,
@@ -114,6 +117,7 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
         },
         "folders": {name: str(seat.folder(name)) for name in seat.replicas},
         "working": str(working),
+        "client": client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
     }
@@ -156,20 +160,37 @@ def give_up(seat: Seat, fault: Exception) -> None:
 
 def look(seat: Seat) -> dict[str, Sighting]:
     """What is seen of each replica now."""
-    return {name: _look_at(seat.folder(name)) for name in seat.replicas}
+    return {name: look_at(seat.folder(name)) for name in seat.replicas}
 
 
-def _look_at(folder: Path) -> Sighting:
+def look_at(folder: Path) -> Sighting:
+    """One replica, by the folder of its attempt."""
     end = _read_end(folder)
     if end is not None:
         return Sighting("ended", end=end)
     agent = _read_json(folder / "agent.json")
     if agent is None:
         return Sighting("absent")
-    if agent["boot"] == boot_id() and processes.is_alive(agent["pid"], agent["started"]):
-        return Sighting("running", pid=agent["pid"])
+    if agent["boot"] == boot_id():
+        pid = agent["pid"]
+        is_alive = is_alive_here(agent)
+    else:
+        pid = None
+        is_alive = time.time() - _last_sign(folder) < agent.get("patience_s", 0.0)
+    if is_alive:
+        return Sighting("running", pid=pid)
     end = _read_end(folder)  # it may have ended between the two looks
-    return Sighting("ended", end=end) if end is not None else Sighting("lost", pid=agent["pid"])
+    if end is not None:
+        return Sighting("ended", end=end)
+    if agent.get("is_agent", True):
+        return Sighting("lost", pid=pid)
+    silent = "its process ended without a word" if pid is not None else "it gave no sign of life any more"
+    return Sighting("lost", pid=pid, message=silent)
+
+
+def is_alive_here(process: Mapping[str, Any]) -> bool:
+    """Whether a process of this machine, by its number, its start and the machine's, is there."""
+    return process["boot"] == boot_id() and processes.is_alive(process["pid"], process["started"])
 
 
 def _read_end(folder: Path) -> Any:
@@ -231,8 +252,12 @@ def declare_lost(seat: Seat, replica: str, message: str, *, just_now: bool = Tru
 
 
 def _last_sign(folder: Path) -> float:
-    times = [path.stat().st_mtime for name in ("spool", "log", "agent.json") if (path := folder / name).exists()]
-    return max(times, default=time.time())
+    """When anything in its folder was last written."""
+    try:
+        with os.scandir(folder) as entries:
+            return max((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=time.time())
+    except OSError:
+        return time.time()
 
 
 def make_private(folder: Path, below: Path) -> None:

@@ -11,28 +11,48 @@ import click
 
 from phalanx import __version__
 
-VERBS = {
-    "run": "Run a file on this machine.",
-    "ps": "List runs.",
-    "show": "Show a run and its replicas.",
-    "logs": "Print what the replicas of a run wrote.",
-    "events": "Show everything that happened to a run.",
-    "top": "Watch active runs, and what they use.",
-    "stop": "Stop runs.",
-    "statuses": "Show the statuses that a run has had.",
-    "restart": "Run a run once more, as a new run.",
-    "resume": "Go on with a run that is over.",
-    "copy": "Run a run once more, beginning with a copy of its outputs.",
-    "rerun": "Repeat a run as it was recorded.",
-    "rm": "Remove runs that are over.",
-    "doctor": "Check a home, or rebuild its database from the folders.",
-    "check": "Say everything that is wrong with a file, or what it means.",
-    "plan": "Show who will run what, with which resources, rank and environment.",
-    "convert": "Print a file in the one modern form.",
-    "schema": "Print the JSON Schema of a polyaxonfile, for editors.",
-    "init": "Write a commented starter file.",
-    "completion": "Print a shell's completion script.",
+SECTIONS = {
+    "Runs": {
+        "run": "Run a file on this machine.",
+        "ps": "List runs.",
+        "show": "Show a run and its replicas.",
+        "logs": "Print what the replicas of a run wrote.",
+        "events": "Show everything that happened to a run.",
+        "top": "Watch active runs, and what they use.",
+        "stop": "Stop runs.",
+        "statuses": "Show the statuses that a run has had.",
+        "restart": "Run a run once more, as a new run.",
+        "resume": "Go on with a run that is over.",
+        "copy": "Run a run once more, beginning with a copy of its outputs.",
+        "rerun": "Repeat a run as it was recorded.",
+        "rm": "Remove runs that are over.",
+    },
+    "What runs tracked": {
+        "metrics": "Show the metrics of a run: table, chart, CSV.",
+        "compare": "Put runs beside each other, what differs first.",
+        "outputs": "Browse, preview and download what a run left.",
+        "artifacts": "List what runs kept on purpose.",
+        "models": "List, promote and download versions of models.",
+        "import": "Take in runs of MLflow, TensorBoard, W&B, CSV, or another home.",
+        "export": "Write runs as plain files or Parquet.",
+    },
+    "Files": {
+        "check": "Say everything that is wrong with a file, or what it means.",
+        "plan": "Show who will run what, with which resources, rank and environment.",
+        "convert": "Print a file in the one modern form.",
+        "schema": "Print the JSON Schema of a polyaxonfile, for editors.",
+        "init": "Write a commented starter file.",
+    },
+    "This place": {
+        "serve": "Serve runs and metrics by HTTP, also to MLflow's clients.",
+        "token": "Make, list and revoke the tokens of the server.",
+        "sync": "Send what was tracked for a server and has not reached it yet.",
+        "doctor": "Check a home, or rebuild its database from the folders.",
+        "completion": "Print a shell's completion script.",
+    },
 }
+VERBS = {verb: help_text for verbs in SECTIONS.values() for verb, help_text in verbs.items()}
+MODULES = {"import": "import_"}  # a word of Python's own
 
 
 _COMPLETE = "_PHALANX_COMPLETE"
@@ -45,7 +65,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"phalanx.cli.{cmd_name}").command
+        command: click.Command = import_module(f"phalanx.cli.{MODULES.get(cmd_name, cmd_name)}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -60,8 +80,9 @@ class Verbs(click.Group):
             raise click.UsageError(f"{fault.message.rstrip('.')}: {hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 METRICS_SHOWN = 6
+SHAPE = 40  # characters of a sparkline
 HELD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -126,26 +127,28 @@ def report(home: Home, store: Store, run: Run, *, as_json: bool) -> int:
         click.echo("", err=True)
         for line in replica_table(replicas):
             click.echo(line, err=True)
-        for line in metric_lines(home.run(run.id), run.attempt):
+        for line in metric_lines(home.run(run.id)):
             click.echo(line, err=True)
         click.echo(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}", err=True)
         click.echo(f"outputs: {home.run(run.id).path / 'outputs'}", err=True)
     return exit_code(run, replicas)
 
 
-def metric_lines(folder: RunFolder, attempt: int) -> list[str]:
-    """How the metrics went, the first few of them: first value, shape, last value."""
+def metric_lines(folder: RunFolder) -> list[str]:
+    """How the metrics went, the first few of them: about where they began, their shape, the last value."""
     from phalanx.cli.sparklines import sparkline
-    from phalanx.scheduler.metrics import first_series
+    from phalanx.store.series import RunSeries
 
-    series = first_series(folder, attempt)
-    names = list(series)[:METRICS_SHOWN]
-    width = max((len(name) for name in names), default=0)
-    lines = [
-        f"{printable(name).ljust(width)}  {series[name][0]:<8.4g} {sparkline(series[name])} {series[name][-1]:.4g}"
-        for name in names
-    ]
-    more = len(series) - len(names)
+    series = RunSeries(folder.path)
+    names = series.names()
+    width = max((len(printable(name)) for name in names[:METRICS_SHOWN]), default=0)
+    lines = []
+    for name in names[:METRICS_SHOWN]:
+        buckets = series.buckets(name, SHAPE, series.replicas(name)[0])[series.replicas(name)[0]]
+        shape = sparkline([bucket.mean for bucket in buckets], SHAPE)
+        first = "-" if buckets[0].mean is None else f"{buckets[0].mean:.4g}"
+        lines.append(f"{printable(name).ljust(width)}  {first:<8} {shape} {buckets[-1].last:.4g}")
+    more = len(names) - len(lines)
     return [*lines, *([f"and {more} more metrics"] if more > 0 else []), *([""] if lines else [])]
 
 

@@ -27,12 +27,18 @@ def command(rebuild: bool, as_json: bool) -> None:
     with answering(as_json=as_json):
         from phalanx.cli.homes import open_home
         from phalanx.scheduler.rebuilding import rebuild_store
+        from phalanx.scheduler.registry import Registry
 
         if rebuild:
             rebuilt = rebuild_store()
         home, store = open_home()
         with store:
-            problems = [*store.check(), *_disagreements(home, store), *_open_doors(home)]
+            problems = [
+                *store.check(),
+                *_disagreements(home, store),
+                *_open_doors(home),
+                *Registry(home, store).check(),
+            ]
             count = len(store.ids())
         if as_json:
             answer = {"ok": not problems, "home": str(home.path), "runs": count, "problems": problems}

@@ -35,7 +35,8 @@ class Event(NamedTuple):
 def command(run: str, as_json: bool) -> None:
     """Show everything that happened to a run and its replicas, in the order of time."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, settle
+        from phalanx.cli.homes import open_home
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:

@@ -19,16 +19,6 @@ def open_home() -> tuple[Home, Store]:
     return home, Store.open(home.path, os.environ.get("PHALANX_DATABASE"))
 
 
-def settle(home: Home, store: Store) -> None:
-    """What a verb shows must be true: when nobody schedules, look at the runs once, and leave someone to go on."""
-    from phalanx.scheduler.serving import Attendant
-
-    if store.active():
-        attendant = Attendant(home, store)
-        attendant.turn()
-        attendant.leave()
-
-
 def run_row(run: Run) -> dict[str, Any]:
     row = run._asdict()
     for name in ("created_at", "updated_at", "started_at", "finished_at"):

@@ -87,7 +87,8 @@ def command(
     object per line of the logs. Ctrl-C ends --follow; the run goes on.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, settle
+        from phalanx.cli.homes import open_home
+        from phalanx.scheduler.serving import settle
 
         if errors and follow:
             raise CallError("--errors looks at what was written, --follow waits for more: take one of them")

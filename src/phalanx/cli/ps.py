@@ -28,7 +28,8 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed`.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, run_row, settle
+        from phalanx.cli.homes import open_home, run_row
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:

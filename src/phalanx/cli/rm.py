@@ -19,7 +19,10 @@ from phalanx.errors import CallError
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Remove runs that are over, with their logs, outputs and everything else."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, settle
+        from phalanx.cli.homes import open_home
+        from phalanx.scheduler.objects import garbage
+        from phalanx.scheduler.registry import Registry
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:
@@ -38,6 +41,8 @@ def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
                     folder.rename(grave)  # gone in one step, so that nobody adopts half of it
                 store.delete(run.id)
                 shutil.rmtree(grave, ignore_errors=True)
+            garbage(home.path)
+            Registry(home, store).tidy()
         if as_json:
             print_json({"ok": True, "removed": [run.id for run in found]})
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from phalanx.cli.files import json_option
@@ -15,16 +17,19 @@ def command(run: str, as_json: bool) -> None:
     """Show a run: what became of it and of every replica. RUN is its id, the beginning of it, or its name."""
     with answering(as_json=as_json):
         from phalanx.cli.attending import metric_lines
-        from phalanx.cli.homes import open_home, run_json, settle
+        from phalanx.cli.homes import open_home, run_json
         from phalanx.cli.ps import span
         from phalanx.cli.tables import replica_table, status_text
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:
             settle(home, store)
             found = store.find(run)
+            facts = store.facts(found.id)
             if as_json:
-                print_json({**run_json(store, found), "folder": str(home.run(found.id).path)})
+                about = {"folder": str(home.run(found.id).path), "labels": store.labels(found.id), "facts": facts}
+                print_json({**run_json(store, found), **about})
                 return
             replicas = store.replicas(found.id)
             statuses = store.statuses(found.id)
@@ -39,12 +44,48 @@ def command(run: str, as_json: bool) -> None:
             click.echo(f"  tags       {printable(', '.join(found.tags))}")
         if found.params:
             click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
+        for line in fact_lines(facts, is_done=found.is_done):
+            click.echo(line)
         click.echo(f"  folder     {home.run(found.id).path}")
         click.echo("")
         for line in replica_table(replicas):
             click.echo(line)
         click.echo("")
-        for line in metric_lines(home.run(found.id), found.attempt):
+        for line in metric_lines(home.run(found.id)):
             click.echo(line)
         for change in statuses:
             click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
+
+
+def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
+    """How far it is, what it read, and what could not be kept of it."""
+    lines = []
+    if "progress" in facts:
+        lines.append(f"  progress   {progress_text(facts['progress'], is_done=is_done)}")
+    for name, fact in facts.items():
+        kind, _, which = name.partition(" ")
+        if kind == "dataset":
+            lines.append(
+                f"  data       {printable(which)}" + (f" ({printable(fact['digest'])})" if fact["digest"] else "")
+            )
+        elif kind == "dropped":
+            why = printable("; ".join(list(fact["why"])[:3]))
+            lines.append(f"  dropped    {fact['count']} values of {printable(which)}: {why}")
+    return lines
+
+
+def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:
+    """`30% (3 of 10), done in 5 min`: as fast as it was until now."""
+    from datetime import timedelta
+
+    from phalanx.cli.ps import span
+
+    done, total, since = progress["done"], progress["total"], progress["since"]
+    label = f" {printable(progress['label'])}" if progress["label"] else ""
+    if not total:
+        return f"{done:g}{label}"
+    text = f"{done / total:.0%} ({done:g} of {total:g}{label})"
+    if is_done or done <= since["done"]:
+        return text
+    left_s = (total - done) * (progress["at"] - since["at"]) / (done - since["done"])
+    return f"{text}, done in {span(timedelta(seconds=max(0.0, left_s)))}"

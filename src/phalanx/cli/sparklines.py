@@ -9,14 +9,14 @@ from itertools import pairwise
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The shape of a series: each character stands for the mean of its share. Values that are no numbers are gaps."""
+def sparkline(values: Sequence[float | None], width: int = 40) -> str:
+    """The shape of a series: each character stands for the mean of its share. What is no number, or none, is a gap."""
     count = min(width, len(values))
     bounds = [len(values) * number // count for number in range(count + 1)] if count else []
     shares = [values[begin:end] for begin, end in pairwise(bounds)]
     means = []
     for share in shares:
-        finite = [value for value in share if math.isfinite(value)]
+        finite = [value for value in share if value is not None and math.isfinite(value)]
         means.append(sum(finite) / len(finite) if finite else math.nan)
     known = [mean for mean in means if math.isfinite(mean)]
     if not known:

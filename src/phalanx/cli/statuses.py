@@ -14,7 +14,8 @@ from phalanx.cli.output import answering, print_json, printable
 def command(run: str, as_json: bool) -> None:
     """Show every status that a run has had, when and why."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, settle, status_row
+        from phalanx.cli.homes import open_home, status_row
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:

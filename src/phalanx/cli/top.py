@@ -74,7 +74,8 @@ def command(once: bool, as_json: bool) -> None:
     q or Ctrl-C ends it; the runs go on. --json, or an output that is no terminal, means --once.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, settle
+        from phalanx.cli.homes import open_home
+        from phalanx.scheduler.serving import settle
 
         home, store = open_home()
         with store:

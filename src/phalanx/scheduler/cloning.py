@@ -14,16 +14,25 @@ from phalanx.scheduler.builds import inside_of
 from phalanx.scheduler.home import Home, Lease
 from phalanx.scheduler.statuses import Status
 from phalanx.scheduler.submitting import submit
+from phalanx.scheduler.taking import restore
 from phalanx.store import Run, StatusChange, Store
+from phalanx.tracking.folders import BACKEND as OUTSIDE
 
 
 def spec_of(home: Home, run: Run) -> spec.Spec:
-    """The spec that a run was made of. Raises CallError when its folder has lost it."""
+    """The spec that a run was made of. Raises CallError when its folder has lost it, or never had one."""
+    must_be_ours(run)
     path = home.run(run.id).path / "spec.yml"
     try:
         return spec.load([(str(path), path.read_bytes())])
     except OSError:
         raise CallError(f"the folder of run {run.id} has no spec.yml any more") from None
+
+
+def must_be_ours(run: Run) -> None:
+    """Raises CallError for a run that is only tracked."""
+    if run.backend == OUTSIDE:
+        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: start its script again yourself")
 
 
 def submitted(home: Home, run: Run) -> dict[str, Any]:
@@ -37,6 +46,7 @@ def submitted(home: Home, run: Run) -> dict[str, Any]:
 def clone(home: Home, store: Store, original: Run, cloning: str, environment: Mapping[str, str]) -> Run:
     """A new run of the same spec, in the same working folder or with its own copy of the same snapshot; `copy` brings
     the outputs along."""
+    must_be_ours(original)
     source = submitted(home, original)
     code = home.run(original.id).path / "code"
     is_snapshot = source.get("working") == str(code)
@@ -58,6 +68,8 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
         "original": original.id,
         "cloning": cloning,
     }
+    if cloning == "copy":
+        restore(home, original.id)
     outputs = home.run(original.id).path / "outputs"
     bring = outputs if cloning == "copy" and outputs.is_dir() else None
     run, _ = submit(
@@ -76,9 +88,11 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
 def resume(home: Home, store: Store, run: Run, environment: Mapping[str, str], lease: Lease) -> Run:
     """The next attempt of a run that is over, with the same outputs. Only whoever schedules may say so, so the lease
     must be ours. Raises CallError."""
+    must_be_ours(run)
     if not run.is_done:
         raise CallError(f"run {run.id} is not over: it is {run.status}")
     assert lease.held
+    restore(home, run.id)
     folder = home.run(run.id)
     home.keep_environment(run.id, environment)
     folder.stop_file.unlink(missing_ok=True)

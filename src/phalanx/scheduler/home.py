@@ -2,7 +2,9 @@
 
 <home>/runs/<id>/  run.json  spec.yml  plan.json  history  stop.json  job/…  code/…  outputs/…
                    replicas/<role>-<index>/attempt-<n>/{log, spool, agent.json, end.json}
-<home>/stops/<id>  somebody asked the run to stop
+<home>/stops/<id>     somebody asked the run to stop
+<home>/arrivals/<id>  a run that somebody else made; to be adopted
+<home>/settling/<id>  a run that is over, whose series and files are to be settled
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,19 +24,14 @@ from phalanx.backends.local_running import make_private, write_whole
 from phalanx.errors import CallError
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange
+from phalanx.tracking import folders
 
 BALLAST_BYTES = 256 << 10
 LEFTOVERS_S = 3600.0  # after which a draft is nobody's work in progress
-_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # none that is taken for another
 
 
 def default_home() -> Path:
-    named = os.environ.get("PHALANX_HOME")
-    return Path(named).expanduser().absolute() if named else Path.home() / ".phalanx"
-
-
-def new_id() -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(10))
+    return Path(folders.default_home())
 
 
 class Home:
@@ -45,9 +41,12 @@ class Home:
         self.agents = path / "agents"
         self.environments = path / "environments"
         self.stops = path / "stops"
+        self.arrivals = path / "arrivals"
+        self.settling = path / "settling"
         self.ballast = path / "ballast"
+        marks = (self.stops, self.arrivals, self.settling)
         try:
-            for folder in (path, self.runs, self.agents, self.environments, self.stops):
+            for folder in (path, self.runs, self.agents, self.environments, *marks):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, f"{folder} may not be written")
@@ -112,6 +111,10 @@ class Home:
 
     def forget_stop(self, run_id: str) -> None:
         (self.stops / run_id).unlink(missing_ok=True)
+
+    def arrived(self) -> list[str]:
+        """The runs that somebody else made and nobody has adopted yet."""
+        return [entry.name for entry in os.scandir(self.arrivals)]
 
     def hold_ballast(self) -> None:
         """Some disk of our own, to let go of when there is none left: runs that end for want of disk end on record."""

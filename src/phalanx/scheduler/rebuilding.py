@@ -7,8 +7,10 @@ import os
 
 from phalanx.backends.local_running import Sighting
 from phalanx.errors import CallError
+from phalanx.scheduler.gathering import Gatherer
 from phalanx.scheduler.home import Home, Lease, RunFolder, default_home
-from phalanx.scheduler.metrics import last_values
+from phalanx.scheduler.outputs import index_outputs, read_manifest
+from phalanx.scheduler.registry import Registry
 from phalanx.scheduler.scheduler import add_to_store, row_of
 from phalanx.store import Run, Store
 
@@ -26,12 +28,19 @@ def rebuild_store() -> int:
         for run_id in sorted(folders):
             run = home.run(run_id).read()
             if run is not None:
-                add_to_store(store, home.run(run_id), run)
-                _add_replicas(store, home.run(run_id), run)
-                store.put_summaries(run_id, last_values(home.run(run_id), run.attempt))
+                index(home, store, run)
+        Registry(home, store)  # which brings its index up to its journal
     lease.release()
     lease.close()
     return len(folders)
+
+
+def index(home: Home, store: Store, run: Run) -> None:
+    """The database's part of a run, as its folder has it."""
+    add_to_store(store, home.run(run.id), run)
+    _add_replicas(store, home.run(run.id), run)
+    _gather(home, store, run)
+    index_outputs(store, run.id, read_manifest(home.run(run.id).path))
 
 
 def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
@@ -49,3 +58,13 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
             if name in planned:
                 rows.append(row_of(run._replace(attempt=attempt), planned[name], Sighting("ended", end=end)))
         store.put_replicas(rows)
+
+
+def _gather(home: Home, store: Store, run: Run) -> None:
+    """Everything that its replicas tracked, in every attempt."""
+    for attempt in range(1, run.attempt + 1):
+        names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
+        if names:
+            gatherer = Gatherer(home, store, run._replace(attempt=attempt), names)
+            gatherer.turn(is_over=True)
+            gatherer.close()

@@ -10,7 +10,7 @@ import errno
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +20,15 @@ from typing import Any, TypeVar
 from phalanx.backends import local_running
 from phalanx.backends.local_running import Seat, Sighting
 from phalanx.errors import CallError
+from phalanx.scheduler import settling
+from phalanx.scheduler.gathering import Gatherers
 from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
 from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
-from phalanx.scheduler.metrics import last_values
-from phalanx.scheduler.statuses import Status, may_follow
+from phalanx.scheduler.run_tokens import server_environment
+from phalanx.scheduler.statuses import DONE, Status, may_follow
 from phalanx.store import Replica, Run, StatusChange, Store, StoreError
+from phalanx.tracking.folders import BACKEND as OUTSIDE
+from phalanx.tracking.folders import REPLICA
 
 HELPER_ROLES = ("ps", "server")  # they serve for ever: the run is over without them
 STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
@@ -35,6 +39,7 @@ PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when t
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
+OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # whoever only tracks a run need not be waited for
 Answer = TypeVar("Answer")
 
 
@@ -76,6 +81,7 @@ class Scheduler:
         self.clock = clock
         self.room, self.gpus = this_machine()
         self.watched: dict[str, Watched] = {}
+        self.gatherers = Gatherers(home, store)
         self.started: list[Run] = []
         self.looked_at = (-1, -1)  # the runs' folder at our last two looks for new ones
         self.look_at = float("-inf")
@@ -84,7 +90,7 @@ class Scheduler:
         home.tidy()
 
     def turn(self) -> int:
-        """One look at everything. Answers how many runs are not over yet."""
+        """One look at everything. Answers how many runs of ours are not over yet."""
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._heed_stop(run_id)
@@ -95,7 +101,7 @@ class Scheduler:
                 # Of one that we could not look at we do not know what it uses: then nothing is started beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         waiting = self.store.count(QUEUED)
-        unfinished = len(self.started) + waiting
+        unfinished = sum(run.backend != OUTSIDE for run in self.started) + waiting
         # The list's order is by priority and, of equals, the youngest first: the end of it, read backwards, is next.
         head = self.store.runs(QUEUED, sort="priority", limit=2 * PAGE, offset=max(0, waiting - PAGE))
         for run in reversed(head):  # twice a page, for those that came since we counted
@@ -121,16 +127,14 @@ class Scheduler:
 
     def _adopt(self) -> None:
         """Runs whose folders are there and whose rows are not: their submitter was killed in between."""
+        take_in(self.home, self.store, self.home.arrived())
         now = time.monotonic()
         changed = self.home.runs.stat().st_mtime_ns
         # File times are coarse: only when it was the same twice, some time apart, can nothing have come in between.
         if now < self.look_at or self.looked_at == (changed, changed):
             return
         self.looked_at = (self.looked_at[1], changed)
-        for run_id in set(self.home.run_ids()) - self.store.ids():
-            run = self.home.run(run_id).read()
-            if run is not None:
-                add_to_store(self.store, self.home.run(run_id), run)
+        take_in(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
         self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # a home of 100,000 runs takes a while
 
     def _up_to_date(self, run: Run) -> Run | None:
@@ -151,7 +155,7 @@ class Scheduler:
         try:
             self.watched[run.id] = Watched.read(self.home.run(run.id), history)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            local_running.sweep(run.id)
+            sweep_ours(run)
             self._finish(run, Status.FAILED, "its folder cannot be read")
             return None
         return run
@@ -206,10 +210,11 @@ class Scheduler:
         try:
             submitted = json.loads((seat.run_folder / "submitted.json").read_bytes())
             busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
+            given = self.home.environment(run.id)
             local_running.start(
                 seat,
                 working=Path(submitted["working"]),
-                environment=self.home.environment(run.id),
+                environment={**given, **server_environment(self.home.path, run, given)},
                 gpus=hand_out(self.gpus, busy, self.watched[run.id].plan),
                 grace_s=GRACE_S,
                 agents=self.home.agents,
@@ -242,6 +247,7 @@ class Scheduler:
         if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
             return self._start_again(run, seat, stop)
         self._keep(run, seen)
+        self.gatherers.turn(run, seat.replicas)
         essential = [sight for name, sight in seen.items() if name.rpartition("-")[0] not in HELPER_ROLES]
         finished = all(is_finished(sight) for sight in essential or seen.values())
         failed = first_failure(seen)
@@ -255,7 +261,7 @@ class Scheduler:
         if running or any(sight.state == "absent" for sight in seen.values()):
             return False
         if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
-            local_running.sweep(run.id)  # an agent that ended in peace left nothing behind
+            sweep_ours(run)  # an agent that ended in peace left nothing behind
         if finished:
             self._finish(run, Status.SUCCEEDED, "finished")
         elif stop is not None:
@@ -286,7 +292,7 @@ class Scheduler:
             lost = [name for name, sight in seen.items() if sight.state == "lost"]
             for name in lost:
                 seen_before = before.get(name, ("",))[0] == "running"
-                local_running.declare_lost(seat, name, "its agent was killed", just_now=seen_before)
+                local_running.declare_lost(seat, name, seen[name].message, just_now=seen_before)
             missing = [name for name, sight in seen.items() if sight.state == "absent"]
             interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
             if missing and not interrupted and self._never_come(run, watched, seen):
@@ -323,10 +329,14 @@ class Scheduler:
     def _fail(self, run: Run, name: str, sight: Sighting) -> None:
         end = sight.end or {}
         foreign = end.get("cause") == "stopped"
+        if foreign and run.backend == OUTSIDE:
+            self._finish(run, Status.STOPPED, end.get("message", ""))
+            return
         reason = f"{name}: {'its agent was told to end, not by us' if foreign else end.get('message', 'lost')}"
         watched = self.watched[run.id]
         allowed = watched.plan.get("max_restarts") or 0
         if watched.restarts < allowed:
+            self.gatherers.finish(run)
             self._change(run, Status.WARNING, f"{reason}; restart {watched.restarts + 1} of {allowed} follows")
             self.watched.pop(run.id, None)
         else:
@@ -335,10 +345,10 @@ class Scheduler:
     def _finish(self, run: Run, status: Status, reason: str) -> None:
         """In this order: nobody needs its environment any more, but nobody looks for it later either."""
         self.home.forget_environment(run.id)
-        if run.attempt:
-            self.store.put_summaries(run.id, last_values(self.home.run(run.id), run.attempt))
+        self.gatherers.finish(run)
         self._change(run, status, reason)
         self.home.forget_stop(run.id)
+        settling.mark(self.home, run.id)
         self.watched.pop(run.id, None)
 
     def _change(self, run: Run, status: Status, reason: str, attempt: int | None = None) -> bool:
@@ -348,7 +358,8 @@ class Scheduler:
         folder, watched = self.home.run(run.id), self.watched.get(run.id)
         number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
         # Clocks are set back; what comes later is not earlier for that.
-        now = max(datetime.fromtimestamp(self.clock(), UTC), watched.at if watched else run.updated_at)
+        at = ended_elsewhere(folder, run) if status in DONE else None
+        now = max(datetime.fromtimestamp(at or self.clock(), UTC), watched.at if watched else run.updated_at)
         change = StatusChange(
             run.id, number + 1, run.attempt if attempt is None else attempt, status, reason[:400], now
         )
@@ -358,6 +369,20 @@ class Scheduler:
             watched.number, watched.at = change.number, change.at
         self.store.record(change)
         return True
+
+
+def sweep_ours(run: Run) -> None:
+    """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
+    if run.backend != OUTSIDE:
+        local_running.sweep(run.id)
+
+
+def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
+    """When a run ended that somebody else ran: we may hear of it much later."""
+    if run.backend != OUTSIDE:
+        return None
+    end = local_running.look(Seat(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
+    return float(end["ended_at"]) if end else None
 
 
 def is_finished(sight: Sighting) -> bool:
@@ -403,6 +428,15 @@ def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting) -> Replica:
         finished_at=datetime.fromtimestamp(ended, UTC) if ended else None,
         peak=end.get("peak", {}),
     )
+
+
+def take_in(home: Home, store: Store, run_ids: Iterable[str]) -> None:
+    """Rows for runs that have only folders."""
+    for run_id in run_ids:
+        run = home.run(run_id).read()
+        if run is not None:
+            add_to_store(store, home.run(run_id), run)
+        (home.arrivals / run_id).unlink(missing_ok=True)
 
 
 def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:

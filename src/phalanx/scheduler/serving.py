@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime
 
 from phalanx.scheduler.home import Home, Lease
-from phalanx.scheduler.scheduler import UNFINISHED, Scheduler
+from phalanx.scheduler.scheduler import OURS, Scheduler
 from phalanx.store import Store, StoreError
 
 TURN_S = 0.05
@@ -40,8 +40,16 @@ class Attendant:
         held = self.lease.held
         self.lease.release()
         self.lease.close()
-        if held and self.store.count(UNFINISHED):
+        if held and self.store.count(OURS):
             start_background(self.home)
+
+
+def settle(home: Home, store: Store) -> None:
+    """What is shown must be true: when nobody schedules, look at the runs once, and leave someone to go on."""
+    if store.active() or home.arrived():
+        attendant = Attendant(home, store)
+        attendant.turn()
+        attendant.leave()
 
 
 def serve_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import shutil
 import socket
 from collections.abc import Mapping
@@ -16,12 +14,13 @@ from phalanx import plan, spec
 from phalanx.plan import Plan
 from phalanx.plan.encoding import document
 from phalanx.scheduler import snapshots
-from phalanx.scheduler.home import Home, new_id
+from phalanx.scheduler.home import Home
 from phalanx.scheduler.scheduler import add_to_store
 from phalanx.scheduler.statuses import Status
 from phalanx.spec.model import thaw
 from phalanx.spec.writing import modern_document, to_yaml
 from phalanx.store import Run, Store
+from phalanx.tracking.folders import new_id, user_name
 
 
 def submit(  # noqa: PLR0913 - all that makes a run
@@ -53,7 +52,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
         description=wishes.get("description") or loaded.description,
         framework=loaded.framework,
         backend=made.backend,
-        user=_user(),
+        user=user_name(),
         status=Status.CREATED,
         reason="submitted",
         attempt=0,
@@ -98,10 +97,3 @@ def submit(  # noqa: PLR0913 - all that makes a run
     folder = home.add(run, files, environment, fill)
     add_to_store(store, folder, run)
     return run, made
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

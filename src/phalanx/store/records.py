@@ -76,6 +76,18 @@ class Replica(NamedTuple):
     peak: Mapping[str, float]
 
 
+class Artifact(NamedTuple):
+    """A file, or a folder of files, that a run kept on purpose. The path is relative to the run's folder."""
+
+    run_id: str
+    path: str
+    type: str
+    name: str
+    size: int
+    digest: str | None
+    at: datetime
+
+
 def microseconds(time: datetime) -> int:
     """Since the epoch, exactly. A time without a zone is a mistake of the caller and raises TypeError."""
     return (time - _EPOCH) // _MICROSECOND

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +20,12 @@ from typing import Any, Self
 
 from phalanx.errors import CallError, StoreError
 from phalanx.store import filesystems, schema
-from phalanx.store.database import Database, PostgresDatabase, Row, SqliteDatabase
-from phalanx.store.query import Clause, number, order, where
+from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
+from phalanx.store.query import Clause, order, where
 from phalanx.store.records import DONE, STARTED, Replica, Run, StatusChange, microseconds, utc
+from phalanx.store.sql import columns, insertion, label
+from phalanx.store.tracked import PUT_PARAM, PUT_SUMMARY, TrackedRecords, param_row, summary_row
 
-LONGEST_LABEL = 500  # characters: PostgreSQL indexes at most 2,700 bytes
 _ALL = 2**62
 _BATCH = 500
 _TIMES = frozenset(["created_at", "updated_at", "started_at", "finished_at", "at"])
@@ -34,32 +35,18 @@ _RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "par
 _STATUS_FIELDS = StatusChange._fields[1:]  # without `run_id`: these tables have the run's key
 _REPLICA_FIELDS = Replica._fields[1:]
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
+TABLES = (
+    *("model_events", "aliases", "versions", "models"),
+    *("artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses", "runs"),
+)
 _IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
 _IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # to the letter what the index `runs_active` has
 
 
-def _columns(fields: Iterable[str]) -> str:
-    return ", ".join(f'"{field}"' for field in fields)
-
-
-def _insertion(table: str, fields: Sequence[str], key: str, *, update: bool = False) -> str:
-    changes = ", ".join(f'"{field}" = excluded."{field}"' for field in fields if field not in key.split(", "))
-    action = f"UPDATE SET {changes}" if update else "NOTHING"
-    marks = ", ".join("?" * len(fields))
-    return f"INSERT INTO {table} ({_columns(fields)}) VALUES ({marks}) ON CONFLICT ({key}) DO {action}"
-
-
-_ADD_RUN = _insertion("runs", _RUN_FIELDS, "id")
-_ADD_STATUS = _insertion("statuses", ("run_key", *_STATUS_FIELDS), "run_key, number")
-_PUT_REPLICA = _insertion("replicas", ("run_key", *_REPLICA_FIELDS), "run_key, attempt, role, number", update=True)
-_PUT_TAG = _insertion("tags", ("run_key", "tag", "number"), "run_key, tag")
-_PUT_PARAM = _insertion("params", ("run_key", "name", "number", "is_json", "text"), "run_key, name", update=True)
-_PUT_SUMMARY = _insertion("summaries", ("run_key", "metric", "value"), "run_key, metric", update=True)
-
-
-def label(text: str) -> str:
-    """A text that is looked up by an index (a name, a tag, a project) cannot have any length."""
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+_ADD_RUN = insertion("runs", _RUN_FIELDS, "id")
+_ADD_STATUS = insertion("statuses", ("run_key", *_STATUS_FIELDS), "run_key, number")
+_PUT_REPLICA = insertion("replicas", ("run_key", *_REPLICA_FIELDS), "run_key, attempt, role, number", update=True)
+_PUT_TAG = insertion("tags", ("run_key", "tag", "number"), "run_key, tag")
 
 
 def _stored(field: str, value: Any) -> Any:
@@ -82,16 +69,7 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
             yield json.loads(value) if field == "peak" else value
 
 
-def _param_row(key: int, name: str, value: Any) -> Row:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return key, label(name), number(text), int(not isinstance(value, str)), text
-
-
-def _summary_row(key: int, metric: str, value: float) -> Row:
-    return key, label(metric), None if math.isnan(value) else float(value)
-
-
-class Store:
+class Store(TrackedRecords):
     """Runs and what belongs to them, over one connection: for one thread, to be closed.
 
     Every method may raise StoreError (the database cannot do its part); what else one raises, it says itself.
@@ -159,8 +137,8 @@ class Store:
                 return False
             key = self._key(run.id)
             self._put_tags(key, run.tags)
-            self._database.change_many(_PUT_PARAM, [_param_row(key, *item) for item in run.params.items()])
-            self._database.change_many(_PUT_SUMMARY, [_summary_row(key, *item) for item in run.summary.items()])
+            self._database.change_many(PUT_PARAM, [param_row(key, *item) for item in run.params.items()])
+            self._database.change_many(PUT_SUMMARY, [summary_row(key, *item) for item in run.summary.items()])
             return True
 
     def record(self, change: StatusChange) -> bool:
@@ -192,23 +170,20 @@ class Store:
             rows = [[self._key(replica.run_id), *_row(replica, _REPLICA_FIELDS)] for replica in replicas]
             self._database.change_many(_PUT_REPLICA, rows)
 
-    def put_summaries(self, run_id: str, values: Mapping[str, float]) -> None:
-        """Keep the last value of metrics; the run's other metrics stay. Raises CallError when there is no such run."""
-        with self.transaction():
-            key = self._key(run_id)
-            self._database.change_many(_PUT_SUMMARY, [_summary_row(key, *item) for item in values.items()])
-
-    def update(
+    def update(  # noqa: PLR0913 - each is a column
         self,
         run_id: str,
         *,
         name: str | EllipsisType | None = ...,
         description: str | EllipsisType | None = ...,
+        framework: str | EllipsisType | None = ...,
+        commit: str | EllipsisType | None = ...,
         priority: int | EllipsisType = ...,
         tags: Iterable[str] | EllipsisType = ...,
     ) -> None:
         """Change what is given; tags as a whole. Raises CallError when there is no such run."""
-        given = {"name": name, "description": description, "priority": priority}
+        given: dict[str, Any] = {"name": name, "description": description, "priority": priority}
+        given |= {"framework": framework, "commit": commit}
         changes = {field: _stored(field, value) for field, value in given.items() if value is not ...}
         changes["updated_at"] = microseconds(datetime.now(UTC))
         with self.transaction():
@@ -266,14 +241,14 @@ class Store:
 
     def statuses(self, run_id: str) -> list[StatusChange]:
         """From first to last."""
-        sql = f"SELECT {_columns(_STATUS_FIELDS)} FROM statuses WHERE run_key = {_KEY} ORDER BY number"
+        sql = f"SELECT {columns(_STATUS_FIELDS)} FROM statuses WHERE run_key = {_KEY} ORDER BY number"
         return [StatusChange._make([run_id, *_read(_STATUS_FIELDS, row)]) for row in self._database.rows(sql, [run_id])]
 
     def replicas(self, run_id: str, attempt: int | None = None) -> list[Replica]:
         """By rank, of one attempt; of the newest one that has any, unless told."""
         chosen = f"(SELECT max(attempt) FROM replicas WHERE run_key = {_KEY})" if attempt is None else "?"
         found = self._database.rows(
-            f"""SELECT {_columns(_REPLICA_FIELDS)} FROM replicas WHERE run_key = {_KEY} AND attempt = {chosen}
+            f"""SELECT {columns(_REPLICA_FIELDS)} FROM replicas WHERE run_key = {_KEY} AND attempt = {chosen}
             ORDER BY rank, role, number""",
             [run_id, run_id if attempt is None else attempt],
         )
@@ -309,7 +284,7 @@ class Store:
     def clear(self) -> None:
         """Everything gone, also rows that belong to no run; for making the database again from the folders."""
         with self._database.transaction():
-            for table in ("summaries", "params", "tags", "replicas", "statuses", "runs"):
+            for table in TABLES:
                 self._database.change(f"DELETE FROM {table}")
 
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
@@ -349,5 +324,5 @@ class Store:
             f"SELECT run_key, metric, value FROM summaries WHERE run_key {these} ORDER BY metric", keys
         ):
             summary[key][metric] = math.nan if value is None else value
-        for key, *row in rows(f"SELECT key, {_columns(_RUN_FIELDS)} FROM runs WHERE key {these}", keys):
+        for key, *row in rows(f"SELECT key, {columns(_RUN_FIELDS)} FROM runs WHERE key {these}", keys):
             yield key, Run._make([*_read(_RUN_FIELDS, row), tuple(tags[key]), params[key], summary[key]])

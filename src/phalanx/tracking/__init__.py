@@ -1,59 +1,246 @@
-"""What training code imports: `tracking.log(loss=0.5, step=10)` keeps a replica's metrics beside its log.
+"""What training code imports: `tracking.log(loss=0.5, step=10)`.
 
-Inside a run every replica finds its own file by itself; outside of one the calls do nothing. Training is never hurt: no
-call raises, and what could not be kept is counted and said once. Standard library only, Python 3.8+.
+Inside a run every replica finds its own files by itself. Outside of one, the first call makes a run in this user's home
+(or on a server), so that notebooks and plain scripts are tracked too. Training is never hurt: no call raises, waits
+or needs the network; what could not be kept is counted and said. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
 
+import atexit
+import builtins
 import os
-import time
-import warnings
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from phalanx.spool import Writer
+from phalanx.tracking import folders
+from phalanx.tracking.client import TrackedRun, ending, ending_by_code
+from phalanx.tracking.recording import say
+from phalanx.tracking.values import clean, told
 
-VARIABLE = "PHALANX_METRICS"
+__all__ = [
+    "TrackedRun", "artifact", "artifacts", "current", "dataset", "describe", "finish", "histogram", "image", "labels",
+    "log", "model", "params", "progress", "start", "table", "tags", "text",
+]  # fmt: skip
 
-
-class _Track:
-    """The metrics file of this process; opened anew after a fork, because a file has one writer."""
-
-    def __init__(self) -> None:
-        self.owner = 0
-        self.writer: Writer | None = None
-        self.dropped = 0
-
-    def append(self, data: dict[str, Any]) -> None:
-        try:
-            self._open().append_json(data)
-        except (OSError, ValueError, TypeError) as fault:
-            self.drop(str(fault))
-
-    def _open(self) -> Writer:
-        if self.writer is None or self.owner != os.getpid():
-            self.owner = os.getpid()
-            self.writer = Writer(os.environ[VARIABLE])
-        return self.writer
-
-    def drop(self, why: str) -> None:
-        self.dropped += 1
-        if self.dropped == 1:
-            warnings.warn(f"phalanx: a metric could not be kept: {why}", RuntimeWarning, stacklevel=4)
+_active: TrackedRun | None = None
+_guarded = False
+_remembers_exits = False
+_exit_code: Any = None
+_fault_before: Any = None  # what nobody caught before the run began, or before somebody called `sys.exit`
 
 
-_TRACK = _Track()
+def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
+    name: str | None = None,
+    project: str | None = None,
+    params: Any = None,
+    tags: Iterable[str] = (),
+    description: str | None = None,
+    server: str | None = None,
+) -> TrackedRun:
+    """The run that this process is a part of; outside of one, a new run, under way until `finish`, the next `start` or
+    the end of the process. With `server` (or PHALANX_SERVER) it is kept there. Called again with nothing to say, it
+    gives the run that is under way. Never raises."""
+    global _active  # noqa: PLW0603 - one run at a time, as in every tool of this kind
+    said = {"name": _text(name), "project": _text(project), "description": _text(description), "server": _text(server)}
+    words = _words(tags)
+    _active = _found(said, words, is_other=params is not None or bool(words) or any(said.values()))
+    if params is not None:
+        _active.params(params)
+    _guard(_active)
+    return _active
 
 
-def log(step: int | None = None, **metrics: Any) -> None:
+def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: bool) -> TrackedRun:
+    inside = os.environ.get("PHALANX_TRACK")
+    is_off = os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no")
+    run = _active if _active is not None and not _active.is_finished else None
+    if run is not None and run.is_child:
+        inside = run.folder  # whatever became of the environment
+    elif run is not None and not run.is_managed and inside in (None, run.folder):
+        if not is_other and not is_off:
+            return run
+        run.finish()
+        run, inside = None, os.environ.get("PHALANX_TRACK")
+    if is_off:
+        return _nowhere()
+    if not inside:
+        return _outside(said, words)
+    if run is None or run.folder != inside:
+        run = _inside(inside)
+    if said["name"] or said["description"]:
+        run.describe(name=said["name"], description=said["description"])
+    if words:
+        run.tags(*words)
+    return run
+
+
+def _text(value: Any) -> str | None:
+    """Whatever somebody takes for a name."""
+    try:
+        return None if value is None else clean(str(value)) or None
+    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+        say(f"a {type(value).__name__} is no text: {told(fault)}")
+        return None
+
+
+def _words(tags: Any) -> tuple[str, ...]:
+    try:
+        return tuple(map(clean, folders.words(tags)))
+    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+        say(f"the tags could not be kept: {told(fault)}")
+        return ()
+
+
+def _inside(folder: str) -> TrackedRun:
+    environment = os.environ
+    return TrackedRun(
+        environment.get("PHALANX_RUN_ID", ""),
+        environment.get("PHALANX_PROJECT", ""),
+        folder,
+        environment.get("PHALANX_OUTPUTS", ""),
+        _whole(environment.get("PHALANX_RANK")),
+        is_managed=True,
+        has_agent="PHALANX_OUTSIDE" not in environment,
+    )
+
+
+def _whole(text: str | None) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        return 0
+
+
+def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedRun:
+    from phalanx.tracking.outside import begin
+
+    try:
+        return begin(said["name"], said["project"], words, said["description"], said["server"])
+    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+        say(f"this run is not tracked: {told(fault)}")
+        return _nowhere()
+
+
+def _nowhere() -> TrackedRun:
+    """A run that keeps nothing."""
+    run = TrackedRun("", "", "", os.environ.get("PHALANX_OUTPUTS", "outputs"), 0, is_managed=True)
+    run.is_nowhere = True
+    return run
+
+
+def joined(about: tuple[Any, ...], has_agent: bool, is_nowhere: bool) -> TrackedRun:
+    """This process's part of a run that another process sent here."""
+    global _active  # noqa: PLW0603 - see `start`
+    run = _active if _active is not None and not _active.is_finished else None
+    if run is None or run.folder != about[2]:
+        run = TrackedRun(*about, is_managed=True, has_agent=has_agent)
+        run.is_nowhere = is_nowhere
+        _active = _active or run
+        _guard(run)
+    return run
+
+
+def current() -> TrackedRun | None:
+    """The run that was started in this process, or none."""
+    return _active
+
+
+def log(metrics: Mapping[str, Any] | None = None, /, step: int | None = None, **values: Any) -> None:
     """Keep the values of some metrics, at a step of the training."""
-    if VARIABLE not in os.environ or not metrics:
+    (_active or start()).log(metrics, step, **values)
+
+
+def _forward(name: str) -> Callable[..., None]:
+    method = getattr(TrackedRun, name)
+
+    def forward(*args: Any, **named: Any) -> None:
+        getattr(_active or start(), name)(*args, **named)
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = method.__doc__
+    forward.__wrapped__ = method  # type: ignore[attr-defined] # so that help() shows its arguments
+    return forward
+
+
+params = _forward("params")
+tags = _forward("tags")
+labels = _forward("labels")
+describe = _forward("describe")
+progress = _forward("progress")
+artifact = _forward("artifact")
+artifacts = _forward("artifacts")
+model = _forward("model")
+dataset = _forward("dataset")
+text = _forward("text")
+image = _forward("image")
+histogram = _forward("histogram")
+table = _forward("table")
+
+
+def finish(status: str = "succeeded", reason: str = "") -> None:
+    """Nothing more follows; a later call starts a new run."""
+    global _active  # noqa: PLW0603 - see `start`
+    if _active is not None:
+        _active.finish(status, reason)
+        _active = None
+
+
+def _guard(run: TrackedRun) -> None:
+    """Notice how this process ends, and when it forks: once. Where somebody else ends the run, he sees how."""
+    global _guarded, _fault_before  # noqa: PLW0603 - see `start`
+    if not _guarded:
+        _guarded = True
+        atexit.register(_at_exit)
+        os.register_at_fork(after_in_child=_after_fork)
+    if not run.is_managed and not _remembers_exits:
+        _fault_before = getattr(sys, "last_value", None)
+        _remember_exits()
+
+
+def _remember_exits() -> None:
+    """The interpreter tells nobody with which code it ends."""
+    global _remembers_exits  # noqa: PLW0603 - see `start`
+    _remembers_exits = True
+    usual = sys.exit
+
+    def exit(status: Any = None, /) -> None:  # noqa: A001 - what it stands for
+        _note_exit(status)
+        usual(status)
+
+    sys.exit = exit  # type: ignore[assignment]
+    kind: Any = type(getattr(builtins, "exit", None))
+    if kind.__name__ == "Quitter":  # `exit(3)`, which the module `site` gives to all
+        usual_call = kind.__call__
+
+        def call(quitter: Any, code: Any = None) -> None:
+            _note_exit(code)
+            usual_call(quitter, code)
+
+        kind.__call__ = call
+
+
+def _note_exit(code: Any) -> None:
+    """In another thread it ends that thread alone."""
+    global _exit_code, _fault_before
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
         return
-    values = {}
-    for name, value in metrics.items():
-        try:
-            values[name] = float(value.item() if hasattr(value, "item") else value)
-        except (TypeError, ValueError, RuntimeError) as fault:
-            _TRACK.drop(f"{name}: {fault}")
-    if values:
-        _TRACK.append({"at": round(time.time(), 3), "step": step, "metrics": values})
+    _exit_code, _fault_before = code, getattr(sys, "last_value", None)
+
+
+def _at_exit() -> None:
+    if _active is None:
+        return
+    fault = getattr(sys, "last_value", None)  # what nobody caught; at a prompt it did not end the process
+    if fault is not None and fault is not _fault_before and not hasattr(sys, "ps1"):
+        _active.finish(*ending(fault))
+    else:
+        _active.finish(*ending_by_code(_exit_code))
+
+
+def _after_fork() -> None:
+    if _active is not None:
+        _active.after_fork()

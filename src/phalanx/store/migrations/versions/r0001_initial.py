@@ -8,6 +8,8 @@ A metric's value is NULL when it is NaN: SQLite cannot keep NaN, and a diverged 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 revision = "0001"
 down_revision = None
 
@@ -111,12 +113,22 @@ _PARTS = {
 }
 
 
-def statements(dialect: str) -> list[str]:
-    return [found for found in map(str.strip, _DDL.format(**_PARTS[dialect]).split(";")) if found]
+def parts(ddl: str, dialect: str) -> list[str]:
+    """The statements of a schema's text, in the words of a database."""
+    return [found for found in map(str.strip, ddl.format(**_PARTS[dialect]).split(";")) if found]
 
 
-def upgrade() -> None:
+def apply(statements: Callable[[str], list[str]]) -> None:
+    """What Alembic runs."""
     from alembic import op
 
     for statement in statements(op.get_bind().dialect.name):
         op.execute(statement)
+
+
+def statements(dialect: str) -> list[str]:
+    return parts(_DDL, dialect)
+
+
+def upgrade() -> None:
+    apply(statements)

@@ -1,0 +1,77 @@
+"""What the server says: JSON without NaN, and refusals that tell what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from starlette.responses import Response
+
+ODD = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+class Refusal(Exception):
+    """A request that cannot be granted: its HTTP status, what is wrong, and perhaps what to do."""
+
+    def __init__(self, status: int, message: str, hint: str | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.hint = hint
+        self.more = more
+
+    def body(self) -> dict[str, Any]:
+        error = {"message": self.message, **({"hint": self.hint} if self.hint else {})}
+        return {"error": error, **self.more}
+
+
+def encoded(data: Any) -> bytes:
+    """JSON as programs other than Python read it: what it lacks stands as text, as in MLflow's."""
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(plain(data), separators=(",", ":"))
+    return text.encode()
+
+
+def plain(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else ODD[str(data)]
+    if isinstance(data, dict):
+        return {key: plain(value) for key, value in data.items()}
+    return [plain(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+class Answer(Response):
+    """JSON, read by nobody but whoever asked."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any = None, status_code: int = 200, **more: Any) -> None:
+        super().__init__(content, status_code, **more)
+        self.headers["Cache-Control"] = "no-store"
+        self.headers["X-Content-Type-Options"] = "nosniff"
+
+    def render(self, content: Any) -> bytes:
+        return encoded(content)
+
+
+def refusal_answer(refusal: Refusal, path: str) -> Answer:
+    """MLflow's clients look for an error code and a message elsewhere than ours do: they get both."""
+    body = refusal.body()
+    if "mlflow" in path:
+        code = MLFLOW_CODES.get(refusal.status, "INVALID_PARAMETER_VALUE" if refusal.status < 500 else "INTERNAL_ERROR")
+        hint = f" ({refusal.hint})" if refusal.hint else ""
+        body = {"error_code": code, "message": refusal.message + hint, **body}
+    return Answer(body, refusal.status)
+
+
+MLFLOW_CODES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "RESOURCE_DOES_NOT_EXIST",
+    409: "RESOURCE_CONFLICT",
+    501: "NOT_IMPLEMENTED",
+    503: "TEMPORARILY_UNAVAILABLE",
+}

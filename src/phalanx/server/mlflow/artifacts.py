@@ -1,0 +1,179 @@
+"""Artifacts of runs, of models and of registered models: MLflow's proxied artifacts, streamed.
+
+A path begins with the run whose folder it is in, or with `~models` for what a registered model's version keeps:
+`<run>/artifacts/…`, `<run>/models/<logged model>/…`, `~models/<name>/<version>/…`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from phalanx.errors import CallError
+from phalanx.scheduler.registry import Registry
+from phalanx.scheduler.trees import Tree
+from phalanx.server import outside
+from phalanx.server.answers import Answer, Refusal
+from phalanx.server.context import Context, Here
+from phalanx.server.guarding import identity_of
+from phalanx.server.mlflow.calls import Call, Seat, call
+from phalanx.server.mlflow.faults import Fault
+from phalanx.server.mlflow.prefixes import Spoken
+from phalanx.server.paths import Entry, entries, new_inside, opened, steps_of
+from phalanx.server.receiving import stream_into
+from phalanx.server.sending import file_answer
+from phalanx.store import Artifact
+
+REGISTERED = "~models"
+OWNED = ("artifacts", "models")
+UNSUPPORTED = "Multipart upload is not supported for the current artifact repository"  # clients look for these words
+
+
+class Place(NamedTuple):
+    """Where an artifact is: in a folder of a run, or of a registered version, which nobody writes to."""
+
+    run_id: str | None
+    root: Path
+    path: str
+
+
+def registered_uri(name: str, number: int) -> str:
+    """Names may hold whatever an address gives a meaning to; some clients quote it once more, some do not."""
+    return f"mlflow-artifacts:/{REGISTERED}/{quote(name, safe='').replace('%', '=')}/{number}"
+
+
+def place_of(here: Context, path: str) -> Place:
+    """Raises Refusal for what is no such path."""
+    steps = steps_of(path)
+    if not steps:
+        raise Refusal(400, "an artifact's path begins with a run")
+    if steps[0] == REGISTERED:
+        return _registered(here, steps)
+    run = here.find(steps[0])
+    if len(steps) < 2 or steps[1] not in OWNED:
+        raise Refusal(400, f"of a run's folder only {' and '.join(OWNED)} can be reached as artifacts")
+    return Place(run.id, here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
+
+
+def _registered(here: Context, steps: tuple[str, ...]) -> Place:
+    if len(steps) < 3 or not re.fullmatch(r"\d{1,9}", steps[2]):
+        raise Refusal(400, f"a registered model's files are at {REGISTERED}/NAME/VERSION")
+    name = unquote(steps[1].replace("=", "%"))
+    try:
+        found = Registry(here.home, here.store).resolve(f"{name}/{int(steps[2])}")
+    except CallError as fault:
+        raise Refusal(404, str(fault)) from None
+    if found.path is None:
+        raise Refusal(404, f"the files of {name}/{steps[2]} are at {found.url}")
+    return Place(None, found.path, "/".join(steps[3:]))
+
+
+def path_of(uri: str) -> tuple[str, str] | None:
+    """The run and the path in its folder that an artifact's address means; None when it is elsewhere."""
+    match = re.fullmatch(r"mlflow-artifacts:/(?:/[^/]*/)?([^/]+)/((?:artifacts|models)(?:/.*)?)", uri)
+    return (match[1], match[2].rstrip("/")) if match and match[1] != REGISTERED else None
+
+
+def file_rows(found: list[Entry] | None, below: str) -> list[dict[str, Any]]:
+    rows = []
+    for entry in found or []:
+        row: dict[str, Any] = {"path": f"{below}/{entry.name}" if below else entry.name, "is_dir": entry.is_folder}
+        rows.append(row if entry.is_folder else {**row, "file_size": entry.size})
+    return rows
+
+
+@call("GET", "artifacts/list", reads=True)
+def list_of_run(call: Call) -> dict[str, Any]:
+    run, path = call.run(), call.text("path", needed=False)
+    below = "/".join(steps_of(path))
+    root = call.here.home.run(run.id).path / "artifacts"
+    uri = f"mlflow-artifacts:/{run.id}/artifacts"
+    return {"root_uri": uri, "files": file_rows(entries(root, below), below)}
+
+
+# streams ------------------------------------------------------------------------------------------------------------
+
+
+def download(path: str, request: Request, here: Here, _: Spoken) -> Response:
+    place = place_of(here, path)
+    return file_answer(opened(Tree(place.root), place.path), place.path, request.headers.get("range"))
+
+
+def listing(here: Here, _: Spoken, path: str = "") -> Response:
+    """What is directly in a folder; of a file nothing is."""
+    place = place_of(here, path)
+    return Answer({"files": file_rows(entries(place.root, place.path), "")})
+
+
+async def upload(path: str, request: Request, here: Here, seat: Spoken) -> Response:
+    place = await run_in_threadpool(_writable, here, request, seat, path)
+    target = await run_in_threadpool(new_inside, place.root, place.path)
+    size = await stream_into(request, target)
+    await run_in_threadpool(_keep, here, place, size)
+    return Answer({})
+
+
+def delete(path: str, request: Request, here: Here, seat: Spoken) -> Response:
+    _remove(_writable(here, request, seat, path))
+    return Answer({})
+
+
+def multipart(path: str, _: Spoken) -> Response:
+    return Answer({"error_code": "NOT_IMPLEMENTED", "message": f"{UNSUPPORTED}: {path[:100]}"}, 501)
+
+
+def add_routes(router: APIRouter, prefix: str) -> None:
+    for api in ("/api/2.0", "/ajax-api/2.0"):
+        base = f"{prefix}{api}/mlflow-artifacts"
+        router.add_api_route(f"{base}/artifacts", listing, methods=["GET"])
+        router.add_api_route(f"{base}/artifacts/{{path:path}}", download, methods=["GET"])
+        router.add_api_route(f"{base}/artifacts/{{path:path}}", upload, methods=["PUT"])
+        router.add_api_route(f"{base}/artifacts/{{path:path}}", delete, methods=["DELETE"])
+        router.add_api_route(f"{base}/mpu/{{path:path}}", multipart, methods=["POST"])
+        router.add_api_route(f"{base}/presigned/{{path:path}}", multipart, methods=["GET"])
+
+
+def _writable(here: Context, request: Request, seat: Seat | None, path: str) -> Place:
+    """Raises Refusal unless whoever asks may write there."""
+    place = place_of(here, path)
+    if place.run_id is None:
+        raise Refusal(403, "the files of a registered version do not change")
+    try:
+        Call(here, identity_of(request.scope), {}, seat).check_writes(place.run_id)
+    except Fault as fault:
+        raise Refusal(fault.status, fault.message) from None
+    place.root.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def _keep(here: Context, place: Place, size: int) -> None:
+    """Tell of a file that was kept. Those of a logged model are told of together, by the model."""
+    if place.run_id is None or place.root.name != "artifacts":
+        return
+    run = here.find(place.run_id)
+    path, now = f"artifacts/{place.path}", datetime.now(UTC)
+    event = {"kind": "artifact", "path": path, "name": place.path, "type": "file", "size": size}
+    with here.desks.of(run.id) as desk:
+        desk.events(outside.place(here, run), {"at": now.timestamp(), **event})
+        here.store.put_artifacts(run.id, [Artifact(run.id, path, "file", place.path, size, None, now)])
+
+
+def _remove(place: Place) -> None:
+    steps = steps_of(place.path)
+    with Tree(place.root).folder(steps[:-1]) as folder:
+        name = steps[-1] if steps else "."
+        if not steps:
+            shutil.rmtree(place.root, ignore_errors=True)
+        elif os.path.isdir(f"/proc/self/fd/{folder}/{name}"):
+            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)

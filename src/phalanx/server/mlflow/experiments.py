@@ -1,0 +1,172 @@
+"""Calls about experiments."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.experiments_table import Experiment, Experiments, check_name, experiment_row
+from phalanx.server.mlflow.faults import Fault, missing, short
+from phalanx.server.mlflow.filters import conditions, holds, sortings
+
+STAGES = {1: "ACTIVE_ONLY", 2: "DELETED_ONLY", 3: "ALL"}
+MOST_LISTED = 50_000
+LONGEST_TAG, LONGEST_TAG_VALUE = 250, 20_000
+
+
+def table(call: Call) -> Experiments:
+    return call.here.experiments
+
+
+def projects(call: Call) -> list[str]:
+    return [project for project, _ in call.here.store.projects()]
+
+
+def own(call: Call) -> Experiment | None:
+    """The one experiment that a replica sees, whatever it asks for: the run's own project."""
+    return None if call.seat is None else table(call).of_project(call.run(call.seat.run_id).project)
+
+
+def by_id(call: Call) -> Experiment:
+    return own(call) or table(call).of_id(call.text("experiment_id", 100), projects(call))
+
+
+def changeable(call: Call) -> Experiment:
+    call.check_writes(None)
+    return by_id(call)
+
+
+@call("POST", "experiments/create")
+def create(call: Call) -> dict[str, Any]:
+    mine = own(call)
+    if mine is not None:
+        return {"experiment_id": mine.id}
+    call.check_writes(None)
+    tags = {
+        one.text("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")
+    }
+    location = call.text("artifact_location", 2000, needed=False) or None
+    made = table(call).create(call.text("name", needed=False), projects(call), tags, location)
+    return {"experiment_id": made.id}
+
+
+def parts(call: Call, name: str) -> list[Call]:
+    return [call.of(fields) for fields in call.objects(name)]
+
+
+@call("GET", "experiments/get", reads=True)
+def get(call: Call) -> dict[str, Any]:
+    return {"experiment": experiment_row(by_id(call))}
+
+
+@call("GET", "experiments/get-by-name", reads=True)
+def get_by_name(call: Call) -> dict[str, Any]:
+    name = call.text("experiment_name")
+    found = own(call) or table(call).of_name(name, projects(call))
+    if found is None:
+        raise missing(f"Could not find experiment with name {short(name)}")
+    return {"experiment": experiment_row(found)}
+
+
+@call("POST", "experiments/search", reads=True)
+@call("GET", "experiments/search", reads=True)
+@call("GET", "experiments/list", reads=True)
+def search(call: Call) -> dict[str, Any]:
+    most, offset = page(call, MOST_LISTED, 1000)
+    stage = view_type(call, "view_type")
+    wanted = conditions(call.text("filter", needed=False))
+    mine = own(call)
+    found = [mine] if mine is not None else table(call).all(projects(call))
+    found = [row for row in found if stage == "ALL" or row.is_deleted == (stage == "DELETED_ONLY")]
+    found = [row for row in found if all(holds(condition, _value(row, condition)) for condition in wanted)]
+    for sorting in reversed(sortings(call.texts("order_by"))):
+        found.sort(key=lambda row: _sort_key(row, sorting.key), reverse=sorting.downwards)
+    rows = [experiment_row(row) for row in found[offset : offset + most]]
+    more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
+    return {"experiments": rows, **more}
+
+
+def view_type(call: Call, name: str) -> str:
+    found = call.fields.get(name) or "ACTIVE_ONLY"
+    told = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
+    if told not in STAGES.values():
+        raise Fault(f"Invalid {name} {short(found)}")
+    return told
+
+
+def _value(row: Experiment, condition: Any) -> Any:
+    if condition.entity == "tag":
+        return row.tags.get(condition.key)
+    known = {
+        "name": row.name,
+        "experiment_id": row.id,
+        "creation_time": float(row.created),
+        "last_update_time": float(row.updated),
+    }
+    if condition.entity != "attribute" or condition.key not in known:
+        raise Fault(f"Invalid attribute key {short(condition.key)} specified. Valid keys are {sorted(known)}")
+    return known[condition.key]
+
+
+def _sort_key(row: Experiment, key: str) -> Any:
+    known = {
+        "name": row.name,
+        "experiment_id": int(row.id) if row.id.isdecimal() else 0,
+        "creation_time": row.created,
+        "last_update_time": row.updated,
+    }
+    if key not in known:
+        raise Fault(f"Invalid order_by key {short(key)}. Valid keys are {sorted(known)}")
+    return known[key]
+
+
+@call("POST", "experiments/update")
+def update(call: Call) -> dict[str, Any]:
+    """Another name, under which the same project goes from then on."""
+    found, name = changeable(call), call.text("new_name")
+    check_name(name)
+    known = table(call).of_name(name, projects(call))
+    if known is not None and known.id != found.id:
+        raise Fault(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
+    table(call).put(found._replace(name=name, updated=_now()))
+    return {}
+
+
+@call("POST", "experiments/delete")
+def delete(call: Call) -> dict[str, Any]:
+    """Out of sight, with its runs. Nothing is removed."""
+    table(call).put(changeable(call)._replace(is_deleted=True, updated=_now()))
+    return {}
+
+
+@call("POST", "experiments/restore")
+def restore(call: Call) -> dict[str, Any]:
+    table(call).put(changeable(call)._replace(is_deleted=False, updated=_now()))
+    return {}
+
+
+@call("POST", "experiments/set-experiment-tag")
+def set_tag(call: Call) -> dict[str, Any]:
+    key, value = call.text("key", LONGEST_TAG), call.text("value", LONGEST_TAG_VALUE, needed=False)
+    if own(call) is not None:
+        return {}  # a run does not change its project
+    with table(call).lock:
+        found = changeable(call)
+        table(call).put(found._replace(tags={**found.tags, key: value}, updated=_now()))
+    return {}
+
+
+@call("POST", "experiments/delete-experiment-tag")
+def delete_tag(call: Call) -> dict[str, Any]:
+    key = call.text("key", LONGEST_TAG)
+    with table(call).lock:
+        found = changeable(call)
+        if key not in found.tags:
+            raise missing(f"No tag with name: {short(key)} in experiment with id {found.id}")
+        table(call).put(found._replace(tags={k: v for k, v in found.tags.items() if k != key}, updated=_now()))
+    return {}
+
+
+def _now() -> int:
+    return round(time.time() * 1000)

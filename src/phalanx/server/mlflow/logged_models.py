@@ -1,0 +1,325 @@
+"""Models that MLflow 3 logs: files in the run's `models` folder; what is known of them is in `logged-models.json`.
+
+An id names the run (`m-<run>-<random>`), so whoever has one finds the rest without an index.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.backends.local_running import write_whole
+from phalanx.scheduler.trees import FILE, Tree
+from phalanx.server import outside
+from phalanx.server.mlflow.artifacts import file_rows
+from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.experiments import own, parts, projects, table
+from phalanx.server.mlflow.faults import Fault, missing, short
+from phalanx.server.mlflow.filters import Condition, conditions, holds, identifier
+from phalanx.server.mlflow.finding import search as find_runs
+from phalanx.server.mlflow.labels import HIDDEN
+from phalanx.server.mlflow.noting import check_live, note_labels, place
+from phalanx.server.mlflow.runs import make
+from phalanx.server.paths import entries, steps_of
+from phalanx.store import Artifact, Run
+from phalanx.store.models import ModelIndex
+
+HAS_MODELS = f"{HIDDEN}logged_models"  # the label of runs that have some
+ALONE = f"{HIDDEN}model_alone"  # … of a run that was begun only to hold one
+PENDING, READY, FAILED = "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"
+STATUSES = {1: PENDING, 2: READY, 3: FAILED}
+MOST_FOUND = 10_000
+_ID = re.compile(r"m-([a-z0-9][a-z0-9-]{3,63})-([0-9a-f]{16})\Z", re.ASCII)
+_BAD_IN_NAME = re.compile(r"[/:.%\"']")
+
+
+def file_of(call: Call, run_id: str) -> Path:
+    return call.here.home.run(run_id).path / "logged-models.json"
+
+
+def read_all(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(path.read_bytes())["models"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write(path: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
+    write_whole(path, json.dumps({"version": 1, "models": models}, indent=1).encode(), sync=False)
+
+
+def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, Any]:
+    """Raises Fault when there is none."""
+    match = _ID.match(model_id)
+    model = read_all(file_of(call, match[1])).get(model_id) if match else None
+    if model is None or (model.get("deleted") and not also_deleted):
+        raise missing(f"Logged model with ID {short(model_id)} not found.")
+    return model
+
+
+def change(call: Call, model_id: str, **changes: Any) -> dict[str, Any]:
+    run = call.own_run(read(call, model_id)["run_id"])
+    with call.here.desks.of(run.id):
+        models = read_all(file_of(call, run.id))
+        models[model_id] = {**models[model_id], **changes, "updated": _now()}
+        write(file_of(call, run.id), models)
+        return models[model_id]
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+@call("POST", "logged-models")
+def create(call: Call) -> dict[str, Any]:
+    name = call.text("name", 250, needed=False) or f"model-{secrets.token_hex(4)}"
+    if _BAD_IN_NAME.search(name):
+        raise Fault(f"Invalid model name {short(name)}: it may have none of / : . % and quotes")
+    source = call.text("source_run_id", 300, needed=False)
+    run = call.own_run(source) if source else _run_for(call, name)
+    check_live(call, run)
+    model_id = f"m-{run.id}-{secrets.token_hex(8)}"
+    folder = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', name)[:60]}/{model_id}"
+    now = _now()
+    model = {
+        "model_id": model_id,
+        "run_id": run.id,
+        "source_run_id": source,
+        "name": name,
+        "folder": folder,
+        "artifact_uri": f"mlflow-artifacts:/{run.id}/models/{folder}",
+        "status": PENDING,
+        "model_type": call.text("model_type", 500, needed=False),
+        "created": now,
+        "updated": now,
+        "params": {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "params")},
+        "tags": {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")},
+        "metrics": [],
+    }
+    with call.here.desks.of(run.id):
+        write(file_of(call, run.id), {**read_all(file_of(call, run.id)), model_id: model})
+        if HAS_MODELS not in call.here.store.labels(run.id):
+            note_labels(call, run, {HAS_MODELS: "yes"})
+    return {"model": row(call, model)}
+
+
+def _run_for(call: Call, name: str) -> Run:
+    """A model that no run made gets one of its own, which is over when the model is there. A replica has its run."""
+    if call.seat is not None:
+        return call.own_run(call.seat.run_id)
+    return make(call.of({**call.fields, "run_name": name, "tags": []}), {ALONE: "yes"})
+
+
+def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
+    run = call.run(model["run_id"])
+    info = {
+        "model_id": model["model_id"],
+        "experiment_id": table(call).of_project(run.project).id,
+        "name": model["name"],
+        "creation_timestamp_ms": model["created"],
+        "last_updated_timestamp_ms": model["updated"],
+        "artifact_uri": model["artifact_uri"],
+        "status": model["status"],
+        "model_type": model["model_type"],
+        "source_run_id": model["source_run_id"],
+        "tags": [{"key": key, "value": value} for key, value in model["tags"].items()],
+        "registrations": _registrations(call, model),
+    }
+    data = {
+        "params": [{"key": key, "value": value} for key, value in model["params"].items()],
+        "metrics": model["metrics"],
+    }
+    return {"info": info, "data": data}
+
+
+def _registrations(call: Call, model: Mapping[str, Any]) -> list[dict[str, str]]:
+    versions = ModelIndex(call.here.store).versions(run_id=model["run_id"])
+    source = f"models/{model['folder']}"
+    return [{"name": one.model, "version": str(one.number)} for one in versions if one.source == source]
+
+
+@call("GET", "logged-models/*", reads=True)
+def get(call: Call) -> dict[str, Any]:
+    return {"model": row(call, read(call, call.steps[0], also_deleted=call.flag("allow_deleted")))}
+
+
+@call("GET", "logged-models/*/artifacts/directories", reads=True)
+def list_files(call: Call) -> dict[str, Any]:
+    model, path = read(call, call.steps[0]), call.text("artifact_directory_path", needed=False)
+    below = "/".join(steps_of(path))
+    root = call.here.home.run(model["run_id"]).path / "models" / model["folder"]
+    return {"root_uri": model["artifact_uri"], "files": file_rows(entries(root, below), below)}
+
+
+@call("PATCH", "logged-models/*")
+def finalize(call: Call) -> dict[str, Any]:
+    given = call.fields.get("status")
+    status = STATUSES.get(given) if isinstance(given, int) else str(given)
+    if status not in (READY, FAILED):
+        raise Fault(f"Invalid model status: {short(given)}. Expected {READY} or {FAILED}")
+    model = change(call, call.steps[0], status=status)
+    run = call.run(model["run_id"])
+    if status == READY:
+        _keep(call, run, model)
+    if ALONE in call.here.store.labels(run.id) and not run.is_done:
+        outside.finish(call.here, run, "succeeded" if status == READY else "failed", "its model was logged", None)
+    return {"model": row(call, model)}
+
+
+def _keep(call: Call, run: Run, model: Mapping[str, Any]) -> None:
+    """Among the run's artifacts it is one, however many files it has."""
+    path = f"models/{model['folder']}"
+    tree = Tree(call.here.home.run(run.id).path)
+    size = sum(found.size for found in tree.walk(path) if found.kind == FILE)
+    now = datetime.now(UTC)
+    event = {"kind": "artifact", "path": path, "name": model["name"], "type": "model", "size": size}
+    with call.here.desks.of(run.id) as desk:
+        desk.events(place(call, run), {"at": now.timestamp(), **event})
+        call.here.store.put_artifacts(run.id, [Artifact(run.id, path, "model", model["name"], size, None, now)])
+
+
+@call("DELETE", "logged-models/*")
+def delete(call: Call) -> dict[str, Any]:
+    """Out of sight; the files stay with the run."""
+    change(call, call.steps[0], deleted=True)
+    return {}
+
+
+@call("PATCH", "logged-models/*/tags")
+def set_tags(call: Call) -> dict[str, Any]:
+    given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")}
+    with call.here.desks.of(read(call, call.steps[0])["run_id"]):
+        model = change(call, call.steps[0], tags={**read(call, call.steps[0])["tags"], **given})
+    return {"model": row(call, model)}
+
+
+@call("DELETE", "logged-models/*/tags/*")
+def delete_tag(call: Call) -> dict[str, Any]:
+    model_id, key = call.steps
+    with call.here.desks.of(read(call, model_id)["run_id"]):
+        tags = read(call, model_id)["tags"]
+        if key not in tags:
+            raise missing(f"No tag with key {short(key)} found for model with ID {model_id}.")
+        change(call, model_id, tags={name: value for name, value in tags.items() if name != key})
+    return {}
+
+
+@call("POST", "logged-models/*/params")
+def log_params(call: Call) -> dict[str, Any]:
+    given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "params")}
+    with call.here.desks.of(read(call, call.steps[0])["run_id"]):
+        change(call, call.steps[0], params={**read(call, call.steps[0])["params"], **given})
+    return {}
+
+
+# metrics ------------------------------------------------------------------------------------------------------------
+
+
+def log_metrics(call: Call, run: Run, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Metrics that were logged for a model, beside being logged for the run: of each the last. At the run's desk."""
+    by_model: dict[str, list[Mapping[str, Any]]] = {}
+    for metric in metrics:
+        model_id = metric.get("model_id")
+        if isinstance(model_id, str) and model_id:
+            by_model.setdefault(model_id, []).append(metric)
+    for model_id, given in by_model.items():
+        model = read(call, model_id)
+        known = {_metric_key(one): one for one in model["metrics"]}
+        for metric in given:
+            kept = {
+                "key": str(metric.get("key"))[:250],
+                "value": metric.get("value"),
+                "timestamp": metric.get("timestamp") or 0,
+                "step": metric.get("step") or 0,
+                "model_id": model_id,
+                "run_id": run.id,
+                **{name: str(metric[name])[:500] for name in ("dataset_name", "dataset_digest") if metric.get(name)},
+            }
+            known[_metric_key(kept)] = kept
+        change(call, model_id, metrics=list(known.values()))
+
+
+def _metric_key(metric: Mapping[str, Any]) -> tuple[Any, ...]:
+    return metric["key"], metric.get("dataset_name"), metric.get("dataset_digest")
+
+
+# searching ----------------------------------------------------------------------------------------------------------
+
+
+@call("POST", "logged-models/search", reads=True)
+def search(call: Call) -> dict[str, Any]:
+    most, offset = page(call, MOST_FOUND, 100)
+    wanted = conditions(call.text("filter", needed=False))
+    datasets = [(one.text("dataset_name"), one.text("dataset_digest", needed=False)) for one in parts(call, "datasets")]
+    found = [
+        (model, run)
+        for model, run in _models_of(call)
+        if all(_fits(condition, model, datasets) for condition in wanted)
+    ]
+    found.sort(key=lambda one: -one[0]["created"])
+    for order in reversed(parts(call, "order_by")):
+        entity, key = identifier(order.text("field_name", 500))
+        ascending = order.fields.get("ascending") is not False
+        having = [one for one in found if _value(one[0], entity, key, []) is not None]
+        lacking = [one for one in found if _value(one[0], entity, key, []) is None]
+        having.sort(key=lambda one: _value(one[0], entity, key, []), reverse=not ascending)
+        found = having + lacking
+    more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
+    return {"models": [row(call, model) for model, _ in found[offset : offset + most]], **more}
+
+
+def _models_of(call: Call) -> Iterator[tuple[dict[str, Any], Run]]:
+    mine, known = own(call), projects(call)
+    asked = [] if mine is not None else call.texts("experiment_ids")
+    experiments = [mine] if mine is not None else [table(call).of_id(key, known) for key in dict.fromkeys(asked)]
+    has_some = Condition("tag", HAS_MODELS, "IS NOT NULL", None)
+    searched = [experiment.project for experiment in experiments]
+    for run in find_runs(call.here.store, searched, [has_some], [], limit=MOST_FOUND):
+        for model in read_all(file_of(call, run.id)).values():
+            if not model.get("deleted"):
+                yield model, run
+
+
+def _fits(condition: Condition, model: Mapping[str, Any], datasets: list[tuple[str, str]]) -> bool:
+    return holds(condition, _value(model, condition.entity, condition.key, datasets))
+
+
+def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple[str, str]]) -> Any:
+    if entity == "tag":
+        return model["tags"].get(key)
+    if entity == "param":
+        return model["params"].get(key)
+    if entity == "metric":
+        return _metric(model, key, datasets)
+    known = {
+        "name": model["name"],
+        "model_name": model["name"],
+        "model_id": model["model_id"],
+        "model_type": model["model_type"],
+        "status": model["status"].removeprefix("LOGGED_MODEL_"),
+        "source_run_id": model["source_run_id"],
+        "creation_time": float(model["created"]),
+        "creation_timestamp": float(model["created"]),
+        "last_updated_timestamp": float(model["updated"]),
+    }
+    if key.removesuffix("_ms") not in known:
+        raise Fault(f"Invalid attribute {short(key)} of a logged model. Valid ones are {sorted(known)}")
+    return known[key.removesuffix("_ms")]
+
+
+def _metric(model: Mapping[str, Any], key: str, datasets: list[tuple[str, str]]) -> float | None:
+    for metric in reversed(model["metrics"]):
+        about = (metric.get("dataset_name"), metric.get("dataset_digest"))
+        fits = not datasets or any(about[0] == name and digest in ("", about[1]) for name, digest in datasets)
+        if metric["key"] == key and fits:
+            value = float(metric["value"])
+            return None if math.isnan(value) else value
+    return None

@@ -1,0 +1,381 @@
+"""Calls about registered models and their versions, over the home's own registry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from phalanx.scheduler.registry import Registry
+from phalanx.server.mlflow.artifacts import path_of, registered_uri
+from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.experiments import parts
+from phalanx.server.mlflow.faults import Fault, missing, short
+from phalanx.server.mlflow.filters import Condition, conditions, holds, sortings
+from phalanx.server.mlflow.logged_models import read as logged_model
+from phalanx.store.models import Model, Version
+
+STAGES = {stage.lower(): stage for stage in ("None", "Staging", "Production", "Archived")}
+STAGE = "mlflow.stage"  # the label that holds a version's stage
+MODEL_ID = "mlflow.modelId"  # … and of which logged model it was made
+RUN_LINK = "mlflow.runLink"
+OWN = (STAGE, MODEL_ID, RUN_LINK)
+IS_PROMPT = "mlflow.prompt.is_prompt"  # clients ask for all that have not this tag by `!= 'true'`
+MOST_LISTED = 200_000
+
+
+def registry(call: Call) -> Registry:
+    return Registry(call.here.home, call.here.store)
+
+
+def model_of(call: Call, name: str | None = None) -> Model:
+    name = call.text("name", 300) if name is None else name
+    found = registry(call).index.model(name)
+    if found is None:
+        raise missing(f"Registered Model with name={short(name)} not found")
+    return found
+
+
+def version_of(call: Call) -> Version:
+    model, number = model_of(call), call.text("version", 20)
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        raise Fault(f"Model version must be an integer, got {short(number)}")
+    found = registry(call).index.version(model.name, int(number))
+    if found is None:
+        raise missing(f"Model Version (name={model.name}, version={number}) not found")
+    return found
+
+
+# views --------------------------------------------------------------------------------------------------------------
+
+
+def model_row(call: Call, model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "creation_timestamp": round(model.created_at.timestamp() * 1000),
+        "last_updated_timestamp": round(model.updated_at.timestamp() * 1000),
+        "description": model.description,
+        "latest_versions": [version_row(one) for one in latest(call, model.name, ())],
+        "tags": tag_rows(model.labels),
+        "aliases": [{"alias": alias, "version": str(number)} for alias, number in model.aliases.items()],
+    }
+
+
+def version_row(version: Version) -> dict[str, Any]:
+    return {
+        "name": version.model,
+        "version": str(version.number),
+        "creation_timestamp": round(version.created_at.timestamp() * 1000),
+        "last_updated_timestamp": round(version.updated_at.timestamp() * 1000),
+        "user_id": version.user,
+        "current_stage": stage_of(version),
+        "description": version.description,
+        "source": source_uri(version),
+        "run_id": version.run_id or "",
+        "run_link": version.labels.get(RUN_LINK, ""),
+        "status": "READY",
+        "tags": tag_rows(version.labels),
+        "aliases": list(version.aliases),
+        "model_id": version.labels.get(MODEL_ID, ""),
+    }
+
+
+def tag_rows(labels: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in labels.items() if key not in OWN]
+
+
+def stage_of(version: Version) -> str:
+    return version.labels.get(STAGE, "None")
+
+
+def source_uri(version: Version) -> str:
+    is_url = version.files is None
+    return version.source if is_url else f"mlflow-artifacts:/{version.run_id}/{version.source}"
+
+
+def latest(call: Call, name: str, stages: Sequence[str]) -> list[Version]:
+    """The newest version of each stage."""
+    found: dict[str, Version] = {}
+    for version in registry(call).index.versions(name):  # the newest first
+        found.setdefault(stage_of(version), version)
+    return [version for stage, version in found.items() if not stages or stage in stages]
+
+
+# models -------------------------------------------------------------------------------------------------------------
+
+
+@call("POST", "registered-models/create")
+def create(call: Call) -> dict[str, Any]:
+    """Also a run's own token may: training code registers what it made."""
+    call.check_writes(call.identity.run_id)
+    name = call.text("name", 300)
+    if registry(call).index.model(name) is not None:
+        raise Fault(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
+    made = registry(call).create(name, call.text("description", 100_000, needed=False), tags_of(call))
+    return {"registered_model": model_row(call, made)}
+
+
+def tags_of(call: Call) -> dict[str, str]:
+    return {one.text("key", 250): one.text("value", 100_000, needed=False) for one in parts(call, "tags")}
+
+
+@call("GET", "registered-models/get", reads=True)
+def get(call: Call) -> dict[str, Any]:
+    return {"registered_model": model_row(call, model_of(call))}
+
+
+@call("POST", "registered-models/rename")
+def rename(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    model_of(call)
+    raise Fault("a model's name is part of its history: register its versions under another one", "NOT_IMPLEMENTED")
+
+
+@call("PATCH", "registered-models/update")
+def update(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    model = model_of(call)
+    registry(call).describe(model.name, call.text("description", 100_000, needed=False))
+    return {"registered_model": model_row(call, model_of(call))}
+
+
+@call("DELETE", "registered-models/delete")
+def delete(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    registry(call).delete(model_of(call).name, reason="deleted by an MLflow client", force=True)
+    return {}
+
+
+@call("GET", "registered-models/search", reads=True)
+def search(call: Call) -> dict[str, Any]:
+    most, offset = page(call, 1000, 100)
+    wanted = conditions(call.text("filter", needed=False))
+    found = [model for model in registry(call).index.models() if all(_fits(one, _model_value(model)) for one in wanted)]
+    _sort(call, found, _model_value)
+    more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
+    return {"registered_models": [model_row(call, model) for model in found[offset : offset + most]], **more}
+
+
+Values = Callable[[str, str], Any]
+
+
+def _model_value(model: Model) -> Values:
+    known = {
+        "name": model.name,
+        "creation_timestamp": model.created_at.timestamp() * 1000,
+        **dict.fromkeys(("last_updated_timestamp", "timestamp"), model.updated_at.timestamp() * 1000),
+    }
+    return _lookup(known, model.labels)
+
+
+def _lookup(known: Mapping[str, Any], labels: Mapping[str, str]) -> Values:
+    def value(entity: str, key: str) -> Any:
+        if entity == "tag":
+            return labels.get(key, "false" if key == IS_PROMPT else None)
+        if entity != "attribute" or key not in known:
+            raise Fault(f"Invalid attribute key {short(key)}. Valid keys are {sorted(known)}")
+        return known[key]
+
+    return value
+
+
+def _fits(condition: Condition, value: Values) -> bool:
+    return holds(condition, value(condition.entity, condition.key))
+
+
+def _sort(call: Call, found: list[Any], values: Callable[[Any], Values]) -> None:
+    for sorting in reversed(sortings(call.texts("order_by"))):
+        entity, key = sorting.entity, sorting.key
+        found.sort(key=lambda one: values(one)(entity, key), reverse=sorting.downwards)
+
+
+@call("POST", "registered-models/get-latest-versions", reads=True)
+@call("GET", "registered-models/get-latest-versions", reads=True)
+def get_latest(call: Call) -> dict[str, Any]:
+    stages = [canonical_stage(stage) for stage in call.texts("stages")]
+    return {"model_versions": [version_row(one) for one in latest(call, model_of(call).name, stages)]}
+
+
+@call("POST", "registered-models/set-tag")
+def set_tag(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    registry(call).label(model_of(call).name, {call.text("key", 250): call.text("value", 100_000, needed=False)})
+    return {}
+
+
+@call("DELETE", "registered-models/delete-tag")
+def delete_tag(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    registry(call).label(model_of(call).name, {call.text("key", 250): None})
+    return {}
+
+
+@call("POST", "registered-models/alias")
+def set_alias(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version = version_of(call)
+    registry(call).alias(version.model, call.text("alias", 255), version.number, "set by an MLflow client")
+    return {}
+
+
+@call("DELETE", "registered-models/alias")
+def delete_alias(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    model, alias = model_of(call), call.text("alias", 255)
+    if alias in model.aliases:
+        registry(call).unalias(model.name, alias, "taken away by an MLflow client")
+    return {}
+
+
+@call("GET", "registered-models/alias", reads=True)
+def by_alias(call: Call) -> dict[str, Any]:
+    model, alias = model_of(call), call.text("alias", 255)
+    number = model.aliases.get(alias)
+    found = registry(call).index.version(model.name, number) if number is not None else None
+    if found is None:
+        raise Fault(f"Registered model alias {alias[:200]} not found.")
+    return {"model_version": version_row(found)}
+
+
+# versions -----------------------------------------------------------------------------------------------------------
+
+
+@call("POST", "model-versions/create")
+def create_version(call: Call) -> dict[str, Any]:
+    model, run_id = model_of(call), call.text("run_id", 300, needed=False)
+    source, own = _source(call, call.text("source", 5000), call.text("model_id", 300, needed=False))
+    run_id = own or (call.run(run_id).id if run_id else "")
+    call.check_writes(run_id or None)
+    labels = {**tags_of(call), **_own_labels(call)}
+    made = registry(call).register(
+        model.name,
+        run_id or None,
+        source,
+        description=call.text("description", 100_000, needed=False),
+        labels=labels,
+        reason="registered by an MLflow client",
+        user=call.run(run_id).user if run_id else call.identity.name,
+    )
+    return {"model_version": version_row(made)}
+
+
+def _own_labels(call: Call) -> dict[str, str]:
+    given = {MODEL_ID: call.text("model_id", 300, needed=False), RUN_LINK: call.text("run_link", 2000, needed=False)}
+    source = call.text("source", 5000)
+    if not given[MODEL_ID] and source.startswith("models:/m-"):
+        given[MODEL_ID] = source.removeprefix("models:/")
+    return {key: value for key, value in given.items() if value}
+
+
+def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
+    """The path in a run's folder that a source means, and the run; or an address elsewhere, and none."""
+    match = re.fullmatch(r"models:/([^/@]+)(?:/(\d{1,9}))?", source)
+    if match and match[2]:
+        version = version_of(call.of({"name": match[1], "version": match[2]}))
+        return version.source, version.run_id or ""
+    if match or model_id:
+        model = logged_model(call, model_id or (match[1] if match else ""))
+        return f"models/{model['folder']}", model["run_id"]
+    inside = path_of(source)
+    if inside is not None:
+        return inside[1], call.run(inside[0]).id
+    if source.startswith("runs:/"):
+        run_id, _, path = source.removeprefix("runs:/").partition("/")
+        return f"artifacts/{path}", call.run(run_id).id
+    if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
+        raise Fault(
+            f"Invalid model version source {short(source)}: a run's artifacts, or the URL of a store, are needed"
+        )
+    return source, ""
+
+
+@call("GET", "model-versions/get", reads=True)
+def get_version(call: Call) -> dict[str, Any]:
+    return {"model_version": version_row(version_of(call))}
+
+
+@call("GET", "model-versions/get-download-uri", reads=True)
+def download_uri(call: Call) -> dict[str, Any]:
+    version = version_of(call)
+    uri = version.source if version.files is None else registered_uri(version.model, version.number)
+    return {"artifact_uri": uri}
+
+
+@call("PATCH", "model-versions/update")
+def update_version(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version = version_of(call)
+    registry(call).describe(version.model, call.text("description", 100_000, needed=False), version.number)
+    return {"model_version": version_row(version_of(call))}
+
+
+@call("DELETE", "model-versions/delete")
+def delete_version(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version = version_of(call)
+    registry(call).delete(version.model, version.number, "deleted by an MLflow client", force=True)
+    return {}
+
+
+def canonical_stage(stage: str) -> str:
+    found = STAGES.get(stage.lower())
+    if found is None:
+        raise Fault(f"Invalid Model Version stage: {short(stage)}. Value must be one of {list(STAGES.values())}.")
+    return found
+
+
+@call("POST", "model-versions/transition-stage")
+def transition(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version, stage = version_of(call), canonical_stage(call.text("stage", 50))
+    if call.flag("archive_existing_versions"):
+        for other in registry(call).index.versions(version.model):
+            if other.number != version.number and stage_of(other) == stage:
+                registry(call).label(other.model, {STAGE: "Archived"}, other.number)
+    registry(call).label(version.model, {STAGE: stage}, version.number)
+    return {"model_version": version_row(version_of(call))}
+
+
+@call("GET", "model-versions/search", reads=True)
+def search_versions(call: Call) -> dict[str, Any]:
+    most, offset = page(call, MOST_LISTED, 10_000)
+    wanted = conditions(call.text("filter", needed=False))
+    name = next((one.value for one in wanted if (one.entity, one.key, one.sign) == ("attribute", "name", "=")), None)
+    found = [
+        version
+        for version in registry(call).index.versions(str(name) if name is not None else None)
+        if all(_fits(condition, _version_value(version)) for condition in wanted)
+    ]
+    found.sort(key=lambda one: (-one.updated_at.timestamp(), one.model, -one.number))
+    _sort(call, found, _version_value)
+    more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
+    return {"model_versions": [version_row(version) for version in found[offset : offset + most]], **more}
+
+
+def _version_value(version: Version) -> Values:
+    known = {
+        "name": version.model,
+        "run_id": version.run_id or "",
+        "source_path": source_uri(version),
+        **dict.fromkeys(("version", "version_number"), float(version.number)),
+        "creation_timestamp": version.created_at.timestamp() * 1000,
+        "last_updated_timestamp": version.updated_at.timestamp() * 1000,
+    }
+    return _lookup(known, version.labels)
+
+
+@call("POST", "model-versions/set-tag")
+def set_version_tag(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version = version_of(call)
+    labels = {call.text("key", 250): call.text("value", 100_000, needed=False)}
+    registry(call).label(version.model, labels, version.number)
+    return {}
+
+
+@call("DELETE", "model-versions/delete-tag")
+def delete_version_tag(call: Call) -> dict[str, Any]:
+    call.check_writes(None)
+    version = version_of(call)
+    registry(call).label(version.model, {call.text("key", 250): None}, version.number)
+    return {}

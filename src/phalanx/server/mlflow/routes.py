@@ -1,0 +1,127 @@
+"""The addresses of MLflow's API: the plain one, and one that names the replica which speaks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import PlainTextResponse, Response
+
+from phalanx.errors import CallError, StoreError
+from phalanx.server.answers import Answer, Refusal
+from phalanx.server.context import Context, Here
+from phalanx.server.guarding import identity_of
+from phalanx.server.mlflow import artifacts, experiments, logged_models, metrics, models, runs, tracking
+from phalanx.server.mlflow.calls import CALLS, Call, Entry, Seat
+from phalanx.server.mlflow.faults import Fault
+from phalanx.server.mlflow.prefixes import PREFIXES, Spoken
+from phalanx.server.receiving import json_bytes, json_object
+
+GROUPS = (experiments, runs, tracking, metrics, models, logged_models, artifacts)  # importing them fills CALLS
+METHODS = ["GET", "POST", "PATCH", "DELETE"]
+UNSUPPORTED = (
+    *("traces", "unified-traces", "assessments", "issues", "label-schemas", "review-queues", "scorers", "datasets"),
+    *("gateway", "prompt-optimization", "webhooks", "workspaces", "jobs"),
+)
+SERVED = "3.0.0"  # clients that send traces ask, and send none to one of this age
+INFO = {
+    "store_type": None,
+    "workspaces_enabled": False,
+    "trace_archival_enabled": False,
+    "multipart_uploads_enabled": False,
+    "multipart_downloads_enabled": False,
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+def _answer(path: str, request: Request, here: Context, seat: Seat | None, body: bytes) -> Response:
+    try:
+        entry, steps = entry_of(request.method, path)
+        fields = _query(request) if request.method == "GET" else json_object(body)
+        return Answer(entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, seat, steps))))
+    except Fault as fault:
+        return Answer(fault.body(), fault.status)
+    except (CallError, Refusal) as fault:
+        status = fault.status if isinstance(fault, Refusal) else 400
+        code = {404: "RESOURCE_DOES_NOT_EXIST", 403: "PERMISSION_DENIED"}.get(status, "INVALID_PARAMETER_VALUE")
+        return Answer({"error_code": code, "message": str(fault)}, status)
+    except StoreError as fault:
+        return Answer({"error_code": "TEMPORARILY_UNAVAILABLE", "message": str(fault)}, 503)
+    except FileNotFoundError:
+        return Answer({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "the run was removed meanwhile"}, 404)
+    except OSError as fault:
+        told = f"this cannot be kept: {(fault.strerror or str(fault)).lower()}"
+        return Answer({"error_code": "INTERNAL_ERROR", "message": told}, 507)
+
+
+def entry_of(method: str, path: str) -> tuple[Entry, tuple[str, ...]]:
+    """What answers a call, and what stood in its path. Raises Fault."""
+    path = path.strip("/")
+    entry = CALLS.get((method, path))
+    if entry is not None:
+        return entry, ()
+    steps = path.split("/")
+    for pattern, places in _PATTERNS.get(len(steps), ()):
+        wanted = "/".join("*" if place in places else step for place, step in enumerate(steps))
+        entry = CALLS.get((method, pattern)) if wanted == pattern else None
+        if entry is not None:
+            return entry, tuple(steps[place] for place in places)
+    if steps[0] in UNSUPPORTED:
+        raise Fault(f"`{steps[0]}` are not supported by Phalanx, which tracks training", "NOT_IMPLEMENTED")
+    raise Fault(f"there is no {method} {path[:200]!r} here", "ENDPOINT_NOT_FOUND")
+
+
+def _patterns() -> dict[int, list[tuple[str, tuple[int, ...]]]]:
+    """Paths with a `*`, by how many steps they have."""
+    found: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for path in dict.fromkeys(path for _, path in CALLS if "*" in path):
+        steps = path.split("/")
+        found.setdefault(len(steps), []).append((path, tuple(n for n, step in enumerate(steps) if step == "*")))
+    return found
+
+
+_PATTERNS = _patterns()
+
+
+def _permitted(entry: Entry, call: Call) -> Call:
+    """A call that does not only read is refused here to those who may only read, whatever else it checks."""
+    if not entry.reads and call.identity.run_id is None:
+        call.check_writes(None)
+    return call
+
+
+def _query(request: Request) -> dict[str, Any]:
+    names = list(dict.fromkeys(request.query_params.keys()))
+    lists = {name: request.query_params.getlist(name) for name in names}
+    return {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
+
+
+JsonBytes = Annotated[bytes, Depends(json_bytes)]
+
+
+def plain(path: str, request: Request, here: Here, seat: Spoken, body: JsonBytes) -> Response:
+    return _answer(path, request, here, seat, body)
+
+
+def server_info(_: Spoken) -> Response:
+    return Answer(INFO)
+
+
+def version(_: Spoken) -> Response:
+    return PlainTextResponse(SERVED)
+
+
+def health(_: Spoken) -> Response:
+    return PlainTextResponse("OK")
+
+
+for prefix in PREFIXES:
+    for api in ("/api/2.0", "/ajax-api/2.0"):
+        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", plain, methods=METHODS)
+    for api in ("/api/3.0", "/ajax-api/3.0"):
+        router.add_api_route(f"{prefix}{api}/mlflow/server-info", server_info, methods=["GET"])
+        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", plain, methods=METHODS)
+    for address, answer in (("version", version), ("health", health)):
+        router.add_api_route(f"{prefix}/{address}", answer, methods=["GET"])
+    artifacts.add_routes(router, prefix)

@@ -1,0 +1,136 @@
+"""Calls about runs: made, changed, ended, found."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from phalanx.server import outside
+from phalanx.server.mlflow import seats
+from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.experiments import by_id, own, parts, projects, table, view_type
+from phalanx.server.mlflow.faults import Fault, short
+from phalanx.server.mlflow.filters import conditions, sortings
+from phalanx.server.mlflow.finding import search as find_runs
+from phalanx.server.mlflow.labels import DELETED, PARENT
+from phalanx.server.mlflow.noting import check_tags, note_labels
+from phalanx.server.mlflow.statuses import BY_NUMBER, ENDS, OURS
+from phalanx.server.mlflow.views import NAME, NOTE, USER, info_row, run_row
+from phalanx.store import Run
+from phalanx.tracking import folders
+from phalanx.tracking.folders import BACKEND
+
+MOST_RUNS = 50_000
+PATIENCE_S = 86_400.0  # MLflow's clients give no sign of life but what they log
+LONGEST_NAME = 500
+
+
+@call("POST", "runs/create")
+def create(call: Call) -> dict[str, Any]:
+    tags = check_tags({one.text("key"): one.text("value", needed=False) for one in parts(call, "tags")})
+    if call.seat is not None:
+        known = seats.taken(call, tags)
+        if known is not None:
+            return {"run": run_row(call.here, known)}
+    return {"run": run_row(call.here, make(call, tags))}
+
+
+def make(call: Call, tags: dict[str, str]) -> Run:
+    """A run that whoever asks executes itself; when a replica asks, a child of that replica's run."""
+    mine = own(call)
+    if mine is None:
+        call.check_writes(None)
+    elif call.seat is not None:
+        call.check_writes(call.seat.run_id)
+        tags = {**tags, PARENT: call.seat.run_id}
+    experiment = mine or by_id(call) if call.fields.get("experiment_id") else table(call).of_project("default")
+    if experiment.is_deleted:
+        raise Fault(f"The experiment {experiment.id} must be in the 'active' state. It is deleted.")
+    started = call.integer("start_time", 0)
+    about = folders.Description(
+        project=(mine or experiment).project,
+        source="begun by an MLflow client",
+        name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or None,
+        description=tags.get(NOTE) or None,
+        user=tags.get(USER) or call.text("user_id", 200, needed=False) or None,
+    )
+    labels = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
+    created_at = started / 1000 if 0 < started < 4_000_000_000_000 else None
+    return outside.create(call.here, about, labels, created_at, patience_s=PATIENCE_S)
+
+
+@call("GET", "runs/get", reads=True)
+def get(call: Call) -> dict[str, Any]:
+    return {"run": run_row(call.here, call.run())}
+
+
+@call("POST", "runs/update")
+def update(call: Call) -> dict[str, Any]:
+    """A name, or a status. The end of a run that Phalanx started is for its scheduler to see."""
+    run = call.own_run()
+    status = status_of(call)
+    name = call.text("run_name", LONGEST_NAME, needed=False)
+    if name and name != run.name:
+        with call.here.desks.of(run.id):
+            note_labels(call, run, {NAME: name})
+        run = call.run(run.id)
+    if status is not None:
+        run = change_status(call, run, status)
+    return {"run_info": info_row(call.here, run, call.here.store.labels(run.id))}
+
+
+def status_of(call: Call) -> str | None:
+    found = call.fields.get("status")
+    if found in (None, ""):
+        return None
+    told = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
+    if told not in OURS:
+        raise Fault(f"Invalid value {short(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}")
+    return told
+
+
+def change_status(call: Call, run: Run, status: str) -> Run:
+    seats.remember(call, run, is_over=status in ENDS)
+    if run.backend != BACKEND:
+        return run
+    if status in ENDS:
+        ended = call.integer("end_time", 0)
+        at = ended / 1000 if 0 < ended < 4_000_000_000_000 else None
+        return outside.finish(call.here, run, ENDS[status], f"its MLflow client says {status}", at)
+    if run.is_done:
+        with call.here.desks.of(run.id):
+            return outside.begin_again(call.here, call.run(run.id))
+    return run
+
+
+@call("POST", "runs/delete")
+def delete(call: Call) -> dict[str, Any]:
+    """Out of sight of MLflow's clients. `phalanx rm` removes it."""
+    run = call.own_run()
+    with call.here.desks.of(run.id):
+        note_labels(call, run, {DELETED: str(round(time.time() * 1000))})
+    return {}
+
+
+@call("POST", "runs/restore")
+def restore(call: Call) -> dict[str, Any]:
+    run = call.own_run()
+    with call.here.desks.of(run.id):
+        note_labels(call, run, {DELETED: None})
+    return {}
+
+
+@call("POST", "runs/search", reads=True)
+def search(call: Call) -> dict[str, Any]:
+    most, offset = page(call, MOST_RUNS, 1000)
+    wanted = conditions(call.text("filter", needed=False))
+    order = sortings(call.texts("order_by"))
+    mine = own(call)
+    asked = [] if mine is not None else call.texts("experiment_ids")
+    known = projects(call)
+    experiments = [mine] if mine is not None else [table(call).of_id(key, known) for key in dict.fromkeys(asked)]
+    searched = [experiment.project for experiment in experiments]
+    stage = view_type(call, "run_view_type")
+    runs = find_runs(call.here.store, searched, wanted, order, limit=most + 1, offset=offset, stage=stage)
+    more = {"next_page_token": next_token(offset + most)} if len(runs) > most else {}
+    return {"runs": [run_row(call.here, run) for run in runs[:most]], **more}

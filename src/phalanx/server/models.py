@@ -1,0 +1,51 @@
+"""/api/v1/models: the registry of models, to look at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from phalanx.server.answers import Answer, Refusal
+from phalanx.server.context import READING, Here
+from phalanx.store.models import Model, ModelEvent, ModelIndex, Version
+
+router = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@router.get("", dependencies=READING)
+def list_models(
+    here: Here,
+    text: Annotated[str, Query(max_length=500, description="what stands somewhere in the name")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> Answer:
+    """Every model by name, with its newest version and its aliases."""
+    return Answer({"models": [_model_row(model) for model in ModelIndex(here.store).models(text, limit, offset)]})
+
+
+@router.get("/{name:path}", dependencies=READING)
+def show_model(name: str, here: Here) -> Answer:
+    """A model with all its versions, and what happened to it."""
+    index = ModelIndex(here.store)
+    model = index.model(name)
+    if model is None:
+        raise Refusal(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists those there are")
+    versions = [_version_row(version) for version in index.versions(name)]
+    return Answer(
+        {**_model_row(model), "versions": versions, "events": [_event_row(row) for row in index.events(name)]}
+    )
+
+
+def _model_row(model: Model) -> dict[str, Any]:
+    times = {"created_at": model.created_at.isoformat(), "updated_at": model.updated_at.isoformat()}
+    return {**model._asdict(), **times, "labels": dict(model.labels), "aliases": dict(model.aliases)}
+
+
+def _version_row(version: Version) -> dict[str, Any]:
+    times = {"created_at": version.created_at.isoformat(), "updated_at": version.updated_at.isoformat()}
+    return {**version._asdict(), **times, "aliases": list(version.aliases)}
+
+
+def _event_row(event: ModelEvent) -> dict[str, Any]:
+    return {**event._asdict(), "at": event.at.isoformat()}

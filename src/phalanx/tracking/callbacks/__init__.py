@@ -1,0 +1,41 @@
+"""Callbacks for training libraries: `from phalanx.tracking.callbacks import PhalanxKeras`.
+
+    PhalanxLightning     a logger of lightning.pytorch, pytorch_lightning and Fabric
+    PhalanxKeras         a callback of Keras 3, tf.keras and tf_keras
+    PhalanxTransformers  a callback of transformers' Trainer
+    PhalanxXGBoost       a callback of xgboost.train, xgboost.cv and its estimators
+    phalanx_lightgbm     makes a callback of lightgbm.train, lightgbm.cv and its estimators
+    log_booster          keeps a trained booster of XGBoost or LightGBM, and what its features count
+    log_estimator        keeps what a scikit-learn estimator is and how good it is
+    log_search           keeps what a search of scikit-learn tried and found
+
+Each loads its library when it is first used. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_PLACES = {
+    "PhalanxKeras": "keras",
+    "PhalanxLightning": "lightning",
+    "PhalanxTransformers": "transformers",
+    "PhalanxXGBoost": "xgboost",
+    "log_booster": "boosters",
+    "log_estimator": "sklearn",
+    "log_search": "sklearn",
+    "phalanx_lightgbm": "lightgbm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"phalanx.tracking.callbacks has no `{name}`; it has {', '.join(_PLACES)}")
+    module = import_module(f"{__name__}.{_PLACES[name]}")
+    globals()[name] = found = module.make() if name.startswith("Phalanx") else getattr(module, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(_PLACES)

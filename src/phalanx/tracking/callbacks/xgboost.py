@@ -1,0 +1,114 @@
+"""`PhalanxXGBoost`: `xgboost.train(…, callbacks=[PhalanxXGBoost()])`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from phalanx.tracking.callbacks.boosters import log_booster
+from phalanx.tracking.callbacks.building import Place, find_classes, make_class
+from phalanx.tracking.callbacks.ranks import Voice, voice
+from phalanx.tracking.callbacks.tracked import Tracked, as_written, safely, tell_framework
+
+
+def make() -> type:
+    """The class. Raises ImportError."""
+    bases = find_classes(Place("xgboost.callback", "TrainingCallback"))
+    if not bases:
+        raise ImportError("PhalanxXGBoost needs XGBoost 1.3 or newer: `pip install xgboost`")
+    return make_class("phalanx.tracking.callbacks", "PhalanxXGBoost", _Callback, bases)
+
+
+class _Callback(Tracked):
+    """Logs every evaluation as `train/rmse` and so on, and what the booster was told.
+
+    With `log_model` the booster becomes a version of the model of that name, with what its features count.
+    """
+
+    def __init__(self, run: Any = None, log_model: bool = False, name: str = "model") -> None:
+        super().__init__(run)
+        self._log_model = log_model
+        self._model_name = name
+
+    def before_training(self, model: Any) -> Any:
+        self._tell(model)
+        return model
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+        self._log(epoch, evals_log)
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        self._end(model)
+        return model
+
+    @safely
+    def _tell(self, model: Any) -> None:
+        if _voice().leads:
+            tell_framework(self.run, "xgboost")
+            if hasattr(model, "save_config"):  # a cross-validation has many boosters
+                self.run.params(dict(_told(json.loads(model.save_config())["learner"])))
+
+    @safely
+    def _log(self, epoch: int, evals_log: Any) -> None:
+        if _voice().speaks:
+            self.run.log(dict(_latest(evals_log)), step=epoch)
+
+    @safely
+    def _end(self, model: Any) -> None:
+        if not _voice().leads or not hasattr(model, "attributes"):
+            return
+        best = {name: model.attributes().get(name) for name in ("best_iteration", "best_score")}
+        self.run.log({name: float(value) for name, value in best.items() if value is not None})
+        if self._log_model:
+            log_booster(model, self.run, self._model_name)
+
+
+def _voice() -> Voice:
+    """XGBoost has ranks of its own, in a module that had another name before 1.7."""
+    for name in ("xgboost.collective", "xgboost.rabit"):
+        try:
+            ranks = import_module(name)
+            size = ranks.get_world_size()
+            return voice(ranks.get_rank(), size) if size > 1 else voice()
+        except (ImportError, AttributeError, OSError, ValueError):  # XGBoost's own error is a ValueError
+            continue
+    return voice()
+
+
+def _latest(evals_log: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    for data, metrics in evals_log.items():
+        for metric, values in metrics.items():
+            last = values[-1]
+            if isinstance(last, tuple):  # of a cross-validation: mean and deviation
+                yield f"{data}/{metric}", last[0]
+                yield f"{data}/{metric}_std", last[1]
+            else:
+                yield f"{data}/{metric}", last
+
+
+def _told(learner: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What people set, from all that the booster says of itself."""
+    yield from _train_params(learner)
+    yield "objective", learner.get("objective", {}).get("name")
+    yield "booster", learner.get("gradient_booster", {}).get("name")
+
+
+def _train_params(part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """They lie at other depths in every version. Their numbers are texts."""
+    for name, value in part.items():
+        if isinstance(value, dict) and name.endswith("train_param"):
+            yield from ((key, _number(text)) for key, text in value.items())
+        elif isinstance(value, dict):
+            yield from _train_params(value)
+
+
+def _number(text: Any) -> Any:
+    for kind in (int, float):
+        try:
+            return as_written(kind(text))
+        except (TypeError, ValueError):
+            continue
+    return text

@@ -1,0 +1,75 @@
+"""`Group`: experiments that a script makes itself and keeps together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import BaseTracker
+from .experiment import Experiment
+from .guards import check_no_op
+
+
+class Group(BaseTracker):
+    """Its experiments carry its name as the label `group`; the group itself keeps nothing."""
+
+    REQUIRES_OUTPUTS = False
+    group_id: Any = None
+    group: Any = None
+    base_outputs_path: str | None = None
+    tags: Any = None
+
+    def __init__(
+        self,
+        project: str | None = None,
+        group_id: Any = None,
+        client: Any = None,
+        track_logs: bool = True,
+        track_code: bool = True,
+        track_env: bool = True,
+        outputs_store: Any = None,
+    ) -> None:
+        super().__init__(project, client, track_logs, track_code, track_env, outputs_store)
+        self.group_id = group_id
+
+    @check_no_op
+    def create(
+        self,
+        name: str | None = None,
+        tags: Any = None,
+        description: str | None = None,  # noqa: ARG002
+        content: Any = None,  # noqa: ARG002
+        base_outputs_path: str | None = None,
+        config: Any = None,  # noqa: ARG002
+    ) -> Group:
+        """What its experiments share. `config` is the name of `content` in 0.4."""
+        self.group_id = name or self.group_id or self._new_id()
+        self.tags = tags
+        self.base_outputs_path = base_outputs_path
+        self.last_status = "created"
+        return self
+
+    @check_no_op
+    def create_experiment(
+        self,
+        name: str | None = None,
+        framework: str | None = None,
+        tags: Any = None,
+        description: str | None = None,
+        content: Any = None,
+        config: Any = None,
+    ) -> Any:
+        experiment = Experiment(
+            self.project,
+            group_id=self.group_id,
+            client=self.client,
+            track_logs=self.track_logs,
+            track_code=self.track_code,
+            track_env=self.track_env,
+            outputs_store=self.outputs_store,
+        )
+        experiment.create(
+            name, framework, None, tags, description, content or config, base_outputs_path=self.base_outputs_path
+        )
+        if self.tags:
+            experiment.log_tags(self.tags)
+        return experiment

@@ -1,0 +1,48 @@
+"""What stands around every call, so that tracking cannot hurt the training."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import settings
+from ..exceptions import PolyaxonClientException
+from ..logger import logger
+
+_SAID: set[str] = set()
+
+
+def say_once(text: str) -> None:
+    """By the logger, not as a warning: those can be made errors."""
+    if text not in _SAID:
+        _SAID.add(text)
+        logger.warning(text)
+
+
+def check_no_op(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing happens with POLYAXON_NO_OP. Only the errors that are documented come out."""
+
+    @functools.wraps(method)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if settings.NO_OP:
+            return None
+        try:
+            return method(*args, **kwargs)
+        except PolyaxonClientException:
+            raise
+        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+            say_once(f"{method.__name__} was left out: {type(fault).__name__}: {fault}")
+            return None
+
+    return guarded
+
+
+def check_offline(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing is recorded with POLYAXON_IS_OFFLINE, nor with POLYAXON_NO_OP."""
+
+    @functools.wraps(method)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        return None if settings.IS_OFFLINE else method(*args, **kwargs)
+
+    return check_no_op(guarded)

@@ -1,0 +1,247 @@
+"""What people log, as numbers and JSON. Standard library only, Python 3.8+; nothing here imports their libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+LONGEST_NAME = 500
+LONGEST_TEXT = 1 << 20  # characters of one param or text
+LARGEST = 4 << 20  # bytes, about, of one thing that is kept as JSON
+MOST_NUMBERS = 20_000_000  # of one histogram
+DEEPEST = 8
+PLAIN = (float, int, str, bool)
+HOLDERS = (list, tuple, set, frozenset)
+MORE = "…"  # in the place of what holds itself, or too much
+
+
+class Unfit(Exception):
+    """A value that is no number; says why."""
+
+
+def told(fault: BaseException) -> str:
+    """What a fault says, in one line. It may come from anybody's code, and be unable to say it."""
+    try:
+        text = str(getattr(fault, "strerror", None) or fault)
+    except Exception:  # noqa: BLE001 - see above
+        text = ""
+    return " ".join(text.split())[:200] or type(fault).__name__
+
+
+def clean(text: str) -> str:
+    """A text that every file, database and page takes: without NUL and halves of characters."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
+
+
+def is_plain(value: Any) -> bool:
+    """A number that is there, and holds nothing: what nearly everybody logs."""
+    kind = type(value)
+    return kind in PLAIN or kind.__module__ == "numpy"
+
+
+def flat(values: Any, between: str, before: str = "", above: tuple[int, ...] = ()) -> Iterator[Any]:
+    """The names and values of nested mappings, one by one: there may be no end of them."""
+    for key, value in (mapping_of(values) or {}).items():
+        name = f"{before}{key}"
+        if is_plain(value) or len(above) >= DEEPEST or not mapping_of(value):
+            yield name, value
+        elif id(value) in above or value is values:
+            yield name, MORE
+        else:
+            yield from flat(value, between, f"{name}{between}", (*above, id(values)))
+
+
+def mapping_of(value: Any) -> Mapping[Any, Any] | None:
+    """What has names of its own: a mapping, a dataclass, an argparse.Namespace."""
+    try:
+        if isinstance(value, Mapping):
+            return value
+        fields = getattr(type(value), "__dataclass_fields__", None)
+        if isinstance(fields, dict):
+            return {name: getattr(value, name, None) for name in fields}
+        if type(value).__name__ in ("Namespace", "SimpleNamespace"):
+            return dict(vars(value))
+    except Exception:  # noqa: BLE001,S110 - one that cannot even be looked at, such as a proxy of what is gone
+        pass
+    return None
+
+
+def short_name(name: Any) -> str:
+    text = name if isinstance(name, str) else str(name)
+    if not text:
+        raise Unfit("a name is empty")
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+def number(value: Any) -> float:
+    """Raises Unfit for what is none."""
+    try:
+        reader = _reader(value)
+        return float(value if reader is None else reader())
+    except Exception as fault:  # noqa: BLE001 - code of any library: whatever it raises must not reach the training
+        raise Unfit(f"a {type(value).__name__} is not one number ({told(fault)[:100]})") from None
+
+
+def numbers(values: Mapping[Any, Any] | None, drop: Callable[[str], None]) -> dict[str, float]:
+    """Those of some values that are numbers; `drop` hears of the others."""
+    found = {}
+    for key, value in (values or {}).items():
+        try:
+            found[short_name(key)] = number(value)
+        except Unfit as fault:
+            drop(f"{short_name(key)[:100]}: {fault}")
+    return found
+
+
+def _reader(value: Any) -> Callable[[], Any] | None:
+    """How a tensor or an array of one element gives it."""
+    for name in ("item", "asscalar", "numpy"):
+        reader = getattr(value, name, None)
+        if callable(reader):
+            found: Callable[[], Any] = reader
+            return found
+    return None
+
+
+def later(value: Any) -> Callable[[], Any] | None:
+    """For a value that an accelerator may still be computing: how to read it later, without holding anyone up now.
+    None for all others. What may be changed in place meanwhile is copied, where it is. Raises Unfit, and whatever the
+    library's own code does."""
+    if getattr(value, "is_cpu", None) is False and _reader(value) is not None:  # PyTorch
+        count = value.numel() if callable(getattr(value, "numel", None)) else 1
+        if count != 1:  # seen before it is copied: the accelerator's memory is the training's
+            raise Unfit(f"a {type(value).__name__} of {count} values is not one number")
+        copied: Callable[[], Any] = value.detach().clone().item
+        return copied
+    if callable(getattr(value, "is_ready", None)):  # JAX; its arrays never change
+        return None if value.is_ready() else _reader(value)
+    if any(kind in str(getattr(value, "device", "")) for kind in ("GPU:", "TPU:")):  # TensorFlow
+        read_value = getattr(value, "read_value", None)  # of a variable, which changes
+        return _reader(read_value() if callable(read_value) else value)
+    return None
+
+
+def as_json(value: Any, most: int = LARGEST) -> Any:
+    """The nearest thing that JSON has; a text for all else. NaN and infinities stay numbers. Raises Unfit for what is
+    larger than so many bytes, and whatever the value's own code raises."""
+    return Conversion(most).of(value)
+
+
+class Conversion:
+    def __init__(self, most: int = LARGEST) -> None:
+        self.most = self.left = most
+        self.above: list[int] = []  # what holds what we are at
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, int) and value.bit_length() > 64:  # many could not read it as a number
+            return self._text(str(value) if value.bit_length() <= 4096 else hex(value))
+        if value is None or isinstance(value, (int, float)):
+            self._spend(8)
+            return value
+        if id(value) in self.above or (len(self.above) >= DEEPEST and isinstance(value, (*HOLDERS, Mapping))):
+            return self._text(MORE)  # not its text: that may have no end
+        if len(self.above) >= DEEPEST:
+            return self._text(str(value))
+        self.above.append(id(value))
+        try:
+            return self._inside(value)
+        finally:
+            self.above.pop()
+
+    def _inside(self, value: Any) -> Any:
+        self._spend(8)
+        inside = mapping_of(value)
+        if inside is not None:
+            return {self._text(str(key)): self.of(item) for key, item in inside.items()}
+        if isinstance(value, HOLDERS):
+            return [self.of(item) for item in value]
+        reader = _reader(value)
+        if reader is not None:
+            try:
+                return self.of(reader())
+            except Exception as fault:  # an array of many: its text will do
+                if isinstance(fault, Unfit):
+                    raise
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        short = short_text(text)
+        self._spend((len(short) if short.isascii() else 2 * len(short.encode())) + 3)  # about, as JSON has it
+        return short
+
+    def _spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise Unfit(f"larger than {self.most >> 20} MiB")
+
+
+def short_text(text: str) -> str:
+    return clean(text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…")
+
+
+def params_of(given: Any) -> Mapping[Any, Any]:
+    """A mapping, an argparse.Namespace, a dataclass: whatever holds params. Raises Unfit."""
+    if given is None:
+        return {}
+    found = mapping_of(given)
+    if found is not None:
+        return found
+    if hasattr(given, "items"):
+        return dict(given.items())
+    if not hasattr(given, "__dict__"):
+        raise Unfit(f"a {type(given).__name__} holds no params")
+    return dict(vars(given))
+
+
+def some_of(values: Iterable[Any], most: int) -> list[Any]:
+    """All of them. Raises Unfit when they are more: there may be no end of them."""
+    found = list(islice(values, most + 1))
+    if len(found) > most:
+        raise Unfit(f"more than {most:,} of them")
+    return found
+
+
+def numbers_of(values: Any) -> list[float]:
+    """Every number of a list, an array or a tensor, however nested. Raises Unfit."""
+    listed = values
+    if hasattr(values, "tolist"):  # others have a `detach` too, such as open files, and it ends them
+        for name in ("detach", "cpu", "ravel", "tolist"):
+            step = getattr(listed, name, None)
+            listed = step() if callable(step) else listed
+    found: list[float] = []
+    waiting = [iter(listed if hasattr(listed, "__iter__") else [listed])]
+    while waiting:
+        for item in waiting[-1]:
+            if isinstance(item, (list, tuple)):
+                waiting.append(iter(item))
+                break
+            found.append(item if type(item) is float else number(item))
+            if len(found) > MOST_NUMBERS:
+                raise Unfit(f"more than {MOST_NUMBERS:,} values")
+        else:
+            waiting.pop()
+        if len(waiting) > 100:
+            raise Unfit("nested too deeply")
+    return found
+
+
+def histogram(values: Any, bins: int = 64) -> tuple[list[float], list[int], int]:
+    """Edges and counts of equal bins over the finite values, and how many were not finite."""
+    numbers = numbers_of(values)
+    finite = [value for value in numbers if math.isfinite(value)]
+    if not finite:
+        return [0.0, 1.0], [0], len(numbers)
+    low, high = min(finite), max(finite)
+    width = (high - low) / bins
+    if not (width > 0 and math.isfinite(width)):
+        return [low, high if high > low else low + 1.0], [len(finite)], len(numbers) - len(finite)
+    counts = [0] * bins
+    for value in finite:
+        counts[min(bins - 1, int((value - low) / width))] += 1
+    return [low + width * place for place in range(bins)] + [high], counts, len(numbers) - len(finite)

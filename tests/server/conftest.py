@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.site import Site
+
+LEFT_BEHIND = "ignore:subprocess .* is still running:ResourceWarning"  # the scheduler does not wait for its settlers
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(LEFT_BEHIND))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for all tests of a file, each of which makes its own runs."""
+    with Site(tmp_path_factory.mktemp("site")) as found:
+        yield found
+
+
+@pytest.fixture
+def own_site(tmp_path: Path) -> Iterator[Site]:
+    """For tests that count what there is, or break something."""
+    with Site(tmp_path) as found:
+        yield found

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+DRILL = Path(__file__).resolve().parents[2] / "scripts" / "track_chaos.py"
+
+
+def test_nothing_that_was_tracked_is_lost_whoever_is_killed() -> None:
+    command = [sys.executable, str(DRILL), "--rounds", "8", "--seconds", "8"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "no violation" in answer.stdout
