@@ -9,8 +9,6 @@ journal, so it does not matter when its writer was killed.
 
 from __future__ import annotations
 
-import fcntl
-import getpass
 import math
 import os
 import time
@@ -21,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.errors import CallError
+from phalanx.scheduler.locks import take
 from phalanx.spool import Reader, Writer
 from phalanx.store.models import ModelEvent, ModelIndex
+from phalanx.tracking.folders import user_name
 
 PATIENCE_S = 60.0
 _LAST_TIME = 2.0**33  # in the year 2242
@@ -68,7 +68,7 @@ class Journal:
     ) -> None:
         """One more record, and its index; only within `changing`."""
         is_time = isinstance(at, int | float) and math.isfinite(at) and 0 <= at < _LAST_TIME
-        record = {"at": at if is_time else time.time(), "user": user or current_user(), "kind": kind, "model": model}
+        record = {"at": at if is_time else time.time(), "user": user or user_name(), "kind": kind, "model": model}
         writer = Writer(self.path)
         try:
             writer.append_json({**record, "version": version, "reason": reason, **(data or {})})
@@ -84,7 +84,7 @@ class Journal:
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = time.monotonic() + PATIENCE_S
-            while not _take(descriptor):
+            while not take(descriptor, wait=False):
                 if time.monotonic() > deadline:
                     raise CallError(
                         f"another process has held {self.lock} for a minute: end it, or try again when it is done"
@@ -109,21 +109,6 @@ class Journal:
         events = [_event(number + count, record.data()) for count, record in enumerate(reader.poll(), start=1)]
         if events:
             self.index.add(events, reader.offset)
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def current_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def _event(number: int, data: Mapping[str, Any]) -> ModelEvent:

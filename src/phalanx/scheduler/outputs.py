@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from phalanx.backends.local_running import write_whole
 from phalanx.errors import CallError
+from phalanx.scheduler import locks
 from phalanx.scheduler.home import Home
 from phalanx.scheduler.objects import Kept, Objects, Settling, digest_of_files, read_kept
 from phalanx.scheduler.registry import Registry
@@ -97,16 +97,13 @@ def is_listable(path: str) -> bool:
 
 @contextmanager
 def locked(run_folder: Path) -> Iterator[None]:
-    """One at a time; the kernel takes the lock back from whoever dies."""
-    try:
-        descriptor = os.open(run_folder / "outputs.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise CallError(f"cannot work in {run_folder}: {(fault.strerror or str(fault)).lower()}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """One at a time. Raises CallError."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locks.locked(run_folder / "outputs.lock"))
+        except OSError as fault:
+            raise CallError(f"cannot work in {run_folder}: {(fault.strerror or str(fault)).lower()}") from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 # settling ----------------------------------------------------------------------------------------------------------

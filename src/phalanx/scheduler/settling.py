@@ -6,16 +6,15 @@ tells which runs are left to do; whoever is killed halfway leaves the mark, and 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from phalanx.errors import CallError, StoreError
 from phalanx.scheduler.home import Home
+from phalanx.scheduler.locks import locked
 from phalanx.store import Store
 from phalanx.store.points import SUFFIX
 
@@ -111,18 +110,8 @@ def settle(home: Home, store: Store, run_id: str) -> None:
         print(f"run {run_id}: {fault}", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def _alone(home: Home) -> Iterator[bool]:
-    descriptor = os.open(home.path / "settling.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)
+def _alone(home: Home) -> AbstractContextManager[bool]:
+    return locked(home.path / "settling.lock", wait=False)
 
 
 def main() -> None:

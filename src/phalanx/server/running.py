@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import json
 import os
@@ -27,6 +26,7 @@ from phalanx.agent.launching import boot_id
 from phalanx.backends.local_running import write_whole
 from phalanx.errors import CallError, StoreError
 from phalanx.scheduler.home import Home
+from phalanx.scheduler.locks import locked
 from phalanx.scheduler.run_tokens import server_secret, server_url
 from phalanx.scheduler.scheduler import UNFINISHED
 from phalanx.scheduler.serving import TURN_S, Attendant, start_background
@@ -113,16 +113,11 @@ def _uvicorn() -> Any:
 @contextmanager
 def only_one(home: Home) -> Iterator[None]:
     """Raises CallError while another server has the home: a file has one writer."""
-    descriptor = os.open(home.path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with locked(home.path / "server.lock", wait=False) as is_ours:
+        if not is_ours:
             where = server_url(home.path)
-            raise CallError(f"{home.path} is served already" + (f", at {where}" if where else "")) from None
+            raise CallError(f"{home.path} is served already" + (f", at {where}" if where else ""))
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -7,22 +7,20 @@ nothing at all.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.backends.local_running import write_whole
 from phalanx.errors import CallError
+from phalanx.scheduler.locks import locked
 from phalanx.scheduler.run_tokens import PREFIX, SECRET_BYTES, run_mac, run_token, server_secret
 
 __all__ = ["Identity", "Scope", "Token", "Tokens", "run_token"]
@@ -157,15 +155,9 @@ class Tokens:
         content = {"version": 1, "tokens": [token._asdict() for token in tokens]}
         write_whole(self.path, json.dumps(content, indent=1).encode())
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[bool]:
         """Two that change the file at once would lose one of the changes."""
-        descriptor = os.open(self.home / "tokens.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        return locked(self.home / "tokens.lock")
 
 
 def _hash(text: str) -> str:
