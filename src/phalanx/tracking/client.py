@@ -25,7 +25,7 @@ class TrackedRun(Recorder):
 
     def params(self, given: Any = None, /, **values: Any) -> None:
         """What the training was told: numbers, texts, lists; nested mappings become `a.b`. Also `params(args)`."""
-        self._note("params", lambda: {"values": self._fitting({**conversion.params_of(given), **values})})
+        self.note("params", lambda: {"values": self._fitting({**conversion.params_of(given), **values})})
 
     def _fitting(self, params: Mapping[Any, Any]) -> dict[str, Any]:
         """Those that can be kept, and not without end."""
@@ -48,7 +48,7 @@ class TrackedRun(Recorder):
             listed = [tag for given in tags for tag in (given if isinstance(given, (list, tuple, set)) else [given])]
             return {"add": [conversion.clean(word) for tag in listed for word in folders.words(str(tag))]}
 
-        self._note("tags", note)
+        self.note("tags", note)
 
     def labels(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> None:
         """Names with a text each; None takes one away."""
@@ -58,14 +58,14 @@ class TrackedRun(Recorder):
             texts = {key: None if text is None else conversion.short_text(str(text)) for key, text in merged.items()}
             return {"values": {short_name(conversion.clean(str(key))): text for key, text in texts.items()}}
 
-        self._note("labels", note)
+        self.note("labels", note)
 
     def describe(self, /, **values: Any) -> None:
         """name, description, framework or commit of the run."""
         for name in sorted(set(values) - set(DESCRIBED)):
             self._drop(f"describe: {', '.join(DESCRIBED)} are known, not `{name[:100]}`")
         told = {name: value for name, value in values.items() if name in DESCRIBED and value is not None}
-        self._note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in told.items()})
+        self.note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in told.items()})
 
     def progress(self, done: float, total: float | None = None, label: str | None = None) -> None:
         """How far the training is: gives the time when it will be over."""
@@ -81,7 +81,7 @@ class TrackedRun(Recorder):
         is_last = type(done) in (int, float) and type(total) in (int, float) and done == total
         if is_last or time.time() - self._progress_at >= PROGRESS_S:
             self._progress_at = time.time()
-            self._note("progress", note)
+            self.note("progress", note)
 
     def artifact(self, path: Any, name: str | None = None, type: str = "file") -> None:  # noqa: A002 - people's word for it
         """Keep a copy of a file, or of a folder."""
@@ -96,7 +96,7 @@ class TrackedRun(Recorder):
                 "size": copied.size,
             }
 
-        self._note("artifact", note)
+        self.note("artifact", note)
 
     def artifacts(self, folder: Any, name: str | None = None) -> None:
         """Keep a copy of every file of a folder."""
@@ -137,7 +137,7 @@ class TrackedRun(Recorder):
                 "labels": {str(key): conversion.short_text(str(value)) for key, value in (labels or {}).items()},
             }
 
-        self._note("model", note)
+        self.note("model", note)
 
     def dataset(
         self, /, name: str, path: Any = None, uri: str | None = None, digest: str | None = None, **info: Any
@@ -150,10 +150,10 @@ class TrackedRun(Recorder):
             texts = {key: None if value is None else conversion.short_text(str(value)) for key, value in told.items()}
             return {"name": short_name(conversion.clean(str(name))), **texts, "info": conversion.as_json(info)}
 
-        self._note("dataset", note)
+        self.note("dataset", note)
 
     def text(self, name: str, text: Any, step: int | None = None) -> None:
-        self._note("text", lambda: {**self._about(name, step), "text": conversion.short_text(str(text))})
+        self.note("text", lambda: {**self._about(name, step), "text": conversion.short_text(str(text))})
 
     def _about(self, name: Any, step: Any) -> dict[str, Any]:
         return {"name": short_name(conversion.clean(str(name))), "step": self._step(step)}
@@ -175,7 +175,7 @@ class TrackedRun(Recorder):
             words = None if caption is None else conversion.short_text(str(caption))
             return {**self._about(name, step), "path": inside, "caption": words}
 
-        self._note("image", note)
+        self.note("image", note)
 
     def histogram(
         self,
@@ -196,7 +196,7 @@ class TrackedRun(Recorder):
                 told, many, odd = conversion.histogram(values)
             return {**self._about(name, step), "edges": told, "counts": many, "odd": odd}
 
-        self._note("histogram", note)
+        self.note("histogram", note)
 
     def table(self, name: str, columns: Sequence[Any], rows: Iterable[Sequence[Any]], step: int | None = None) -> None:
         def note() -> dict[str, Any]:
@@ -207,7 +207,7 @@ class TrackedRun(Recorder):
                 "rows": conversion.as_json(listed, LARGEST_TABLE),
             }
 
-        self._note("table", note)
+        self.note("table", note)
 
     def _copy(self, below: str, source: str, name: str) -> copying.Copied:
         run_folder = os.path.dirname(os.path.dirname(os.path.dirname(self.folder)))
@@ -224,10 +224,10 @@ class TrackedRun(Recorder):
         self._look_for_files()
         if self.dropped:
             say(f"{sum(self.dropped.values())} values could not be kept ({'; '.join(list(self.dropped)[:3])})")
-            self._note("dropped", lambda: {"count": sum(self.dropped.values()), "why": dict(self.dropped)})
+            self.note("dropped", lambda: {"count": sum(self.dropped.values()), "why": dict(self.dropped)})
         is_ours = not self.is_managed and not self.is_child
         if is_ours:
-            self._note("finish", lambda: {"status": status, "reason": reason})
+            self.note("finish", lambda: {"status": status, "reason": reason})
         self.is_finished = True
         self._close()
         if is_ours:

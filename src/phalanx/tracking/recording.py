@@ -266,7 +266,7 @@ class Recorder:
 
     # events ----------------------------------------------------------------------------------------------------
 
-    def _note(self, kind: str, content: Any) -> None:
+    def note(self, kind: str, content: Any) -> None:
         """One record of the events file; `content` is called here, so that nothing it does reaches the training."""
         if self.is_nowhere:
             return

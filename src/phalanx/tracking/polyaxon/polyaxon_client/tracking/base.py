@@ -199,7 +199,7 @@ class BaseTracker:
     def log_params(self, reset: bool = False, **params: Any) -> None:
         run = self._kept()
         if run is not None and reset:
-            run._note("params", lambda: {"values": {}, "reset": True})
+            run.note("params", lambda: {"values": {}, "reset": True})
         if run is not None:
             run.params(params)
 
@@ -208,7 +208,7 @@ class BaseTracker:
         run = self._kept()
         words = [word.strip() for tag in ([tags] if isinstance(tags, str) else tags or ()) for word in tag.split(",")]
         if run is not None and reset:
-            run._note("tags", lambda: {"set": []})
+            run.note("tags", lambda: {"set": []})
         if run is not None:
             run.tags(*filter(None, words))
 
