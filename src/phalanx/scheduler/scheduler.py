@@ -90,7 +90,7 @@ class Scheduler:
         home.tidy()
 
     def turn(self) -> int:
-        """One look at everything. Answers how many runs of ours are not over yet."""
+        """One look at everything. Answers how many runs are not over yet."""
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._heed_stop(run_id)
@@ -101,7 +101,7 @@ class Scheduler:
                 # Of one that we could not look at we do not know what it uses: then nothing is started beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         waiting = self.store.count(QUEUED)
-        unfinished = sum(run.backend != OUTSIDE for run in self.started) + waiting
+        unfinished = len(self.started) + waiting
         # The list's order is by priority and, of equals, the youngest first: the end of it, read backwards, is next.
         head = self.store.runs(QUEUED, sort="priority", limit=2 * PAGE, offset=max(0, waiting - PAGE))
         for run in reversed(head):  # twice a page, for those that came since we counted

@@ -70,7 +70,7 @@ def serve_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
             continue
         if left is None:
             return
-        if left:
+        if left and store.count(OURS):
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > idle_s:
             attendant.leave()

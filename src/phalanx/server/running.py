@@ -28,13 +28,11 @@ from phalanx.errors import CallError, StoreError
 from phalanx.scheduler.home import Home
 from phalanx.scheduler.locks import locked
 from phalanx.scheduler.run_tokens import server_secret, server_url
-from phalanx.scheduler.scheduler import UNFINISHED
-from phalanx.scheduler.serving import TURN_S, Attendant, start_background
+from phalanx.scheduler.serving import TURN_S, Attendant
 from phalanx.server import sweeping
 from phalanx.server.tokens import Tokens
 from phalanx.server.turns import Turns
 from phalanx.store import Store
-from phalanx.tracking.folders import BACKEND
 
 IDLE_S = 0.25  # between two looks when no run is under way
 OTHERS_S = 0.5  # … when somebody else schedules
@@ -238,15 +236,7 @@ class Scheduling:
                 self._woken.clear()
         finally:
             with suppress(StoreError):
-                self._leave(attendant)
-
-    def _leave(self, attendant: Attendant) -> None:
-        """As `Attendant.leave`; but runs that others execute need nobody left behind, and may be quiet for a day."""
-        held = attendant.lease.held
-        attendant.lease.release()
-        attendant.lease.close()
-        if held and attendant.store.count(f"{UNFINISHED}, backend:~{BACKEND}"):
-            start_background(self.home)
+                attendant.leave()
 
     def _tell(self, trouble: str) -> None:
         if trouble and trouble != self._told:
