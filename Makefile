@@ -48,7 +48,8 @@ test-mlflow: setup ## run the real clients of MLflow 3 and 2 against `phalanx se
 
 test-s3: ## keep outputs in a real S3 server (moto's)
 	$(PYTHON) -m venv .venv-s3
-	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,s3]' 'moto[server]'
+	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[series]' \
+		pytest pytest-xdist hypothesis s3fs 'moto[server]'
 	.venv-s3/bin/python -m pytest tests/scheduler/test_remote_s3.py
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
