@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers docs clean
+.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers frameworks docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,9 @@ bench-trackers: setup ## install other trackers, and measure what a logged value
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check trackio tensorboardX dvclive aim wandb mlflow
 	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
+
+frameworks: ## build environments of the real frameworks outside the repository: FRAMEWORKS="torch tensorflow"
+	$(PYTHON) scripts/framework_environments.py $(or $(FRAMEWORKS),torch tensorflow)
 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py

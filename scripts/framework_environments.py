@@ -1,0 +1,190 @@
+"""Builds the few environments that the real frameworks need, outside the repository, only what is missing.
+
+Frameworks pin what they cannot share (numpy above all), so each group has an environment of its own, named by what is
+in it: change a pin, and another one is built. Prints `name=python` for each that was asked for:
+
+    python scripts/framework_environments.py torch tensorflow
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("PHALANX_FRAMEWORKS") or Path.home() / ".cache" / "phalanx" / "frameworks")
+
+# Horovod's build asks for C++14, which PyTorch's headers refuse, and no variable changes it: so the compiler does.
+COMPILER = """#!/bin/sh
+for word; do
+    shift
+    case $word in -std=c++14|-std=gnu++14) word=-std=c++17 ;; -O3) word=-O1 ;; esac
+    set -- "$@" "$word"
+done
+exec g++ -g0 "$@"
+"""
+HOROVOD = "horovod==0.28.1"
+HOROVOD_BUILD = {
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITH_MXNET": "1",
+    "HOROVOD_WITHOUT_TENSORFLOW": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITH_MPI": "1",
+    "MAKEFLAGS": "-j2",
+}
+
+
+class Environment(NamedTuple):
+    """Packages of one Python. `afterwards` are installed as they are, without what they ask for."""
+
+    python: str
+    packages: tuple[str, ...]
+    afterwards: tuple[str, ...] = ()
+    debian: tuple[str, ...] = ()
+    has_horovod: bool = False
+
+    @property
+    def digest(self) -> str:
+        content = json.dumps([*self, HOROVOD, HOROVOD_BUILD, COMPILER])
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+COMMON = ("tensorboardX==2.6.5", "mlflow-skinny==3.17.2")
+ENVIRONMENTS = {
+    "torch": Environment(
+        "3.11",
+        (
+            "torch==2.13.0",
+            "mxnet==1.9.1",
+            "numpy==1.23.5",
+            "mpi4py==4.1.2",
+            "cloudpickle",
+            "psutil",
+            "pyyaml",
+            "packaging",
+            "lightning==2.6.6",
+            "accelerate==1.15.0",
+            "xgboost-cpu",
+            "lightgbm==4.7.0",
+            *COMMON,
+        ),
+        debian=("openmpi-bin", "libopenmpi-dev", "cmake", "g++"),
+        has_horovod=True,
+    ),
+    "tensorflow": Environment(
+        "3.11", ("tensorflow-cpu==2.21.0", "jax==0.10.2", *COMMON), afterwards=("tf_keras==2.21.0",)
+    ),
+    "tensorflow1": Environment("3.7", ("tensorflow==1.15.5", "protobuf<3.21")),
+}
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        if name not in ENVIRONMENTS:
+            sys.exit(f"there is no environment {name}: choose of {', '.join(ENVIRONMENTS)}")
+        python = interpreter(ENVIRONMENTS[name].python)
+        if python is None:
+            print(f"{name}: skipped, there is no Python {ENVIRONMENTS[name].python} here", file=sys.stderr)
+            continue
+        print(f"{name}={build(name, ENVIRONMENTS[name], python)}", flush=True)
+
+
+def interpreter(version: str) -> str | None:
+    """The full path of a Python: pyenv's shims are no interpreters."""
+    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return (
+            sys.executable if sys.prefix == sys.base_prefix else str(Path(sys.base_prefix) / "bin" / f"python{version}")
+        )
+    for found in sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"), reverse=True):
+        return str(found)
+    named = shutil.which(f"python{version}")
+    return named if named and ".pyenv" not in named else None
+
+
+def build(name: str, wanted: Environment, python: str) -> Path:
+    """Answers the environment's Python. What was killed halfway lacks its last mark, and is built again."""
+    target = CACHE / f"{name}-{wanted.digest}"
+    found = target / "bin" / "python"
+    if (target / "ready").exists():
+        return found
+    say(f"building the environment {name}: this takes minutes, once")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    install_debian(wanted.debian)
+    run([python, "-m", "venv", str(target)])  # at its final place: scripts in it name it
+    pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "wheel", "setuptools<70"])
+    run([*pip, *wanted.packages])
+    if wanted.afterwards:
+        run([*pip, "--no-deps", *wanted.afterwards])
+    if wanted.has_horovod:
+        run([*pip, "--no-deps", str(horovod_wheel(wanted, found))])
+    run([str(found), "-m", "compileall", "-q", str(target / "lib")], may_fail=True)
+    (target / "ready").touch()
+    return found
+
+
+def install_debian(packages: tuple[str, ...]) -> None:
+    missing = [
+        name for name in packages if subprocess.run(["dpkg", "-s", name], capture_output=True, check=False).returncode
+    ]
+    if missing:
+        run(["apt-get", "update", "-q"])
+        run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing])
+
+
+def horovod_wheel(wanted: Environment, python: Path) -> Path:
+    """Built once for what it is built against: it takes longer than all the rest."""
+    folder = CACHE / f"horovod-{wanted.digest}"
+    wheels = list(folder.glob("*.whl"))
+    if wheels:
+        return wheels[0]
+    say("building Horovod: about four minutes")
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        compiler = Path(scratch) / "c++17"
+        compiler.write_text(COMPILER)
+        compiler.chmod(0o755)
+        path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, **HOROVOD_BUILD, "CXX": str(compiler), "PATH": path}
+        wheel = [
+            str(python),
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            scratch,
+            HOROVOD,
+        ]
+        run(wheel, environment=environment)
+        folder.mkdir(exist_ok=True)
+        (built,) = Path(scratch).glob("*.whl")
+        shutil.copy(built, folder / f".{built.name}")
+        (folder / f".{built.name}").rename(folder / built.name)
+    return folder / built.name
+
+
+def run(command: list[str], environment: dict[str, str] | None = None, *, may_fail: bool = False) -> None:
+    """Quiet unless it fails."""
+    answer = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if answer.returncode and not may_fail:
+        sys.exit(f"{' '.join(command)} failed:\n{answer.stdout[-4000:]}")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
