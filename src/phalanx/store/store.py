@@ -290,12 +290,6 @@ class Store(TrackedRecords):
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
         self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
 
-    def _key(self, run_id: str) -> int:
-        found = self._database.rows("SELECT key FROM runs WHERE id = ?", [run_id])
-        if not found:
-            raise CallError(f"there is no run `{run_id}`")
-        return int(found[0][0])
-
     def _where(self, query: str, project: str | None) -> Clause:
         wanted = where(query, self._database.lower)
         return wanted if project is None else Clause(f"runs.project = ? AND {wanted.sql}", (project, *wanted.args))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from phalanx.errors import CallError
 from phalanx.store.database import Database, Row
 from phalanx.store.points import Summary
 from phalanx.store.query import number
@@ -47,7 +48,10 @@ class TrackedRecords:
         return self._database.transaction()
 
     def _key(self, run_id: str) -> int:
-        raise NotImplementedError
+        found = self._database.rows("SELECT key FROM runs WHERE id = ?", [run_id])
+        if not found:
+            raise CallError(f"there is no run `{run_id}`")
+        return int(found[0][0])
 
     def put_summaries(self, run_id: str, values: Mapping[str, Summary | float]) -> None:
         """Keep what lists show of metrics; the run's other metrics stay."""
