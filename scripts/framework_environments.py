@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("PHALANX_FRAMEWORKS") or Path.home() / ".cache" / "phalanx" / "frameworks")
@@ -39,6 +39,7 @@ HOROVOD_BUILD = {
     "HOROVOD_WITH_MPI": "1",
     "MAKEFLAGS": "-j2",
 }
+BUILT_AGAINST = ("torch==", "mxnet==", "numpy==")
 
 
 class Environment(NamedTuple):
@@ -52,8 +53,17 @@ class Environment(NamedTuple):
 
     @property
     def digest(self) -> str:
-        content = json.dumps([*self, HOROVOD, HOROVOD_BUILD, COMPILER])
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+        return _digest([*self, self.wheel_digest if self.has_horovod else ""])
+
+    @property
+    def wheel_digest(self) -> str:
+        """Of what Horovod is built against: a package more beside it is no reason to build it again."""
+        against = [package for package in self.packages if package.startswith(BUILT_AGAINST)]
+        return _digest([self.python, against, HOROVOD, HOROVOD_BUILD, COMPILER])
+
+
+def _digest(content: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
 COMMON = ("tensorboardX==2.6.5", "mlflow-skinny==3.17.2")
@@ -73,13 +83,16 @@ ENVIRONMENTS = {
             "accelerate==1.15.0",
             "xgboost-cpu",
             "lightgbm==4.7.0",
+            "deepspeed==0.19.8",
             *COMMON,
         ),
         debian=("openmpi-bin", "libopenmpi-dev", "cmake", "g++"),
         has_horovod=True,
     ),
     "tensorflow": Environment(
-        "3.11", ("tensorflow-cpu==2.21.0", "jax==0.10.2", *COMMON), afterwards=("tf_keras==2.21.0",)
+        "3.11",
+        ("tensorflow-cpu==2.21.0", "tensorboard==2.21.0", "jax==0.10.2", *COMMON),
+        afterwards=("tf_keras==2.21.0",),
     ),
     "tensorflow1": Environment("3.7", ("tensorflow==1.15.5", "protobuf<3.21")),
 }
@@ -108,11 +121,21 @@ def interpreter(version: str) -> str | None:
     return named if named and ".pyenv" not in named else None
 
 
+def built(name: str) -> Path | None:
+    """The Python of an environment that is ready."""
+    target = place(name)
+    return target / "bin" / "python" if (target / "ready").exists() else None
+
+
+def place(name: str) -> Path:
+    return CACHE / f"{name}-{ENVIRONMENTS[name].digest}"
+
+
 def build(name: str, wanted: Environment, python: str) -> Path:
     """Answers the environment's Python. What was killed halfway lacks its last mark, and is built again."""
-    target = CACHE / f"{name}-{wanted.digest}"
+    target = place(name)
     found = target / "bin" / "python"
-    if (target / "ready").exists():
+    if built(name) is not None:
         return found
     say(f"building the environment {name}: this takes minutes, once")
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -142,7 +165,7 @@ def install_debian(packages: tuple[str, ...]) -> None:
 
 def horovod_wheel(wanted: Environment, python: Path) -> Path:
     """Built once for what it is built against: it takes longer than all the rest."""
-    folder = CACHE / f"horovod-{wanted.digest}"
+    folder = CACHE / f"horovod-{wanted.wheel_digest}"
     wheels = list(folder.glob("*.whl"))
     if wheels:
         return wheels[0]

@@ -16,13 +16,15 @@ from phalanx.backends.local import BACKEND
 from phalanx.cli.plan import write_job
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-FILES = sorted(EXAMPLES.glob("*/polyaxonfile*.yml"))
+FILES = sorted(EXAMPLES.glob("*/*.yml"))
+# Some show how the documents of Polyaxon write it.
+OF_A_DIALECT = re.compile(r"`environment\.\w+` read as `framework: \w+` and `environment\.replicas`")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_an_example_is_read_without_a_note(file: Path) -> None:
     loaded = spec.load([(file.name, file.read_bytes())])
-    assert loaded.notes == ()
+    assert [note.message for note in loaded.notes if not OF_A_DIALECT.search(note.message)] == []
     assert plan.make(loaded, "run").command
 
 

@@ -19,17 +19,18 @@ EVERYTHING = "*"
 # What each room may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "naming": set(),
     "placeholders": set(),
     "spool": set(),
     "spec": {"errors"},
-    "plan": {"spec", "errors", "placeholders"},
+    "plan": {"spec", "errors", "naming", "placeholders"},
     "backends": {"plan", "agent", "errors", "placeholders"},
     "tune": {"spec", "errors"},
-    "store": {"spool", "errors"},
-    "agent": {"spool", "placeholders"},
+    "store": {"spool", "errors", "naming"},
+    "agent": {"spool", "naming", "placeholders"},
     "tracking": {"spool", "placeholders"},
     "exchange": {"spool", "errors"},
-    "scheduler": {"spec", "plan", "backends", "store", "spool", "tracking", "exchange", "tune", "errors"},
+    "scheduler": {"spec", "plan", "backends", "store", "spool", "tracking", "exchange", "tune", "errors", "naming"},
     "insight": {"store"},
     "moving": {"exchange", "scheduler", "store", "spool", "tracking", "errors"},
     "reading": {"store", "scheduler", "errors"},
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {EVERYTHING},
 }
 NEVER = {"server": {"cli"}}
-PORTABLE = ("placeholders", "spool", "agent", "tracking")  # standard library only, Python 3.8+
+PORTABLE = ("naming", "placeholders", "spool", "agent", "tracking")  # standard library only, Python 3.8+
 LONGEST_FILE = 600
 LONGEST_CLASS = 300
 

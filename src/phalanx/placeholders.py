@@ -15,7 +15,8 @@ _SAFE = re.compile(r"[\w.:/@%+=,~<>* -]*\Z")  # letters of any language, and wha
 
 
 class Hole(NamedTuple):
-    """A single missing piece: the `host` or `port` of a replica, or the `path` of one of the run's folders."""
+    """A single missing piece: the `host` or `port` of a replica, the `path` of one of the run's folders, or the network
+    `interface` that its replicas share, which may be empty: then nobody knows it."""
 
     kind: str
     of: str
@@ -41,6 +42,10 @@ def host(replica: str = ANY) -> Hole:
 
 def port(replica: str = ANY) -> Hole:
     return Hole("port", replica)
+
+
+def interface() -> Hole:
+    return Hole("interface", ANY)
 
 
 def path(name: str) -> Hole:

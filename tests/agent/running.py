@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,12 +22,18 @@ class Agents:
     """A plan under agents in a folder, started as a backend starts them."""
 
     def __init__(
-        self, folder: Path, command: str, *, environment: Mapping[str, Any] | None = None, **facts: Any
+        self,
+        folder: Path,
+        command: str,
+        *,
+        environment: Mapping[str, Any] | None = None,
+        framework: str = "pytorch",
+        **facts: Any,
     ) -> None:
         content = {
             "version": 1,
             "kind": "experiment",
-            "framework": "pytorch",
+            "framework": framework,
             "environment": dict(environment or {}),
             "run": {"cmd": command},
         }
@@ -44,7 +51,10 @@ class Agents:
             "grace_s": 1.0,
             **facts,
         }
-        (folder / "facts.json").write_text(json.dumps(self.facts))
+        self.write_facts(self.facts)
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
+        (self.folder / "facts.json").write_text(json.dumps(facts))
 
     def attempt(self, name: str = "master-0") -> Path:
         return self.folder / "replicas" / name / "attempt-1"
@@ -77,3 +87,9 @@ def wait_for(condition: Any, patience_s: float = PATIENCE_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
+
+
+def is_open(port: int) -> bool:
+    """Whether anybody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

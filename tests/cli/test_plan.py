@@ -166,7 +166,7 @@ def test_a_job_is_written_to_a_folder_and_can_be_started(tmp_path: Path) -> None
     file.write_text(HEAD + "run: {cmd: 'echo trained > done.txt'}\n", encoding="utf-8")
     answer = called("plan", "-f", str(file), "--on", "local", "-o", str(folder))
     assert (answer.code, answer.err) == (0, "")
-    assert sorted(tree(folder)) == ["hostfile", "plan.json", "replicas/master-0.sh", "shared.sh", "start.sh"]
+    assert sorted(tree(folder)) == ["plan.json", "replicas/master-0.sh", "shared.sh", "start.sh"]
     start = answer.out.splitlines()[-1].rpartition("start it with: ")[2]
     assert subprocess.run(["bash", "-c", start], cwd=tmp_path, check=False, capture_output=True).returncode == 0
     assert (tmp_path / "done.txt").read_text(encoding="utf-8") == "trained\n"

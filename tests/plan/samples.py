@@ -77,7 +77,7 @@ environment:
 
 
 def answer(hole: Hole) -> str:
-    return {"host": f"{hole.of}.example", "port": "2222", "path": f"/run/{hole.of}"}[hole.kind]
+    return {"host": f"{hole.of}.example", "port": "2222", "path": f"/run/{hole.of}", "interface": "eth0"}[hole.kind]
 
 
 def replica(made: Plan, name: str) -> Replica:
@@ -87,9 +87,8 @@ def replica(made: Plan, name: str) -> Replica:
 def environment(made: Plan, name: str) -> dict[str, str]:
     """Every variable of a replica, with its holes answered, on a machine that has none of them itself."""
     found = replica(made, name)
-    values = {**made.shared, **found.environment}
-    filled = {key: fill(value, made.members, answer) for key, value in values.items()}
-    return {**found.defaults, **filled}
+    values = {**found.defaults, **made.shared, **found.environment}
+    return {key: fill(value, made.members, answer) for key, value in values.items()}
 
 
 def argv(made: Plan, name: str) -> list[str]:

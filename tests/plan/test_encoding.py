@@ -25,7 +25,7 @@ def test_the_machines_document_comes_back_from_json_as_it_went(framework: str) -
         assert (written["role"], written["index"], written["rank"]) == (found.role, found.index, found.rank)
         assert {name: decode(value) for name, value in written["environment"].items()} == dict(found.environment)
         assert tuple(decode(argument) for argument in written["argv"]) == found.argv
-        assert written["defaults"] == dict(found.defaults)
+        assert {name: decode(value) for name, value in written["defaults"].items()} == dict(found.defaults)
 
 
 def test_the_machines_document_has_all_that_an_agent_needs() -> None:

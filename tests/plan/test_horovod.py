@@ -34,7 +34,8 @@ def test_ranks_meet_over_gloo_unless_told_otherwise() -> None:
             "HOROVOD_LOCAL_SIZE": "1",
             "HOROVOD_CROSS_RANK": str(rank),
             "HOROVOD_CROSS_SIZE": "4",
-            "HOROVOD_HOSTNAME": f"{found.name}.example",
+            "HOROVOD_HOSTNAME": found.name,
+            "HOROVOD_GLOO_IFACE": "eth0",
         }
         assert {name: variables.get(name) for name in wanted} == wanted
         assert argv(made, found.name) == ["bash", "-c", "python train.py"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from hypothesis import assume, example, given, settings
@@ -103,9 +103,16 @@ def planned(file: dict[str, Any], run_id: str = RUN_ID, project: str = "default"
 def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]) -> None:
     made = planned(file)
     assert sorted(found.rank for found in made.replicas) == list(range(len(made.replicas)))
-    assert sorted(found.name for found in made.replicas) == sorted(chain(*made.members.values()))
+    firsts = [found for found in made.replicas if not found.local]
+    assert sorted(found.name for found in firsts) == sorted(chain(*made.members.values()))
     for role, count in made.roles.items():
-        assert [found.index for found in made.replicas if found.role == role] == list(range(count))
+        assert [found.index for found in firsts if found.role == role] == list(range(count))
+    for before, found in pairwise(made.replicas):  # the processes of a replica stand together
+        assert not found.local or (found.role, found.index, found.local) == (
+            before.role,
+            before.index,
+            before.local + 1,
+        )
     assert made.replicas[0].rank == 0
     if "master" in made.roles:
         assert made.replicas[0].role == "master"
@@ -116,7 +123,8 @@ def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]
 def test_totals_are_the_sum_over_all_replicas(file: dict[str, Any]) -> None:
     made = planned(file)
     for name in ("cpu", "memory", "gpu", "tpu"):
-        amounts = [amount for found in made.replicas if (amount := getattr(found.resources, name)) is not None]
+        firsts = [found for found in made.replicas if not found.local]
+        amounts = [amount for found in firsts if (amount := getattr(found.resources, name)) is not None]
         for bound in ("requests", "limits"):
             said = [value for amount in amounts if (value := getattr(amount, bound)) is not None]
             whole = getattr(getattr(made.totals, name), bound, None)
@@ -150,7 +158,7 @@ def test_every_environment_fills_in_completely_and_its_json_is_json(file: dict[s
         variables = environment(made, found.name)
         cluster = json.loads(variables["PHALANX_CLUSTER"])
         assert {role: len(addresses) for role, addresses in cluster.items()} == dict(made.roles)
-        assert cluster[found.role][found.index] == f"{found.name}.example:2222"
+        assert cluster[found.role][found.index] == f"{found.role}-{found.index}.example:2222"
         for name in ("PHALANX_PARAMS", "POLYAXON_TASK_INFO", "POLYAXON_EXPERIMENT_INFO", "TF_CONFIG"):
             json.loads(variables.get(name, "{}"))
         runs += bool(argv(made, found.name))

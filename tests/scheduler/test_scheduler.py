@@ -116,7 +116,8 @@ def test_a_resumed_run_has_its_restarts_again(works: Works) -> None:
 def test_a_time_limit_fails_the_run_and_says_so(works: Works) -> None:
     run_id = works.submit("sleep 60", timeout=1)
     run = works.settle(run_id)
-    assert (run.status, run.reason) == ("failed", "master-0: ended by its time limit of 1 s")
+    reason = "master-0: ended by its time limit of 1 s; allow it more time: `environment.timeout`"
+    assert (run.status, run.reason) == ("failed", reason)
 
 
 def test_a_memory_limit_fails_the_run_and_says_so(works: Works) -> None:

@@ -42,6 +42,7 @@ environment:
   artifact_refs: [a1]
   max_restarts: 3
   timeout: 1h30m
+  stall_timeout: 10m
   outputs: {jobs: [1, two], experiments: [3]}
 """
     )
@@ -63,6 +64,7 @@ environment:
             max_restarts=3,
         ),
         timeout_s=5400.0,
+        stall_timeout_s=600.0,
         outputs=OutputsRefs(("1", "two"), ("3",)),
     )
 
@@ -82,6 +84,7 @@ environment:
     ps: [{index: "0", max_restarts: 1}]
     master_task: chief
     launcher: MPIRUN
+    processes: 1
     delay_workers_by_global_step: "true"
 """
     ).environment.replicas
@@ -91,7 +94,7 @@ environment:
     assert replicas.default_ps == ReplicaSettings(node_selector={"a": "b"})
     assert dict(replicas.worker) == {1: ReplicaSettings(resources=Resources(gpu=Amount(None, 1.0)))}
     assert dict(replicas.ps) == {0: ReplicaSettings(max_restarts=1)}
-    assert (replicas.master_task, replicas.launcher) == ("chief", "mpirun")
+    assert (replicas.master_task, replicas.launcher, replicas.processes) == ("chief", "mpirun", 1)
     assert replicas.delay_workers_by_global_step is True
 
 
@@ -538,7 +541,7 @@ def test_every_field_that_is_read_is_in_the_json_schema() -> None:
     for kind in Kind:
         assert _fields(definitions[kind]) == set(sections(kind).fields)
     experiment = definitions["experiment"]
-    assert _fields(experiment, "environment") == {*REPLICA_FIELDS, "timeout", "outputs", "replicas"}
+    assert _fields(experiment, "environment") == {*REPLICA_FIELDS, "timeout", "stall_timeout", "outputs", "replicas"}
     assert _fields(experiment, "environment", "replicas") == set(REPLICAS.fields)
     assert _fields(experiment, "environment", "replicas", "worker") == {*REPLICA_FIELDS, "index"}
     assert _fields(definitions["build"]) >= set(BUILD_FIELDS)

@@ -90,7 +90,7 @@ class TestRuns:
 
     def test_a_fresh_store_is_empty_and_well(self, store: Store) -> None:
         assert store.is_empty()
-        assert store.schema_revision == "0002"
+        assert store.schema_revision == "0003"
         assert (store.runs(), store.count(), store.active(), store.projects(), store.ids()) == ([], 0, [], [], set())
         assert (store.statuses("no"), store.replicas("no")) == ([], [])
         assert store.check() == []

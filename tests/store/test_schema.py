@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from tests.store.conftest import Address
 from tests.store.samples import replica, run, status
 
 NEXT = """
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 def upgrade():
     from alembic import op
@@ -30,8 +31,8 @@ def upgrade():
     op.execute("UPDATE runs SET colour = 'blue'")
 """
 BROKEN = """
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 def upgrade():
     from alembic import op
@@ -77,7 +78,7 @@ def later(tmp_path: Path) -> Path:
     """The migrations of a later version of Phalanx."""
     folder = tmp_path / "50% later"
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "r0003_colour.py").write_text(NEXT)
+    (folder / "versions" / "r0004_colour.py").write_text(NEXT)
     return folder
 
 
@@ -109,7 +110,7 @@ def test_an_upgrade_keeps_every_row(address: Address, later: Path) -> None:
         store.put_replicas([replica()])
         before = (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3"))
         upgrade(store._database, later)
-        assert store.schema_revision == "0003"
+        assert store.schema_revision == "0004"
         assert (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3")) == before
         assert store._database.rows("SELECT colour FROM runs") == [("blue",)]
         upgrade(store._database, later)
@@ -117,7 +118,7 @@ def test_an_upgrade_keeps_every_row(address: Address, later: Path) -> None:
 
 
 def test_an_upgrade_that_fails_changes_nothing(address: Address, later: Path) -> None:
-    (later / "versions" / "r0004_broken.py").write_text(BROKEN)
+    (later / "versions" / "r0005_broken.py").write_text(BROKEN)
     with address.open() as store:
         store.add(run())
         before = described(store._database)
@@ -131,8 +132,8 @@ def test_an_older_database_is_upgraded_when_it_is_opened(address: Address, later
     with address.open() as store:
         store.add(run())
     database = database_of(address)
-    prepare(database, "0003", later)
-    assert stored_revision(database) == "0003"
+    prepare(database, "0004", later)
+    assert stored_revision(database) == "0004"
     assert database.rows("SELECT id, colour FROM runs") == [("a1b2c3", "blue")]
     database.close()
 
@@ -147,13 +148,14 @@ def test_a_revision_that_nobody_knows_is_told(address: Address) -> None:
 def test_a_newer_database_is_refused(address: Address, later: Path) -> None:
     with address.open() as store:
         upgrade(store._database, later)
-    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0003; this one knows 0002\): upgrade Phalanx"):
+    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this one knows 0003\): upgrade Phalanx"):
         address.open()
 
 
 def test_opening_needs_neither_alembic_nor_sqlalchemy_nor_psycopg(tmp_path: Path) -> None:
     code = f"""
 import sys
+from importlib import import_module
 from pathlib import Path
 from phalanx.store import Store
 for _ in range(2):
@@ -169,3 +171,26 @@ def test_both_kinds_of_database_are_opened_by_the_same_call(address: Address) ->
         first.add(run())
         assert second.find("a1b2c3") == run()
         assert isinstance(second, Store)
+
+
+def test_rows_of_replicas_survive_that_processes_have_rows_of_their_own(address: Address) -> None:
+    database = database_of(address)
+    for name in ("r0001_initial", "r0002_tracking"):
+        for statement in import_module(f"phalanx.store.migrations.versions.{name}").statements(database.dialect):
+            database.change(statement)
+    database.change("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    database.change("INSERT INTO alembic_version VALUES ('0002')")
+    database.change(
+        """INSERT INTO runs (id, project, status, created_at, updated_at, attempt, priority, kind, backend, "user",
+        reason) VALUES ('abc', 'p', 'running', 1, 1, 1, 0, 'experiment', 'native', 'me', '')"""
+    )
+    database.change(
+        """INSERT INTO replicas (run_key, attempt, role, number, rank, status, peak, reason)
+        SELECT key, 1, 'worker', 3, 4, 'running', '{}', 'started' FROM runs"""
+    )
+    database.close()
+    with address.open() as store:
+        (kept,) = store.replicas("abc")
+        assert (kept.name, kept.rank, kept.reason) == ("worker-3", 4, "started")
+        store.put_replicas([kept._replace(local=1, rank=5)])
+        assert [row.name for row in store.replicas("abc")] == ["worker-3", "worker-3.1"]

@@ -127,7 +127,7 @@ def test_a_kill_while_the_file_is_made_leaves_one_that_opens(tmp_path: Path) -> 
         process.communicate(timeout=60)
         with Store.open(tmp_path / str(place)) as store:
             assert store.check() == []
-            assert store.schema_revision == "0002"
+            assert store.schema_revision == "0003"
 
 
 def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:

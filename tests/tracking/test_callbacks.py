@@ -150,7 +150,7 @@ OUTSIDE = {"PHALANX_TRACK": "x", "PHALANX_OUTSIDE": "1"}
         ({**OUTSIDE}, 0, 2, (True, True)),
         ({**TWO_REPLICAS, "PHALANX_RANK": "0"}, None, None, (True, True)),
         ({**TWO_REPLICAS, "PHALANX_RANK": "1", "RANK": "1", "LOCAL_RANK": "0"}, None, None, (True, False)),
-        ({**TWO_REPLICAS, "PHALANX_RANK": "0", "LOCAL_RANK": "1"}, None, None, (False, False)),
+        ({**TWO_REPLICAS, "PHALANX_RANK": "0", "LOCAL_RANK": "1"}, None, None, (True, False)),
         # one process in each replica, then two
         ({**TWO_REPLICAS, "PHALANX_RANK": "1"}, 1, 2, (True, False)),
         ({**TWO_REPLICAS, "PHALANX_RANK": "0"}, 0, 4, (True, True)),

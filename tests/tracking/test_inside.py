@@ -262,7 +262,7 @@ def test_a_run_that_we_are_in_is_not_ours_to_end(run: TrackedRun, replica: Repli
 def test_a_rank_that_is_none_is_the_first(replica: Replica, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
     monkeypatch.setenv("PHALANX_RANK", rank)
     run = tracking.start()
-    assert run.rank == {"-1": -1, "3": 3}.get(rank, 0)
+    assert run.rank == {"3": 3}.get(rank, 0)
     run.params(a=1)
     assert replica.event("open")["rank"] == run.rank
 

@@ -9,26 +9,34 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
+import time
+from collections.abc import Iterable
 from typing import Any
 
-from phalanx.agent import processes
+from phalanx.agent import meeting, processes
+from phalanx.agent.meeting import Address
 from phalanx.agent.supervising import WATCHED, Supervisor, Task
+from phalanx.naming import member_name, named
 from phalanx.placeholders import Hole, decode, fill
 
 AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
 
 
-def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
-    """The tasks of the replicas that the facts name."""
+def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
     with open(facts_file, encoding="utf-8") as stream:
-        facts = json.load(stream)
-    members = {role: [f"{role}-{index}" for index in range(count)] for role, count in plan["roles"].items()}
+        return plan, json.load(stream)
+
+
+def tasks_of(plan: dict[str, Any], facts: dict[str, Any]) -> list[Task]:
+    """The tasks of the replicas that the facts name."""
+    members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
 
     def answer(hole: Hole) -> str:
-        table: dict[str, Any] = facts[hole.kind]
+        table: dict[str, Any] = facts.get(hole.kind, {"*": ""})
         return str(table[hole.of] if hole.of in table else table["*"])
 
     def filled(values: dict[str, Any]) -> dict[str, str]:
@@ -38,14 +46,22 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
     base = facts.get("environment") or dict(os.environ)
     base.pop(AGENT_MARK, None)
     base.pop("PHALANX_OUTSIDE", None)  # a tracked script may have called us; its replicas have an agent
+    places = addresses(plan, facts)
+    first = next(iter(places.values()), None)
+    meetings = meeting.meetings(
+        plan,
+        places,
+        key=f"{plan.get('run_id')}.{facts['attempt']}",
+        patience_s=facts.get("meeting_s", meeting.PATIENCE_S),
+    )
     tasks = []
     for replica in plan["replicas"]:
-        name = f"{replica['role']}-{replica['index']}"
+        name = named(replica)
         if name not in facts["folders"] or not replica["argv"]:
             continue
         memory = replica["resources"].get("memory") or {}
         gpus = facts.get("gpus", {}).get(name)
-        environment = {**replica["defaults"], **base, **shared, **filled(replica["environment"])}
+        environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
         environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
         environment["PHALANX_TRACK"] = facts["folders"][name]
         if facts.get("client"):
@@ -53,7 +69,10 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
             environment["PYTHONPATH"] = os.pathsep.join([*paths, *facts["client"]])
         if "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, so that its metrics are its own
             environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
+        if plan.get("launch", "each") != "each":
+            environment["PHALANX_LAUNCH"] = plan["launch"]  # ranks are told by whoever starts them
         environment.setdefault("PYTHONUNBUFFERED", "1")
+        environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         tasks.append(
@@ -68,9 +87,44 @@ def read_tasks(plan_file: str, facts_file: str) -> list[Task]:
                 timeout_s=plan.get("timeout_s"),
                 grace_s=facts.get("grace_s", 10.0),
                 gpus=gpus,
+                meeting=meetings.get(name),
+                server=first if plan.get("service") else None,
             )
         )
     return tasks
+
+
+def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]:
+    """Of all replicas that run something."""
+    hosts, ports = facts["host"], facts["port"]
+    names = [named(replica) for replica in plan["replicas"] if replica["argv"]]
+    return {name: Address(name, str(hosts.get(name, hosts.get("*"))), int(ports[name])) for name in names}
+
+
+def serve(plan: dict[str, Any], facts: dict[str, Any]) -> None:
+    """The key-value server of a run that needs one, where its first replica is, until the last one has ended. Raises
+    NotMet when its port is taken."""
+    first = named(plan["replicas"][0])
+    if not plan.get("service") or first not in facts["folders"]:
+        return
+    listener = meeting.listen(addresses(plan, facts)[first])
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            _serve(listener, plan["service"], facts["folders"].values())
+        finally:
+            os._exit(0)
+    listener.close()
+
+
+def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str]) -> None:
+    from threading import Thread
+
+    from phalanx.agent.rendezvous import serving
+
+    Thread(target=serving(listener, sizes).serve_forever, daemon=True).start()
+    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "end.json")) for folder in folders):
+        time.sleep(0.5)
 
 
 def launch(tasks: list[Task]) -> None:

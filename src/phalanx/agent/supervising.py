@@ -14,17 +14,18 @@ import socket
 import time
 from typing import Any, NamedTuple
 
-from phalanx.agent import processes
+from phalanx.agent import meeting, processes
 from phalanx.spool import Writer
 
 LOOK_S = 0.2  # how often the log is looked at
 MEASURE_S = 1.0  # how often the process tree is measured
 MEASURE_LIMITED_S = 0.4  # the same where a memory limit is to be kept
 SAMPLE_S = 5.0  # how often use is written down
-ENDS_KEPT = 20  # last lines of the log in end.json
+ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program was, frame by frame
 TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
-WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+ABORT_S = 2.0  # for a command that hangs to say where
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Task(NamedTuple):
@@ -40,10 +41,13 @@ class Task(NamedTuple):
     timeout_s: float | None = None
     grace_s: float = 10.0
     gpus: list[str] | None = None
+    meeting: meeting.Meeting | None = None
+    server: meeting.Address | None = None  # to be reached before it starts
 
 
 class End(NamedTuple):
-    """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost."""
+    """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost; `meeting` when it could not reach
+    the others, `stalled` when nobody did anything any more."""
 
     cause: str
     code: int | None
@@ -55,6 +59,7 @@ class Ended(NamedTuple):
     """What the kernel says of a command that ended: its own largest process, and all CPU time below it."""
 
     status: int
+    at: float
     cpu_s: float
     memory_mib: float
 
@@ -90,16 +95,45 @@ class Supervisor:
         """Starts the command and stays until nothing of it is left. Writes end.json, once and whole."""
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
-        child = self._start()
-        self._note({"start": child})
-        ended = self._watch(child)
-        self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # what passed between two looks
-        self._end_rest()
-        end = self._judge(ended.status)
+        end = self._meet()
+        ended_at = time.time()
+        if end is None:
+            child = self._start()
+            self._note({"start": child})
+            ended = self._watch(child)
+            ended_at = ended.at
+            self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # what passed between two looks
+            self._end_rest()
+            end = self._judge(ended.status)
         self._look_at_log()
         self._sync_to_the_end()
-        self._write_end(end)
+        self._write_end(end, ended_at)
         return end
+
+    def _meet(self) -> End | None:
+        """That all can reach each other; how it ended when they cannot."""
+        task = self.task
+        try:
+            if task.meeting is not None:
+                meeting.hold(task.meeting, self._say, _is_told_to_end)
+            if task.server is not None:
+                meeting.reach(task.server, task.name, meeting.PATIENCE_S, _is_told_to_end)
+        except meeting.Interrupted:
+            return End("stopped", None, None, "stopped before it started")
+        except meeting.NotMet as fault:
+            self._say(f"phalanx: {fault}")
+            return End("meeting", None, None, str(fault))
+        return None
+
+    def _say(self, text: str) -> None:
+        """A line of ours in the replica's log."""
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(log, f"{text}\n".encode())
+        except OSError:
+            pass
+        finally:
+            os.close(log)
 
     def _start(self) -> int:
         task = self.task
@@ -136,6 +170,8 @@ class Supervisor:
             now = time.monotonic()
             if caught is not None and caught.si_signo in (signal.SIGTERM, signal.SIGINT):
                 kill_at = self._ask_to_end(child, "stopped", kill_at)
+            elif caught is not None and caught.si_signo == signal.SIGQUIT:
+                kill_at = self._abort(child, kill_at)
             elif deadline is not None and now > deadline:
                 kill_at = self._ask_to_end(child, "timeout", kill_at)
                 deadline = None
@@ -157,6 +193,14 @@ class Supervisor:
         self.cause = self.cause or cause
         self._signal_tree(child, signal.SIGTERM)
         return time.monotonic() + self.task.grace_s
+
+    def _abort(self, child: int, kill_at: float | None) -> float:
+        """Ends a command that hangs, and has it say where: Python does on this signal, see PYTHONFAULTHANDLER."""
+        if kill_at is not None:
+            return kill_at
+        self.cause = self.cause or "stalled"
+        self._signal_tree(child, signal.SIGABRT)
+        return time.monotonic() + ABORT_S
 
     def _signal_tree(self, child: int, number: int) -> None:
         """The command's group first, then whatever left it."""
@@ -194,7 +238,9 @@ class Supervisor:
                 sample["gpus"] = sample_gpus(self.task.gpus)
             self._note(sample)
         limit = self.task.memory_mib
-        self.over_memory = limit is not None and usage.memory_mib > limit and processes.shared_fairly_mib(tree) > limit
+        if limit is not None and usage.memory_mib > limit:
+            self._raise_peak({"fair_mib": processes.shared_fairly_mib(tree)})
+            self.over_memory = self.peak["fair_mib"] > limit
 
     def _sync_what_is_tracked(self) -> None:
         """From when there is anything: most replicas never track, and threads take a while to import."""
@@ -254,12 +300,12 @@ class Supervisor:
     def _why(self) -> str:
         if self.cause == "memory":
             asked = self.task.memory_mib or 0.0
-            return f"killed at {self.peak.get('memory_mib', 0.0):.0f} of {asked:.0f} MiB"
+            return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
         if self.cause == "timeout":
             return f"ended by its time limit of {self.task.timeout_s:g} s"
-        return "stopped"
+        return self.cause or "stopped"
 
-    def _write_end(self, end: End) -> None:
+    def _write_end(self, end: End, ended_at: float) -> None:
         """Into the space that was set aside, then under its name in one step."""
         content: dict[str, Any] = {
             "version": 1,
@@ -267,7 +313,7 @@ class Supervisor:
             "attempt": self.task.attempt,
             **end._asdict(),
             "started_at": self.started_at,
-            "ended_at": time.time(),
+            "ended_at": ended_at,
             "host": socket.gethostname(),
             "log_bytes": max(self.log_size, 0),
             "last_lines": last_lines(self.log_path),
@@ -300,6 +346,10 @@ def last_lines(path: str) -> list[str]:
     return [line[-400:] for line in text.splitlines() if line.strip()][-ENDS_KEPT:]
 
 
+def _is_told_to_end() -> bool:
+    return signal.sigtimedwait((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT), 0) is not None
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -315,7 +365,7 @@ def _reap(child: int) -> Ended | None:
         except ChildProcessError:
             return None
         if pid == child:
-            return Ended(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0)
+            return Ended(status, time.time(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0)
         if pid == 0:
             return None
 

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
-_MODULES = ("__init__.py", "placeholders.py", "spool.py")
+_MODULES = ("__init__.py", "naming.py", "placeholders.py", "spool.py")
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # Where Phalanx is installed beside the training, the rest of it is found through the client's package.
 _REST = """

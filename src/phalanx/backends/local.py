@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from shlex import quote
 
+from phalanx import agent
 from phalanx.backends import Job
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
@@ -79,20 +81,31 @@ class Local:
         running = [replica for replica in plan.replicas if replica.argv]
         files = {
             "plan.json": json.dumps(document(plan), indent=1) + "\n",
-            "hostfile": f"127.0.0.1 slots={len(plan.replicas)}\n",
             "start.sh": _start_script(plan, running),
             "shared.sh": _SHARED.format(
                 run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, plan, ranks))
             ),
         }
+        if plan.launch != "each":
+            files |= host_files(len(plan.replicas))
+        if plan.service is not None:
+            files["rendezvous.py"] = Path(agent.__file__).with_name("rendezvous.py").read_text(encoding="utf-8")
         for replica in running:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
 
+def host_files(slots: int) -> dict[str, str]:
+    """The hosts of a run as mpirun reads them, and as a script that horovodrun may ask."""
+    return {"hostfile": f"127.0.0.1 slots={slots}\n", "hosts.sh": f"echo localhost:{slots}\n"}
+
+
 def _start_script(plan: Plan, running: list[Replica]) -> str:
     """Parameter servers serve for ever: the run is over when everyone else is done."""
     lines = []
+    if plan.service is not None:
+        words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
+        lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 </dev/null & helpers+=($!)')
     for replica in running:
         kind = "workers" if replica.role in ("master", "worker") else "helpers"
         lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
@@ -101,7 +114,8 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
 
 def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> str:
     exports = _exports(replica.environment, plan, ranks)
-    exports += [f'export {name}="${{{name}:-{value}}}"' for name, value in replica.defaults.items()]
+    for name, value in replica.defaults.items():  # an assignment takes quotes as they are, where `:-` would not
+        exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, plan, ranks)}')
     return _REPLICA.format(
         name=replica.name,
         rank=replica.rank,
@@ -129,6 +143,8 @@ def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
                 yield quote(part)
         elif part.kind == "host":
             yield "127.0.0.1"
+        elif part.kind == "interface":
+            yield "lo"
         elif part.kind == "port":
             yield f'"$(($2 + {ranks[part.of]}))"'
         else:

@@ -18,8 +18,10 @@ from phalanx.agent import processes
 from phalanx.agent.launching import AGENT_MARK, boot_id
 from phalanx.agent.supervising import last_lines
 from phalanx.backends.agent_zip import agent_file, client_paths
+from phalanx.backends.local import host_files
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
+SAID = ("log", "agent.json")
 LAUNCH_S = 60.0  # for the launcher to fork the agents: it takes a few hundredths
 
 
@@ -108,11 +110,13 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
     facts = {
         "attempt": seat.attempt,
         "host": {"*": "127.0.0.1"},
+        "interface": {"*": "lo"},
         "port": dict(zip(seat.replicas, ports, strict=True)),
         "path": {
             "outputs": str(seat.run_folder / "outputs"),
             "logs": str(seat.run_folder / "replicas"),
             "hostfile": str(seat.run_folder / "job" / "hostfile"),
+            "hosts.sh": str(seat.run_folder / "job" / "hosts.sh"),
             "*": str(seat.run_folder / "data"),
         },
         "folders": {name: str(seat.folder(name)) for name in seat.replicas},
@@ -122,9 +126,8 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
         "grace_s": grace_s,
     }
     try:
-        write_whole(
-            seat.facts_file.with_name("hostfile"), f"127.0.0.1 slots={len(seat.replicas)}\n".encode(), sync=False
-        )
+        for file, text in host_files(len(seat.replicas)).items():
+            write_whole(seat.facts_file.with_name(file), text.encode(), sync=False)
         write_whole(seat.facts_file, json.dumps(facts).encode(), sync=False)
         with os.fdopen(os.open(_complaints(seat), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as complaints:
             subprocess.run(
@@ -209,6 +212,19 @@ def _read_json(path: Path) -> Any:
 def ask_to_end(sightings: Iterable[Sighting], number: int = signal.SIGTERM) -> None:
     """Tell agents to end their replicas; they know how long to wait."""
     processes.send((seen.pid for seen in sightings if seen.state == "running" and seen.pid is not None), number)
+
+
+def last_word(seat: Seat) -> float:
+    """When any replica, or a process that it started, last wrote a line or a metric. When they began, if none has."""
+    newest = 0.0
+    for place in (seat.run_folder / "replicas").glob(f"*/attempt-{seat.attempt}"):
+        try:
+            with os.scandir(place) as entries:
+                said = (entry for entry in entries if entry.name in SAID or entry.name.endswith((".points", ".events")))
+                newest = max([newest, *(entry.stat().st_mtime for entry in said)])
+        except OSError:
+            continue  # it was just removed
+    return newest or time.time()
 
 
 def is_starting(run_id: str, sightings: Iterable[Sighting]) -> bool:

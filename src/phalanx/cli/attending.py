@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.output import print_json, printable
-from phalanx.cli.tables import replica_table, status_text
+from phalanx.cli.tables import failure_lines, replica_table, status_text
+from phalanx.naming import named
 
 if TYPE_CHECKING:
     from phalanx.scheduler.home import Home, RunFolder
@@ -65,7 +66,7 @@ def keep_records(home: Home, run: Run) -> None:
 def _names(folder: RunFolder) -> tuple[str, ...]:
     """The replicas that run something, from the plan."""
     plan = json.loads(folder.plan_file.read_bytes())
-    return tuple(f"{replica['role']}-{replica['index']}" for replica in plan["replicas"] if replica["argv"])
+    return tuple(named(replica) for replica in plan["replicas"] if replica["argv"])
 
 
 def attend(home: Home, store: Store, run: Run, *, quiet: bool, once_started: Callable[[], None] | None = None) -> Run:
@@ -129,9 +130,12 @@ def report(home: Home, store: Store, run: Run, *, as_json: bool) -> int:
             click.echo(line, err=True)
         for line in metric_lines(home.run(run.id)):
             click.echo(line, err=True)
+        if len(replicas) > 1 and run.status == "failed":
+            for line in failure_lines(store.facts(run.id), run.attempt):
+                click.echo(line, err=True)
         click.echo(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}", err=True)
         click.echo(f"outputs: {home.run(run.id).path / 'outputs'}", err=True)
-    return exit_code(run, replicas)
+    return exit_code(run, replicas, store.facts(run.id).get("failure") or {})
 
 
 def metric_lines(folder: RunFolder) -> list[str]:
@@ -152,14 +156,13 @@ def metric_lines(folder: RunFolder) -> list[str]:
     return [*lines, *([f"and {more} more metrics"] if more > 0 else []), *([""] if lines else [])]
 
 
-def exit_code(run: Run, replicas: list[Any]) -> int:
+def exit_code(run: Run, replicas: list[Any], failure: dict[str, Any]) -> int:
     """0 for a run that succeeded; the code of the replica that failed first; as a shell has it for signals."""
     if run.status == "succeeded":
         return 0
     if run.status == "stopped":
         return 128 + signal.SIGINT
-    failed = [row for row in replicas if row.status == "failed" and row.finished_at is not None]
-    first = min(failed, key=lambda row: row.finished_at, default=None)
+    first = next((row for row in replicas if row.name == failure.get("replica")), replicas[0] if replicas else None)
     if first is None:
         return 1
     if first.code:

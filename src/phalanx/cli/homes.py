@@ -30,7 +30,7 @@ def replica_row(replica: Replica) -> dict[str, Any]:
     row = replica._asdict()
     for name in ("started_at", "finished_at"):
         row[name] = row[name].isoformat() if row[name] is not None else None
-    return {**row, "index": row.pop("number"), "name": f"{replica.role}-{replica.number}", "peak": dict(replica.peak)}
+    return {**row, "index": row.pop("number"), "name": replica.name, "peak": dict(replica.peak)}
 
 
 def status_row(change: StatusChange) -> dict[str, Any]:

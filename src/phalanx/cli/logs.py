@@ -33,6 +33,7 @@ from phalanx.cli.loglines import (
 )
 from phalanx.cli.output import answering, printable
 from phalanx.errors import CallError
+from phalanx.naming import named
 
 if TYPE_CHECKING:
     from phalanx.scheduler.home import Home, RunFolder
@@ -120,7 +121,7 @@ def _voices(folder: RunFolder) -> list[Voice]:
         base = folder.path / "replicas"
         found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
         return [Voice(name, name.rpartition("-")[0], None) for name in found]
-    return [Voice(f"{r['role']}-{r['index']}", r["role"], r["rank"]) for r in planned if r["argv"]]
+    return [Voice(named(r), r["role"], r["rank"]) for r in planned if r["argv"]]
 
 
 def _chosen(voices: list[Voice], names: Sequence[str], roles: Sequence[str], ranks: Sequence[int]) -> list[Voice]:

@@ -170,7 +170,7 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     yield from _variables(view.variables(made.shared))
     for first in _first_of_each_role(made):
         yield click.style(f"environment of {first.name} alone", bold=True)
-        yield from _variables({**view.variables(first.environment), **first.defaults})
+        yield from _variables(view.variables({**first.defaults, **first.environment}))
 
 
 def _find_replica(made: Plan | None, name: str) -> Replica:

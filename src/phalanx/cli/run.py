@@ -75,7 +75,7 @@ def command(
                 snapshot=snapshot,
             )
             if not as_json:
-                print_notes((*loaded.notes, *made.notes))
+                print_notes((*loaded.notes, *made.notes), err=True)
                 for line in unused_here(loaded):
                     click.echo(f"note: {printable(line)}", err=True)
             code = see_through(home, store, run, detach=detach, as_json=as_json)

@@ -19,7 +19,7 @@ def command(run: str, as_json: bool) -> None:
         from phalanx.cli.attending import metric_lines
         from phalanx.cli.homes import open_home, run_json
         from phalanx.cli.ps import span
-        from phalanx.cli.tables import replica_table, status_text
+        from phalanx.cli.tables import failure_lines, replica_table, status_text
         from phalanx.scheduler.serving import settle
 
         home, store = open_home()
@@ -51,6 +51,8 @@ def command(run: str, as_json: bool) -> None:
         for line in replica_table(replicas):
             click.echo(line)
         click.echo("")
+        for line in failure_lines(facts, found.attempt) if found.status == "failed" else ():
+            click.echo(line)
         for line in metric_lines(home.run(found.id)):
             click.echo(line)
         for change in statuses:

@@ -57,8 +57,17 @@ STARTERS = {
     "jax": Starter(
         "JAX: one master and two workers for jax.distributed.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
-        hint="Call jax.distributed.initialize(num_processes=int(os.environ['JAX_NUM_PROCESSES']),\n"
-        "# process_id=int(os.environ['JAX_PROCESS_ID'])); the coordinator's address is found by itself.",
+        hint="Call jax.distributed.initialize(): it finds the coordinator and its number by itself.",
+    ),
+    "deepspeed": Starter(
+        "DeepSpeed: one master and two workers that call deepspeed.init_distributed().",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        hint="The same variables as for PyTorch are set; no hostfile and no ssh are needed.",
+    ),
+    "xgboost": Starter(
+        "XGBoost: one master, whose code starts the tracker, and two workers.",
+        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
+        hint="DMLC_TRACKER_URI, DMLC_TRACKER_PORT, RANK and WORLD_SIZE are set.",
     ),
     "plain": Starter(
         "Replicas that find each other by PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER.",

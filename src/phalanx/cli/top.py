@@ -119,8 +119,9 @@ def _asked(home: Home, run: Run) -> Share:
 def _use_of(home: Home, replica: Replica) -> Use | None:
     if replica.finished_at is not None:
         return None
-    name = f"{replica.role}-{replica.number}"
-    return newest_use(home.run(replica.run_id).path / "replicas" / name / f"attempt-{replica.attempt}" / "spool")
+    return newest_use(
+        home.run(replica.run_id).path / "replicas" / replica.name / f"attempt-{replica.attempt}" / "spool"
+    )
 
 
 def newest_use(spool: Path) -> Use | None:
@@ -203,7 +204,7 @@ def _run_row(seen: Seen, now: datetime) -> list[str]:
 
 
 def _replica_row(replica: Replica, use: Use | None) -> list[str]:
-    row = [f"  {replica.role}-{replica.number}", str(replica.rank), replica.status, ""]
+    row = [f"  {replica.name}", str(replica.rank), replica.status, ""]
     if use is None:
         row += ["-", "-", "-"]
     else:

@@ -63,6 +63,7 @@ def own(member: Member) -> dict[str, Value]:
         "PHALANX_ROLE": member.role,
         "PHALANX_INDEX": str(member.index),
         "PHALANX_RANK": str(member.rank),
+        "PHALANX_LOCAL_RANK": str(member.local),
         "POLYAXON_TASK_INFO": f'{{"type": "{member.role}", "index": {member.index}}}',
     }
 

@@ -58,7 +58,7 @@ class View:
         return HIDDEN if is_secret(name) and text else text
 
     def replica(self, replica: Replica, shared: Mapping[str, str]) -> dict[str, Any]:
-        defaults = dict(replica.defaults)
+        defaults = self.variables(replica.defaults)
         return {
             "name": replica.name,
             "role": replica.role,
@@ -86,12 +86,15 @@ class View:
             "roles": dict(plan.roles),
             "resources": resources_view(plan.totals),
             "timeout_s": plan.timeout_s,
+            "stall_timeout_s": plan.stall_timeout_s,
             "max_restarts": plan.max_restarts,
             "replicas": [self.replica(replica, shared) for replica in plan.replicas],
         }
 
 
 def _shown(hole: Hole) -> str:
+    if hole.kind == "interface":
+        return "<interface>"
     return str(DEFAULT_PORT) if hole.kind == "port" else f"<{hole.of}>"
 
 
@@ -103,16 +106,21 @@ def document(plan: Plan) -> dict[str, Any]:
         "launch": plan.launch,
         "roles": dict(plan.roles),
         "timeout_s": plan.timeout_s,
+        "stall_timeout_s": plan.stall_timeout_s,
         "max_restarts": plan.max_restarts,
+        "meets": list(plan.meets),
+        "service": None if plan.service is None else dict(plan.service),
+        "symptoms": list(plan.symptoms),
         "environment": _encoded(plan.shared.items()),
         "replicas": [
             {
                 "role": replica.role,
                 "index": replica.index,
                 "rank": replica.rank,
+                "local": replica.local,
                 "resources": resources_view(replica.resources),
                 "environment": _encoded(replica.environment.items()),
-                "defaults": dict(replica.defaults),
+                "defaults": _encoded(replica.defaults.items()),
                 "argv": [encode(argument) for argument in replica.argv],
             }
             for replica in plan.replicas

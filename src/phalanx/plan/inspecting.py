@@ -14,7 +14,7 @@ def wired_as(framework: str | None, backend: str | None) -> str | None:
     return "mpi" if backend == "mpi" else framework
 
 
-def replicas_fault(name: str | None, n_ps: int) -> Fault | None:
+def replicas_fault(name: str | None, n_ps: int, processes: int) -> Fault | None:
     """Why a run with replicas cannot be wired; None when it can."""
     if name is None:
         hint = f"add `framework:`, one of {', '.join(frameworks.known())}"
@@ -27,17 +27,22 @@ def replicas_fault(name: str | None, n_ps: int) -> Fault | None:
     if n_ps and found.ps_role is None:
         hint = "remove `n_ps`, or use tensorflow or mxnet"
         return "environment.replicas.n_ps", f"{name} has no parameter servers", hint
+    if processes > 1 and found.launchers is None:
+        hint = "remove `processes`, and ask for more workers instead"
+        return "environment.replicas.processes", f"a replica of {name} is one process", hint
     return None
 
 
 def inspect(root: Node, findings: Findings) -> None:
     """The same of a tree that may have other faults; for `spec.load`."""
     replicas = _below(root, "environment", "replicas")
-    n_workers, n_ps = (_count(replicas.get(key)) if replicas is not None else 0 for key in ("n_workers", "n_ps"))
+    counted = ("n_workers", "n_ps", "processes")
+    n_workers, n_ps, processes = (_count(replicas.get(key)) if replicas is not None else 0 for key in counted)
     framework, backend = _text(root.get("framework")), _text(root.get("backend"))
-    if not (n_workers or n_ps) or any(node is not None and node.poisoned for node in (root.get("framework"), replicas)):
+    is_poisoned = any(node is not None and node.poisoned for node in (root.get("framework"), replicas))
+    if is_poisoned or not (n_workers or n_ps or processes > 1):
         return
-    fault = replicas_fault(wired_as(framework, backend), n_ps)
+    fault = replicas_fault(wired_as(framework, backend), n_ps, processes)
     if fault is not None:
         path, message, hint = fault
         findings.error(_below(root, *path.split(".")) or replicas or root, message, hint)

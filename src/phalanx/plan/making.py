@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -45,15 +45,15 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     replicas = spec.environment.replicas
     framework = _framework(spec, replicas)
     roles = _roles(replicas, framework)
-    members = tuple(
-        Member(role, index, rank)
-        for rank, (role, index) in enumerate((role, index) for role, count in roles.items() for index in range(count))
-    )
     command, argv = _command(spec)
+    members = tuple(_members(spec, roles, framework, command or ""))
     wiring = Wiring()
     if framework is not None and replicas is not None:
         wiring = framework.wire(Gang(members, roles, run_id, command or "", replicas, spec.build))
     notes = [_note(spec, *note) for note in wiring.notes]
+    if len(members) > sum(roles.values()) and replicas is not None and replicas.processes is None:
+        said = "replicas with several GPUs have a process for each (`processes: 1` for one of its own)"
+        notes.append(_note(spec, "environment.replicas", said))
     if framework is not None and not framework.has_master and spec.environment.settings.resources is not None:
         notes.append(_note(spec, "environment", "MPI has no master: these resources go to no replica"))
     if command is None:
@@ -78,8 +78,12 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         roles=MappingProxyType(dict(roles)),
         replicas=built,
         shared=MappingProxyType({**from_build, **shared}),
-        totals=total(replica.resources for replica in built),
+        totals=total(replica.resources for replica in built if not replica.local),
+        meets=wiring.meets if len(members) > 1 else (),
+        service=wiring.service,
+        symptoms=framework.symptoms if framework is not None else (),
         timeout_s=spec.environment.timeout_s,
+        stall_timeout_s=spec.environment.stall_timeout_s,
         max_restarts=spec.environment.settings.max_restarts or 0,
         notes=tuple(notes),
     )
@@ -105,10 +109,10 @@ def roles_of(spec: Spec) -> Mapping[str, int]:
 
 def _framework(spec: Spec, replicas: Replicas | None) -> Framework | None:
     """What wires the replicas; None when there is only one."""
-    if replicas is None or not (replicas.n_workers or replicas.n_ps):
+    if replicas is None or not (replicas.n_workers or replicas.n_ps or (replicas.processes or 1) > 1):
         return None
     name = wired_as(spec.framework, spec.backend)
-    fault = replicas_fault(name, replicas.n_ps)
+    fault = replicas_fault(name, replicas.n_ps, replicas.processes or 1)
     if fault is not None:
         path_, message, hint = fault
         raise SpecErrors([SpecError(_place(spec, path_), path_, message, hint)])
@@ -123,6 +127,38 @@ def _roles(replicas: Replicas | None, framework: Framework | None) -> dict[str, 
     if framework.ps_role is not None:
         roles[framework.ps_role] = replicas.n_ps
     return roles
+
+
+def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, command: str) -> Iterator[Member]:
+    """Every process, by its rank: those of a replica stand together."""
+    replicas = spec.environment.replicas or Replicas()
+    launchers = framework.launchers if framework is not None else None
+    one_each = launchers is None or launchers.search(command) is not None
+    node = rank = 0
+    for role, count in roles.items():
+        listed = replicas.worker if role == "worker" else replicas.ps
+        for index in range(count):
+            asked = _asked(spec, replicas, role, listed.get(index))
+            gpus = _gpus(asked.gpu if asked is not None else None)
+            size = 1 if one_each or role not in ("master", "worker") else replicas.processes or max(1, gpus)
+            for local in range(size):
+                yield Member(role, index, rank, node, local, size, gpus)
+                rank += 1
+            node += 1
+
+
+def _gpus(asked: Amount | None) -> int:
+    if asked is None:
+        return 0
+    return int((asked.limits if asked.requests is None else asked.requests) or 0)
+
+
+def _asked(spec: Spec, replicas: Replicas, role: str, listed: ReplicaSettings | None) -> Resources | None:
+    """The resources of a replica, as `_Settings` finds them."""
+    if role == "master":
+        return spec.environment.settings.resources
+    default = replicas.default_worker if role == "worker" else replicas.default_ps
+    return next((layer.resources for layer in (listed, default) if layer is not None and layer.resources), None)
 
 
 def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
@@ -154,10 +190,10 @@ class _Settings:
         self.replicas = spec.environment.replicas or Replicas()
         self.spec, self.wired, self.notes = spec, wired, notes
         self.ps_role = next((role for role in roles if role not in ("master", "worker")), None)
-        self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], dict[str, str]]] = {}
+        self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], int]] = {}
 
-    def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], dict[str, str]]:
-        """The settings, the user's variables and the default variables of a replica."""
+    def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], int]:
+        """The settings of a replica, the user's variables for it, and its share of threads; 0 when nobody says."""
         listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
         key = (member.role, member.index if member.role != "master" and member.index in listed else None)
         if key not in self.made:
@@ -165,7 +201,7 @@ class _Settings:
             variables = _own_variables(
                 settings.env_vars or (), self.wired, "environment.env_vars", self.spec, self.notes
             )
-            self.made[key] = (settings, variables, _defaults(settings, variables))
+            self.made[key] = (settings, variables, _threads(settings, variables))
         return self.made[key]
 
     def _settings(self, member: Member, listed: Mapping[int, ReplicaSettings]) -> ReplicaSettings:
@@ -189,17 +225,25 @@ def _replica(
     argv: tuple[Value, ...],
     from_build: Mapping[str, Value],
 ) -> Replica:
-    asked, variables, defaults = settings.of(member)
+    asked, variables, threads = settings.of(member)
     if wiring.launch == "mpirun" and argv:
         argv = (*wiring.launcher, *argv)
+    defaults: dict[str, Value] = {name: value for name, value in wiring.defaults.items() if name not in variables}
+    if threads and THREADS not in from_build:
+        defaults[THREADS] = str(max(1, threads // member.local_size))
+    if member.local:
+        memory = asked.resources.memory if asked.resources else None
+        limit = Amount(0.0, memory.limits) if memory is not None else None
+        asked = asked._replace(resources=Resources(cpu=Amount(0.0), memory=limit))  # the first process has the others
     return Replica(
         role=member.role,
         index=member.index,
         rank=member.rank,
         settings=asked,
         environment={**variables, **contract.own(member), **wiring.own(member)},
-        defaults={} if THREADS in from_build else defaults,
+        defaults={name: value for name, value in defaults.items() if name not in from_build},
         argv=argv,
+        local=member.local,
     )
 
 
@@ -226,13 +270,11 @@ def _own_variables(
     return mine
 
 
-def _defaults(settings: ReplicaSettings, variables: Mapping[str, Value]) -> dict[str, str]:
+def _threads(settings: ReplicaSettings, variables: Mapping[str, Value]) -> int:
     """As many threads as the replica has CPUs; without it every replica of a machine would start one per core."""
     cpu = settings.resources.cpu if settings.resources else None
     share = (cpu.requests if cpu.requests is not None else cpu.limits) if cpu else None
-    if share is None or THREADS in variables:
-        return {}
-    return {THREADS: str(max(1, int(share)))}
+    return 0 if share is None or THREADS in variables else max(1, int(share))
 
 
 def _place(spec: Spec, path_: str) -> Place:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from phalanx.errors import Note
+from phalanx.naming import member_name
 from phalanx.placeholders import Value
 from phalanx.spec.model import ReplicaSettings, Resources
 
@@ -14,15 +15,19 @@ DEFAULT_PORT = 2222
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A seat in the run, before anything is known of what it asks for."""
+    """A process of the run, before anything is known of what it asks for. Most replicas have one process."""
 
     role: str
     index: int
     rank: int
+    node: int = 0  # its replica, counted over all roles
+    local: int = 0  # which process of its replica it is
+    local_size: int = 1
+    gpus: int = 0  # of its replica
 
     @property
     def name(self) -> str:
-        return f"{self.role}-{self.index}"
+        return member_name(self.role, self.index, self.local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,8 @@ class Replica:
     """One member of the run, with everything needed to start it.
 
     `environment` is its own part; the run's `shared` comes before it. `defaults` apply only where the machine's
-    environment has no such variable. Without `argv` it runs nothing itself: it is a host for the launcher.
+    environment has no such variable. Without `argv` it runs nothing itself: it is a host for the launcher. A replica
+    with several processes is here once for each; what it asks for stands with the first.
     """
 
     role: str
@@ -38,12 +44,13 @@ class Replica:
     rank: int
     settings: ReplicaSettings
     environment: Mapping[str, Value]
-    defaults: Mapping[str, str]
+    defaults: Mapping[str, Value]
     argv: tuple[Value, ...]
+    local: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.role}-{self.index}"
+        return member_name(self.role, self.index, self.local)
 
     @property
     def resources(self) -> Resources:
@@ -55,6 +62,11 @@ _NO_RESOURCES = Resources()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """`meets` are the roles and replicas whose addresses all others are given: agents see that they can be reached
+    before anything starts. `service` is a key-value server beside the first replica, with the sizes of its scopes.
+    `symptoms` tell a replica that lost another from the one that failed first.
+    """
+
     run_id: str
     kind: str
     name: str | None
@@ -66,7 +78,11 @@ class Plan:
     replicas: tuple[Replica, ...]
     shared: Mapping[str, Value]
     totals: Resources
+    meets: tuple[str, ...] = ()
+    service: Mapping[str, int] | None = None
+    symptoms: tuple[str, ...] = ()
     timeout_s: float | None = None
+    stall_timeout_s: float | None = None
     max_restarts: int = 0
     notes: tuple[Note, ...] = field(default=(), compare=False)
 

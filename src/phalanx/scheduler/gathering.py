@@ -65,6 +65,7 @@ class Gatherer:
         now = time.monotonic()
         if now < self.next_at and not is_over:
             return
+        self._look_for_more()
         faults = []
         for look in (self._follow_boards, self._take_events, self._take_points):
             try:
@@ -75,6 +76,15 @@ class Gatherer:
         self.next_at = time.monotonic() + max(EVERY_S, 10 * (time.monotonic() - now))
         if faults:
             raise faults[0]
+
+    def _look_for_more(self) -> None:
+        """Processes that a replica started itself write beside it: `worker-0.1`."""
+        for name in sorted(os.listdir(self.folder / "replicas")):
+            folder = self.folder / "replicas" / name / f"attempt-{self.attempt}"
+            if name not in self.folders and name.partition(".")[0] in self.folders and folder.is_dir():
+                self.order[name] = len(self.order)
+                self.folders[name] = folder
+                self.points[name] = FolderSummaries(folder, self.before)
 
     def close(self) -> None:
         self.boards.close()

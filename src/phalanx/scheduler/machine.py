@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from phalanx.naming import member_name, named
+
 DEFAULT_CPUS = 1.0  # of a replica that does not say: a thousand of them must not start at once
 
 
@@ -46,9 +48,12 @@ def hand_out(gpus: Sequence[str], busy: Collection[str], plan: Mapping[str, Any]
     free = [gpu for gpu in gpus if gpu not in busy]
     given: dict[str, list[str]] = {}
     for replica in plan["replicas"]:
+        if replica.get("local"):  # it shares those of its replica's first process, and knows which is its own
+            given[named(replica)] = given[member_name(replica["role"], replica["index"])]
+            continue
         count = int(_amount(replica, "gpu") or 0)
         shared = [gpu for gpu in gpus if gpu not in free]
-        given[f"{replica['role']}-{replica['index']}"] = [*free, *shared][:count]
+        given[named(replica)] = [*free, *shared][:count]
         free = free[count:]
     return given
 

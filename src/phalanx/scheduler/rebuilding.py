@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 
 from phalanx.backends.local_running import Sighting
 from phalanx.errors import CallError
+from phalanx.naming import named
+from phalanx.scheduler import failures
 from phalanx.scheduler.gathering import Gatherer
 from phalanx.scheduler.home import Home, Lease, RunFolder, default_home
 from phalanx.scheduler.outputs import index_outputs, read_manifest
 from phalanx.scheduler.registry import Registry
 from phalanx.scheduler.scheduler import add_to_store, row_of
+from phalanx.scheduler.statuses import Status
 from phalanx.store import Run, Store
 
 
@@ -45,19 +49,22 @@ def index(home: Home, store: Store, run: Run) -> None:
 
 def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
     try:
-        planned = {f"{r['role']}-{r['index']}": r for r in json.loads(folder.plan_file.read_bytes())["replicas"]}
+        plan = json.loads(folder.plan_file.read_bytes())
+        planned = {named(r): r for r in plan["replicas"]}
     except (OSError, ValueError, KeyError):
         return
+    status = store.find(run.id).status
     for attempt in range(1, run.attempt + 1):
-        rows = []
+        ends = {}
         for name, place in folder.replica_folders(attempt):
-            try:
-                end = json.loads((place / "end.json").read_bytes())
-            except (OSError, ValueError):
-                continue
-            if name in planned:
-                rows.append(row_of(run._replace(attempt=attempt), planned[name], Sighting("ended", end=end)))
-        store.put_replicas(rows)
+            with suppress(OSError, ValueError):
+                ends[name] = json.loads((place / "end.json").read_bytes())
+        seen = {name: Sighting("ended", end=end) for name, end in ends.items() if name in planned}
+        failed = failures.find(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
+        again = run._replace(attempt=attempt)
+        store.put_replicas([row_of(again, planned[name], sight, failed) for name, sight in seen.items()])
+        if failed is not None:
+            store.put_fact(run.id, "failure", failed.as_fact(attempt))
 
 
 def _gather(home: Home, store: Store, run: Run) -> None:

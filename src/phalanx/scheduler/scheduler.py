@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from typing import Any, TypeVar
 from phalanx.backends import local_running
 from phalanx.backends.local_running import Seat, Sighting
 from phalanx.errors import CallError
-from phalanx.scheduler import settling
+from phalanx.naming import named
+from phalanx.scheduler import failures, settling
+from phalanx.scheduler.failures import Failure
 from phalanx.scheduler.gathering import Gatherers
 from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
 from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
@@ -35,6 +38,8 @@ STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there 
 LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
 ADOPT_S = 1.0  # how often to look for folders without rows, when there are new folders
 GRACE_S = 10.0
+SYMPTOM_S = 2.0
+LISTEN_S = 1.0  # how often to look whether anybody says anything, where the file asks for it
 PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when thousands wait
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
@@ -57,6 +62,7 @@ class Watched:
     asked_to_end: float | None = None  # when we last told it to
     absent_since: float | None = None  # when we first missed an agent
     look_for_agents_at: float = 0.0
+    listen_at: float = 0.0
 
     @classmethod
     def read(cls, folder: RunFolder, history: list[StatusChange]) -> Watched:
@@ -70,6 +76,34 @@ class Watched:
             at=history[-1].at if history else datetime.fromtimestamp(0, UTC),
             restarts=sum(change.status == Status.WARNING for change in history[begun:]),
         )
+
+    def will_never_come(self, run: Run, seen: Mapping[str, Sighting]) -> bool:
+        """The agents that are missing: nobody is left who may start one, or it has taken too long."""
+        now = time.monotonic()
+        if self.absent_since is None:
+            self.absent_since, self.look_for_agents_at = now, now + LOOK_FOR_AGENTS_S
+        if now < self.look_for_agents_at:
+            return False
+        self.look_for_agents_at = now + LOOK_FOR_AGENTS_S
+        late = now - self.absent_since > STARTING_PATIENCE_S
+        return late or not local_running.is_starting(run.id, seen.values())
+
+    def how_to_end(self, seat: Seat, failed: Failure | None, now: float) -> signal.Signals | None:
+        """What still runs, though nobody asked for its end; None: not at all. SIGQUIT has it say where it was."""
+        if failed is None:
+            return signal.SIGQUIT if self._is_silent(seat) else None
+        if not failed.is_symptom:
+            return signal.SIGTERM
+        # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
+        return signal.SIGQUIT if now - failed.end["ended_at"] > SYMPTOM_S else None
+
+    def _is_silent(self, seat: Seat) -> bool:
+        """Whether nobody has said anything for as long as the file allows."""
+        allowed_s: float | None = self.plan.get("stall_timeout_s")
+        if allowed_s is None or time.monotonic() < self.listen_at:
+            return False
+        self.listen_at = time.monotonic() + LISTEN_S
+        return time.time() - local_running.last_word(seat) > allowed_s
 
 
 class Scheduler:
@@ -161,7 +195,7 @@ class Scheduler:
         return run
 
     def seat(self, run: Run) -> Seat:
-        names = tuple(f"{replica['role']}-{replica['index']}" for replica in self.watched[run.id].plan["replicas"])
+        names = tuple(named(replica) for replica in self.watched[run.id].plan["replicas"])
         return Seat(self.home.run(run.id).path, run.id, run.attempt, names)
 
     # placing -----------------------------------------------------------------------------------------------------
@@ -250,14 +284,23 @@ class Scheduler:
         self.gatherers.turn(run, seat.replicas)
         essential = [sight for name, sight in seen.items() if name.rpartition("-")[0] not in HELPER_ROLES]
         finished = all(is_finished(sight) for sight in essential or seen.values())
-        failed = first_failure(seen)
+        plan, ends = (
+            self.watched[run.id].plan,
+            {name: sight.end for name, sight in seen.items() if sight.end is not None},
+        )
+        failed = failures.find(plan, ends)
         if failed is None and stop is None and not finished:
-            failed = first_failure(seen, of=("stopped",))  # somebody else told its agent to end
+            failed = failures.find(plan, ends, of=("stopped",))  # somebody else told its agent to end
         running = any(sight.state == "running" for sight in seen.values())
         if running and self._change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
             run = run._replace(status=Status.RUNNING)
-        if running and (stop is not None or failed is not None or finished):
-            self._end(run, seen)
+        if running:
+            number = (
+                signal.SIGTERM
+                if stop is not None or finished
+                else self.watched[run.id].how_to_end(seat, failed, self.clock())
+            )
+            self._end(run, seen, number)
         if running or any(sight.state == "absent" for sight in seen.values()):
             return False
         if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
@@ -267,7 +310,8 @@ class Scheduler:
         elif stop is not None:
             self._finish(run, Status.STOPPED, stop)
         elif failed is not None:
-            self._fail(run, *failed)
+            self._keep(run, seen, failed)
+            self._fail(run, failed)
         return True
 
     def _start_again(self, run: Run, seat: Seat, stop: str | None) -> bool:
@@ -284,7 +328,7 @@ class Scheduler:
     def _look(self, run: Run, seat: Seat) -> dict[str, Sighting]:
         """What is seen of the replicas that run something; whoever lost its agent, or never got one, is declared so."""
         watched = self.watched[run.id]
-        idle = {f"{r['role']}-{r['index']}" for r in watched.plan["replicas"] if not r["argv"]}
+        idle = {named(r) for r in watched.plan["replicas"] if not r["argv"]}
         seat = seat._replace(replicas=tuple(name for name in seat.replicas if name not in idle))
         before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
         while True:  # until all that is seen has a meaning: one may be lost while we declare another so
@@ -295,44 +339,36 @@ class Scheduler:
                 local_running.declare_lost(seat, name, seen[name].message, just_now=seen_before)
             missing = [name for name, sight in seen.items() if sight.state == "absent"]
             interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
-            if missing and not interrupted and self._never_come(run, watched, seen):
+            if missing and not interrupted and watched.will_never_come(run, seen):
                 for name in missing:
                     local_running.declare_lost(seat, name, "its agent never started")
             elif not lost:
                 return seen
 
-    def _never_come(self, run: Run, watched: Watched, seen: Mapping[str, Sighting]) -> bool:
-        now = time.monotonic()
-        if watched.absent_since is None:
-            watched.absent_since, watched.look_for_agents_at = now, now + LOOK_FOR_AGENTS_S
-        if now < watched.look_for_agents_at:
-            return False
-        watched.look_for_agents_at = now + LOOK_FOR_AGENTS_S
-        late = now - watched.absent_since > STARTING_PATIENCE_S
-        return late or not local_running.is_starting(run.id, seen.values())
-
-    def _keep(self, run: Run, seen: Mapping[str, Sighting]) -> None:
+    def _keep(self, run: Run, seen: Mapping[str, Sighting], failed: Failure | None = None) -> None:
         """The store's rows of the replicas, when anything about them is new."""
         watched = self.watched[run.id]
         facts = {name: (sight.state, sight.pid) for name, sight in seen.items()}
-        if watched.kept != (run.attempt, facts):
-            planned = {f"{r['role']}-{r['index']}": r for r in watched.plan["replicas"]}
-            self.store.put_replicas([row_of(run, planned[name], sight) for name, sight in seen.items()])
+        if watched.kept != (run.attempt, facts) or failed is not None:
+            planned = {named(r): r for r in watched.plan["replicas"]}
+            self.store.put_replicas([row_of(run, planned[name], sight, failed) for name, sight in seen.items()])
             watched.kept = (run.attempt, facts)
 
-    def _end(self, run: Run, seen: Mapping[str, Sighting]) -> None:
+    def _end(self, run: Run, seen: Mapping[str, Sighting], number: signal.Signals | None) -> None:
         watched, now = self.watched[run.id], time.monotonic()
+        if number is None:
+            return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
-            local_running.ask_to_end(seen.values())
+            local_running.ask_to_end(seen.values(), number)
 
-    def _fail(self, run: Run, name: str, sight: Sighting) -> None:
-        end = sight.end or {}
-        foreign = end.get("cause") == "stopped"
+    def _fail(self, run: Run, failed: Failure) -> None:
+        foreign = failed.end["cause"] == "stopped"
         if foreign and run.backend == OUTSIDE:
-            self._finish(run, Status.STOPPED, end.get("message", ""))
+            self._finish(run, Status.STOPPED, failed.end.get("message", ""))
             return
-        reason = f"{name}: {'its agent was told to end, not by us' if foreign else end.get('message', 'lost')}"
+        self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
+        reason = f"{failed.replica}: its agent was told to end, not by us" if foreign else failed.reason
         watched = self.watched[run.id]
         allowed = watched.plan.get("max_restarts") or 0
         if watched.restarts < allowed:
@@ -389,24 +425,10 @@ def is_finished(sight: Sighting) -> bool:
     return sight.end is not None and sight.end["cause"] == "finished"
 
 
-FAILURES = ("error", "memory", "timeout", "lost")
-
-
-def first_failure(seen: Mapping[str, Sighting], of: tuple[str, ...] = FAILURES) -> tuple[str, Sighting] | None:
-    """The replica that failed first: the others died of it. One that only obeyed us did not fail."""
-    failed = [
-        (sight.end["ended_at"], name)
-        for name, sight in seen.items()
-        if sight.end is not None and sight.end["cause"] in of
-    ]
-    if not failed:
-        return None
-    name = min(failed)[1]
-    return name, seen[name]
-
-
-def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting) -> Replica:
+def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting, failed: Failure | None = None) -> Replica:
+    """What the store has of a replica; of one that another took with it, that."""
     end = sight.end or {}
+    taken = failed.others.get(named(replica)) if failed is not None else None
     status = {"absent": "starting", "running": "running"}.get(sight.state)
     if status is None:
         status = {"finished": "succeeded", "stopped": "stopped"}.get(end.get("cause", ""), "failed")
@@ -416,9 +438,10 @@ def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting) -> Replica:
         attempt=run.attempt,
         role=replica["role"],
         number=replica["index"],
+        local=replica.get("local", 0),
         rank=replica["rank"],
         status=status,
-        reason=end.get("message", ""),
+        reason=taken or end.get("message", ""),
         host=end.get("host"),
         pid=sight.pid,
         cause=end.get("cause"),

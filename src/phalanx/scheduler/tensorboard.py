@@ -109,7 +109,8 @@ class EventFiles:
 
     def _replica(self, inside: str) -> str:
         """Whose file it is: a replica's that is named in its path, or else the first one's."""
-        return next((step for step in Path(inside).parts if step in self.replicas), next(iter(self.replicas)))
+        named = map(_replica_name, Path(inside).parts)
+        return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
 
     def _scribe(self, inside: str) -> Scribe:
         return self._scribe_of(self._replica(inside))
@@ -123,7 +124,7 @@ class EventFiles:
         """Its folder, and the part of the training that it is of. Without the replica's name: the others say the same
         tags, and what they say is kept apart already."""
         replica = self._replica(inside)
-        steps = [step for step in Path(inside).parts[:-1] if step != replica]
+        steps = [step for step in Path(inside).parts[:-1] if _replica_name(step) != replica]
         part = steps.pop() if steps and steps[-1].lower() in PARTS else ""
         return "/".join(steps), part
 
@@ -132,6 +133,11 @@ class EventFiles:
         folder, part = self._split(inside)
         name = f"{part}/{tag}" if part else tag
         return name if folder == self.first_folder else f"{folder or '.'}/{name}"
+
+
+def _replica_name(step: str) -> str:
+    """TensorFlow calls the master `chief`."""
+    return "master-0" if step == "chief-0" else step
 
 
 class Scribe:

@@ -344,7 +344,8 @@ def _matrix_names(root: Node) -> set[str]:
 _PLACED = (
     ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
     ("environment", "replicas", "n_ps"), ("environment", "replicas", "n_workers"),
-    ("environment", "replicas", "launcher"), ("environment", "replicas", "master_task"), ("environment", "env_vars"),
+    ("environment", "replicas", "launcher"), ("environment", "replicas", "master_task"),
+    ("environment", "replicas", "processes"), ("environment", "env_vars"),
     ("build", "env_vars"), ("run",), ("run", "cmd"),
 )  # fmt: skip
 

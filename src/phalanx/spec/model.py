@@ -97,6 +97,7 @@ class Replicas(NamedTuple):
     delay_workers_by_global_step: bool = False
     master_task: str | None = None
     launcher: str | None = None
+    processes: int | None = None
 
 
 class OutputsRefs(NamedTuple):
@@ -112,6 +113,7 @@ class Environment(NamedTuple):
     settings: ReplicaSettings = ReplicaSettings()
     outputs: OutputsRefs | None = None
     timeout_s: float | None = None
+    stall_timeout_s: float | None = None
     replicas: Replicas | None = None
 
 

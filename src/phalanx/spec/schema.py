@@ -163,6 +163,11 @@ REPLICAS = Record(
             Text(choices=("direct", "mpirun")),
             "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has the first replica start all.",
         ),
+        "processes": Field(
+            Number(low=1, high=1024, whole=True),
+            "How many processes each replica has. Default: one for each of its GPUs with PyTorch, DeepSpeed, Horovod "
+            "and JAX, else one.",
+        ),
         "delay_workers_by_global_step": Field(Boolean(), "Read for Polyaxon's sake, and not acted on."),
     },
     _replicas,
@@ -181,8 +186,8 @@ OUTPUTS_REFS = Record(
 
 def _environment(**values: Any) -> Environment:
     own = {key: values.pop(key) for key in ("outputs", "replicas") if key in values}
-    timeout_s = values.pop("timeout", None)
-    return Environment(ReplicaSettings(**values), timeout_s=timeout_s, **own)
+    times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
+    return Environment(ReplicaSettings(**values), **times, **own)
 
 
 def environment(kind: Kind) -> Record:
@@ -190,6 +195,10 @@ def environment(kind: Kind) -> Record:
         **REPLICA_FIELDS,
         "timeout": Field(
             Quantity(quantities.seconds, 'a time (seconds, or "90m", "1d12h")'), "How long the run may take."
+        ),
+        "stall_timeout": Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "10m")'),
+            "End the run when no replica has written a line or a metric for so long. Python then says where it was.",
         ),
         "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs are read."),
     }

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from phalanx.naming import member_name
+
 DONE = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")
 STARTED = ("starting", "running")
 
@@ -57,7 +59,8 @@ class StatusChange(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One member of a run in one attempt. `number` is its index within the role."""
+    """One process of a run in one attempt: most replicas have one. `number` is the replica's index within the role,
+    `local` that of the process within the replica."""
 
     run_id: str
     attempt: int
@@ -74,6 +77,11 @@ class Replica(NamedTuple):
     started_at: datetime | None
     finished_at: datetime | None
     peak: Mapping[str, float]
+    local: int = 0
+
+    @property
+    def name(self) -> str:
+        return member_name(self.role, self.number, self.local)
 
 
 class Artifact(NamedTuple):

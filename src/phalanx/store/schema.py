@@ -12,7 +12,7 @@ from pathlib import Path
 from phalanx.errors import StoreError
 from phalanx.store.database import Database
 
-REVISION = "0002"
+REVISION = "0003"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 _MARK = "alembic_version"

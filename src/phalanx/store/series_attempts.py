@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.naming import named
 from phalanx.spool import JSON, split
 from phalanx.store.points import Columns, PointFile, point_files
 from phalanx.store.series_compacted import Part, checksum_of, parts_of
@@ -239,7 +240,7 @@ def rank_in(events: Path) -> int | None:
 def planned_ranks(run_folder: Path) -> dict[str, int]:
     try:
         replicas = json.loads((run_folder / "plan.json").read_bytes())["replicas"]
-        return {f"{one['role']}-{one['index']}": one["rank"] for one in replicas if isinstance(one.get("rank"), int)}
+        return {named(one): one["rank"] for one in replicas if isinstance(one.get("rank"), int)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 
@@ -247,5 +248,7 @@ def planned_ranks(run_folder: Path) -> dict[str, int]:
 def replica_order(replica: str, rank: int | None) -> tuple[bool, bool, int, str, int, str]:
     """The master first, then by rank, then those without one by their names."""
     role, _, index = replica.rpartition("-")
-    number = int(index) if index.isdecimal() else 0
-    return role not in FIRST_ROLES, rank is None, rank or 0, role, number, replica
+    first, _, local = index.partition(".")
+    number = int(first) if first.isdecimal() else 0
+    is_first = role in FIRST_ROLES and not local
+    return not is_first, rank is None, rank or 0, role, number, replica

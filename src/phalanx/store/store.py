@@ -45,7 +45,8 @@ _IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # to the letter what the inde
 
 _ADD_RUN = insertion("runs", _RUN_FIELDS, "id")
 _ADD_STATUS = insertion("statuses", ("run_key", *_STATUS_FIELDS), "run_key, number")
-_PUT_REPLICA = insertion("replicas", ("run_key", *_REPLICA_FIELDS), "run_key, attempt, role, number", update=True)
+_REPLICA_KEY = "run_key, attempt, role, number, local"
+_PUT_REPLICA = insertion("replicas", ("run_key", *_REPLICA_FIELDS), _REPLICA_KEY, update=True)
 _PUT_TAG = insertion("tags", ("run_key", "tag", "number"), "run_key, tag")
 
 
@@ -249,7 +250,7 @@ class Store(TrackedRecords):
         chosen = f"(SELECT max(attempt) FROM replicas WHERE run_key = {_KEY})" if attempt is None else "?"
         found = self._database.rows(
             f"""SELECT {columns(_REPLICA_FIELDS)} FROM replicas WHERE run_key = {_KEY} AND attempt = {chosen}
-            ORDER BY rank, role, number""",
+            ORDER BY rank, role, number, local""",
             [run_id, run_id if attempt is None else attempt],
         )
         return [Replica._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]

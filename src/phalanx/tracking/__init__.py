@@ -17,6 +17,7 @@ from typing import Any
 from phalanx.tracking import folders
 from phalanx.tracking.client import TrackedRun, ending, ending_by_code
 from phalanx.tracking.recording import say
+from phalanx.tracking.seats import Seat, this_seat
 from phalanx.tracking.values import clean, told
 
 __all__ = [
@@ -53,7 +54,8 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
 
 
 def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: bool) -> TrackedRun:
-    inside = os.environ.get("PHALANX_TRACK")
+    seat = this_seat()
+    inside = seat.folder if seat is not None else None
     is_off = os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no")
     run = _active if _active is not None and not _active.is_finished else None
     if run is not None and run.is_child:
@@ -62,13 +64,14 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
         if not is_other and not is_off:
             return run
         run.finish()
-        run, inside = None, os.environ.get("PHALANX_TRACK")
+        run, seat = None, this_seat()
+        inside = seat.folder if seat is not None else None
     if is_off:
         return _nowhere()
     if not inside:
         return _outside(said, words)
     if run is None or run.folder != inside:
-        run = _inside(inside)
+        run = _inside(seat if seat is not None and seat.folder == inside else Seat(inside, 0, has_agent=True))
     if said["name"] or said["description"]:
         run.describe(name=said["name"], description=said["description"])
     if words:
@@ -93,24 +96,24 @@ def _words(tags: Any) -> tuple[str, ...]:
         return ()
 
 
-def _inside(folder: str) -> TrackedRun:
+def _inside(seat: Seat) -> TrackedRun:
     environment = os.environ
-    return TrackedRun(
+    run = TrackedRun(
         environment.get("PHALANX_RUN_ID", ""),
         environment.get("PHALANX_PROJECT", ""),
-        folder,
+        seat.folder,
         environment.get("PHALANX_OUTPUTS", ""),
-        _whole(environment.get("PHALANX_RANK")),
+        seat.rank,
         is_managed=True,
-        has_agent="PHALANX_OUTSIDE" not in environment,
+        has_agent=seat.has_agent,
     )
-
-
-def _whole(text: str | None) -> int:
-    try:
-        return int(text or 0)
-    except ValueError:
-        return 0
+    if seat.folder != environment.get("PHALANX_TRACK"):  # nobody made it, or knows whose it is
+        try:
+            folders.make_private(seat.folder)
+        except OSError:
+            pass  # whoever writes there will be told
+        run.introduce()
+    return run
 
 
 def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedRun:

@@ -276,6 +276,13 @@ class Recorder:
         except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
             self._drop(f"{kind}: {told(fault)}")
 
+    def introduce(self) -> None:
+        """Say who writes here."""
+        try:
+            self._open_events()
+        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+            self._drop(told(fault))
+
     def _open_events(self) -> Writer:
         with self._lock:
             self._check_open()

@@ -6,17 +6,18 @@ A framework is a module in this package with a `FRAMEWORK`, or an installed pack
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from phalanx.placeholders import Each, Hole, Value, host, port
+from phalanx.placeholders import Each, Hole, Value, host, interface, port
 from phalanx.plan.model import Member
 from phalanx.spec.model import EMPTY, Build, Replicas
 
 
 class Gang(NamedTuple):
-    """The members of a distributed run, and what of the file a framework may look at."""
+    """The processes of a distributed run, and what of the file a framework may look at."""
 
     members: tuple[Member, ...]
     roles: Mapping[str, int]
@@ -28,6 +29,11 @@ class Gang(NamedTuple):
     @property
     def size(self) -> int:
         return len(self.members)
+
+    @property
+    def nodes(self) -> int:
+        """How many replicas there are."""
+        return self.members[-1].node + 1
 
     @property
     def first(self) -> Member:
@@ -45,23 +51,40 @@ def _nothing(_: Member) -> Mapping[str, Value]:
 class Wiring(NamedTuple):
     """What a framework adds to the run.
 
-    `launch` is `each` when every replica runs the command, `mpirun` when the first one starts all ranks by
-    `launcher`, `own` when the user's command does so itself.
+    `defaults` give way to what the machine or the file says. `meets` and `service` are the plan's. `launch` is `each`
+    when every replica runs the command, `mpirun` when the first one starts all ranks by `launcher`, `own` when the
+    user's command does so itself.
     """
 
     shared: Mapping[str, Value] = EMPTY
     own: Callable[[Member], Mapping[str, Value]] = _nothing
+    defaults: Mapping[str, Value] = EMPTY
+    meets: tuple[str, ...] = ()
+    service: Mapping[str, int] | None = None
     launch: str = "each"
     launcher: tuple[Value, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # (path in the file, what to say of it)
 
 
 class Framework(NamedTuple):
-    """One way to wire replicas. `ps_role` is the name of the file's `ps`; None when it has none."""
+    """One way to wire replicas. `ps_role` is the name of the file's `ps`; None when it has none. `launchers` match a
+    command that starts the processes of its replica itself; None where a replica has never more than one.
+    `symptoms` are said by replicas that lost another: whoever says one of them did not fail first.
+    """
 
     wire: Callable[[Gang], Wiring]
     ps_role: str | None = None
     has_master: bool = True
+    launchers: re.Pattern[str] | None = None
+    symptoms: tuple[str, ...] = ()
+
+
+def starting(*programs: str) -> re.Pattern[str]:
+    """Matches a command line that is one of these, or has it after `&&`, `||` or `;`, variables before it or not."""
+    return re.compile(
+        rf"(?:\A|&&|\|\||;)\s*"  # at the start of the line, or of a later command in it
+        rf"(?:\w+=\S*\s+)*(?:\S*/)?(?:{'|'.join(programs)})(?:\s|\Z)"
+    )
 
 
 def known() -> tuple[str, ...]:
@@ -92,4 +115,18 @@ def _built_in() -> frozenset[str]:
     return frozenset(module.name for module in iter_modules(__path__))
 
 
-__all__ = ["Each", "Framework", "Gang", "Hole", "Member", "Value", "Wiring", "find", "host", "known", "port"]
+__all__ = [
+    "Each",
+    "Framework",
+    "Gang",
+    "Hole",
+    "Member",
+    "Value",
+    "Wiring",
+    "find",
+    "host",
+    "interface",
+    "known",
+    "port",
+    "starting",
+]

@@ -1,15 +1,21 @@
-"""Horovod: ranks meet over Gloo, each started by itself; or mpirun starts them, where the file or command says so."""
+"""Horovod: ranks meet over Gloo, each started by itself; or mpirun starts them, where the file or command says so.
+
+Over Gloo the ranks tell each other their addresses through a key-value server, which horovodrun would be. Here the
+agent of the first replica is.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
-from phalanx.plan.frameworks.mpi import launched_by_mpirun, starts_ranks_itself
+from phalanx.naming import member_name
+from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, interface, port
+from phalanx.plan.frameworks.mpi import LAUNCHERS, launched_by_mpirun
 
 
 def wire(gang: Gang) -> Wiring:
-    if gang.replicas.launcher == "mpirun" or starts_ranks_itself(gang.command):
+    if gang.replicas.launcher == "mpirun" or LAUNCHERS.search(gang.command):
         return launched_by_mpirun(gang)
     first, size = gang.first.name, str(gang.size)
     shared: dict[str, Value] = {
@@ -18,17 +24,34 @@ def wire(gang: Gang) -> Wiring:
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": (host(first),),
         "HOROVOD_GLOO_RENDEZVOUS_PORT": (port(first),),
         "HOROVOD_SIZE": size,
-        # one rank per replica, each on a host of its own as far as Horovod is concerned
-        "HOROVOD_LOCAL_RANK": "0",
-        "HOROVOD_LOCAL_SIZE": "1",
-        "HOROVOD_CROSS_SIZE": size,
     }
+    nodes = [member.local_size for member in gang.members if not member.local]
+    peers = Counter(member.local for member in gang.members)  # replicas that have such a process
 
     def own(member: Member) -> Mapping[str, Value]:
-        rank = str(member.rank)
-        return {"HOROVOD_RANK": rank, "HOROVOD_CROSS_RANK": rank, "HOROVOD_HOSTNAME": (host(member.name),)}
+        return {
+            "HOROVOD_RANK": str(member.rank),
+            "HOROVOD_LOCAL_RANK": str(member.local),
+            "HOROVOD_LOCAL_SIZE": str(member.local_size),
+            "HOROVOD_CROSS_RANK": str(sum(count > member.local for count in nodes[: member.node])),
+            "HOROVOD_CROSS_SIZE": str(peers[member.local]),
+            # To Horovod every replica is a host, whatever machine it is on. It is a name, never an address.
+            "HOROVOD_HOSTNAME": member_name(member.role, member.index),
+        }
 
-    return Wiring(shared, own)
+    scopes = {"global": gang.size, **{f"cross_{local}": count for local, count in peers.items()}}
+    scopes |= {f"local_{member.name}": member.local_size for member in gang.members if not member.local}
+    defaults: dict[str, Value] = {"HOROVOD_GLOO_IFACE": (interface(),)}
+    return Wiring(shared, own, defaults, meets=(first,), service=scopes)
 
 
-FRAMEWORK = Framework(wire)
+FRAMEWORK = Framework(
+    wire,
+    launchers=LAUNCHERS,
+    symptoms=(
+        "HorovodInternalError",
+        "gloo",
+        "Connection (?:reset|closed) by peer",
+        "Horovod has been shut down",
+    ),
+)

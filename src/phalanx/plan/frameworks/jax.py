@@ -1,23 +1,45 @@
-"""JAX: the coordinator that `jax.distributed.initialize()` reads, and the numbers it must be given."""
+"""JAX: what `jax.distributed.initialize()` needs, with arguments or without.
+
+Of its own variables JAX reads only the coordinator's address. The two numbers it looks for where Open MPI has them, so
+that is where they are, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port, starting
 
 
 def wire(gang: Gang) -> Wiring:
-    first = gang.first.name
+    first, size = gang.first.name, str(gang.size)
     shared: dict[str, Value] = {
         "JAX_COORDINATOR_ADDRESS": (host(first), ":", port(first)),
-        "JAX_NUM_PROCESSES": str(gang.size),
+        "JAX_NUM_PROCESSES": size,
+        "OMPI_MCA_orte_hnp_uri": ("0.0;tcp://", host(first), ":", port(first)),  # the sign by which JAX knows it
+        "OMPI_COMM_WORLD_SIZE": size,
     }
 
     def own(member: Member) -> Mapping[str, Value]:
-        return {"JAX_PROCESS_ID": str(member.rank)}
+        rank = str(member.rank)
+        return {
+            "JAX_PROCESS_ID": rank,
+            "OMPI_COMM_WORLD_RANK": rank,
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(member.local),
+        }
 
-    return Wiring(shared, own)
+    return Wiring(shared, own, meets=(first,))
 
 
-FRAMEWORK = Framework(wire)
+FRAMEWORK = Framework(
+    wire,
+    launchers=starting("mpirun", "mpiexec", "srun"),
+    symptoms=(
+        "[Cc]oordination ?[Ss]ervice",
+        "coordination agent",
+        "Connection (?:reset|closed) by peer",
+        "Socket closed",
+        "gloo",
+        "UNAVAILABLE",
+    ),
+)

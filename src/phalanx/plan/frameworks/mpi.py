@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
 from phalanx.placeholders import path
-from phalanx.plan.frameworks import Framework, Gang, Value, Wiring
+from phalanx.plan.frameworks import Framework, Gang, Value, Wiring, starting
 
-_LAUNCHERS = "mpirun|mpiexec|mpiexec.hydra|orterun|horovodrun|srun"
-_OWN_LAUNCHER = re.compile(
-    rf"(?:\A|&&|\|\||;)\s*"  # at the start of the line, or of a later command in it
-    rf"(?:\w+=\S*\s+)*(?:\S*/)?(?:{_LAUNCHERS})(?:\s|\Z)"
-)
-
-
-def starts_ranks_itself(command: str) -> bool:
-    return _OWN_LAUNCHER.search(command) is not None
+LAUNCHERS = starting("mpirun", "mpiexec", r"mpiexec\.hydra", "orterun", "horovodrun", "srun")
 
 
 def launched_by_mpirun(gang: Gang) -> Wiring:
     """All ranks started from the first replica; the others are hosts. Open MPI finds them in the host file."""
-    hosts: dict[str, Value] = {"OMPI_MCA_orte_default_hostfile": (path("hostfile"),)}
-    if starts_ranks_itself(gang.command):
+    hosts: dict[str, Value] = {
+        "OMPI_MCA_orte_default_hostfile": (path("hostfile"),),
+        "PHALANX_HOSTS": ("sh ", path("hosts.sh")),  # what horovodrun takes as --host-discovery-script
+    }
+    # Open MPI wants to be told twice: whoever runs as root is in a container, or is root anyway.
+    defaults: dict[str, Value] = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if LAUNCHERS.search(gang.command):
         note = ("run.cmd", "the command starts the ranks itself: only the first replica runs it")
-        return Wiring(hosts, launch="own", notes=(note,))
+        return Wiring(hosts, defaults=defaults, launch="own", notes=(note,))
     launcher: tuple[Value, ...] = (
         "mpirun",
         "-np",
@@ -32,11 +27,11 @@ def launched_by_mpirun(gang: Gang) -> Wiring:
         (path("hostfile"),),
         "--tag-output",
     )
-    return Wiring(hosts, launch="mpirun", launcher=launcher)
+    return Wiring(hosts, defaults=defaults, launch="mpirun", launcher=launcher)
 
 
 def wire(gang: Gang) -> Wiring:
     return Wiring() if gang.replicas.launcher == "direct" else launched_by_mpirun(gang)
 
 
-FRAMEWORK = Framework(wire, has_master=False)
+FRAMEWORK = Framework(wire, has_master=False, symptoms=("MPI_ERRORS_ARE_FATAL", "PMIX", "ORTE has lost communication"))

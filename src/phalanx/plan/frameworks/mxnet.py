@@ -32,7 +32,7 @@ def wire(gang: Gang) -> Wiring:
     notes: tuple[tuple[str, str], ...] = ()
     if not gang.roles["server"]:
         notes = (("environment.replicas", "MXNet's dist key-value stores need at least one server: `n_ps: 1`"),)
-    return Wiring(shared, own, notes=notes)
+    return Wiring(shared, own, meets=(first,), notes=notes)
 
 
-FRAMEWORK = Framework(wire, ps_role="server")
+FRAMEWORK = Framework(wire, ps_role="server", symptoms=("ps-lite", r"van\.(?:cc|h)", "Connection reset by peer"))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from phalanx.plan.frameworks import Framework, Gang, Wiring
 
 
-def wire(_: Gang) -> Wiring:
-    return Wiring()
+def wire(gang: Gang) -> Wiring:
+    return Wiring(meets=tuple(gang.roles))
 
 
-FRAMEWORK = Framework(wire, ps_role="ps")
+FRAMEWORK = Framework(
+    wire,
+    ps_role="ps",
+    symptoms=("Connection(?:Reset|Refused)Error", "BrokenPipeError", "Connection (?:reset|closed|refused) by peer"),
+)

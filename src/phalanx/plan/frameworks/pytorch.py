@@ -1,10 +1,30 @@
-"""PyTorch: `init_process_group("env://")`, and whatever else torchrun would have set for the same process."""
+"""PyTorch: `init_process_group("env://")`, and whatever else torchrun would have set for the same process.
+
+A replica with several GPUs has a process for each, as torchrun would start them; unless the command is a launcher
+itself: then that is told how many nodes there are, and which one it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port, starting
+
+LAUNCHERS = starting(
+    "torchrun",
+    r"python[\d.]*\s+(?:-\w\s+)*-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)",
+    r"accelerate\s+launch",
+    "deepspeed",
+)
+SYMPTOMS = (
+    r"Connection (?:reset|closed) by (?:remote )?peer",
+    r"gloo/transport",
+    "Broken pipe",
+    "Connection was likely closed",  # the store of rank 0 is gone
+    r"DistNetworkError|DistStoreError",
+    "remote process exited or there was a network error",  # NCCL
+    "Watchdog caught collective operation timeout",
+)
 
 
 def wire(gang: Gang) -> Wiring:
@@ -13,21 +33,36 @@ def wire(gang: Gang) -> Wiring:
         "MASTER_ADDR": (host(first),),
         "MASTER_PORT": (port(first),),
         "WORLD_SIZE": size,
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_WORLD_SIZE": size,
+        "GROUP_WORLD_SIZE": str(gang.nodes),
         "ROLE_WORLD_SIZE": size,
         "TORCHELASTIC_RUN_ID": gang.run_id,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store itself: there is no torchrun agent
     }
+    starts_processes = LAUNCHERS.search(gang.command) is not None
+    if starts_processes:  # torchrun takes its options from these
+        shared |= {
+            "PET_NNODES": str(gang.nodes),
+            "PET_MASTER_ADDR": (host(first),),
+            "PET_MASTER_PORT": (port(first),),
+        }
 
     def own(member: Member) -> Mapping[str, Value]:
-        rank = str(member.rank)
-        return {"RANK": rank, "GROUP_RANK": rank, "ROLE_RANK": rank, "NODE_RANK": rank}
+        rank, node = str(member.rank), str(member.node)
+        values = {
+            "RANK": rank,
+            "LOCAL_RANK": str(member.local),
+            "LOCAL_WORLD_SIZE": str(member.local_size),
+            "GROUP_RANK": node,
+            "NODE_RANK": node,
+            "ROLE_RANK": rank,
+        }
+        if starts_processes:
+            values |= {"PET_NODE_RANK": node, "PET_NPROC_PER_NODE": str(max(1, member.gpus))}
+        return values
 
-    return Wiring(shared, own)
+    return Wiring(shared, own, meets=(first,))
 
 
-FRAMEWORK = Framework(wire)
+FRAMEWORK = Framework(wire, launchers=LAUNCHERS, symptoms=SYMPTOMS)

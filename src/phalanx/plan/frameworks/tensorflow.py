@@ -61,7 +61,20 @@ def wire(gang: Gang) -> Wiring:
     if gang.replicas.delay_workers_by_global_step:
         unused = "`delay_workers_by_global_step` is not acted on: the estimator's own code delays its workers"
         notes.append(("environment.replicas", unused))
-    return Wiring({}, own, notes=tuple(notes))
+    return Wiring({}, own, meets=tuple(gang.roles), notes=tuple(notes))
 
 
-FRAMEWORK = Framework(wire, ps_role="ps")
+FRAMEWORK = Framework(
+    wire,
+    ps_role="ps",
+    symptoms=(
+        "UnavailableError",
+        "UNAVAILABLE",
+        "AbortedError",
+        "[Cc]oordination ?[Ss]ervice",
+        "coordination agent",
+        "CollectiveRe(?:duce|mote)",
+        "Connection reset by peer",
+        "Socket closed",
+    ),
+)

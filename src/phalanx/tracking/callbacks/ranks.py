@@ -1,8 +1,8 @@
 """Who of a distributed training may say what.
 
-The series of a run are kept for each replica, so every replica logs its own metrics. But processes that a replica
-started itself would write into one series, so of those only the first one speaks. Params and models are the same
-everywhere: the very first process tells them. A run that Phalanx did not start has one replica.
+Every process that knows its rank has series of its own, so each logs its own metrics. Processes that a replica started
+itself and that were told no rank would write into one series: of those only the first one speaks. Params and models are
+the same everywhere: the very first process tells them. A run that Phalanx did not start has one replica.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any, NamedTuple
+
+from phalanx.tracking.seats import this_seat
 
 GLOBAL_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
@@ -36,7 +38,10 @@ def _in_replica(rank: int | None, size: int | None) -> Voice:
     else:
         per_replica = max(1, size // max(1, _number("PHALANX_WORLD_SIZE", 1)))
         is_first = rank % per_replica == 0
-    return Voice(is_first, is_first and not rank and _number("PHALANX_RANK") == 0)
+    seat = this_seat()
+    has_own = "LOCAL_RANK" in os.environ or (seat is not None and seat.folder != os.environ["PHALANX_TRACK"])
+    leads = is_first and not rank and _number("PHALANX_RANK") == 0 and (seat is None or seat.rank == 0)
+    return Voice(has_own or is_first, leads)
 
 
 def _torch_ranks() -> tuple[int | None, int | None]:

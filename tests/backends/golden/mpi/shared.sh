@@ -16,3 +16,4 @@ export POLYAXON_EXPERIMENT_INFO='{"app": "polyaxon-experiment", "role": "polyaxo
 export PHALANX_CLUSTER='{''"worker": [''"'127.0.0.1:"$(($2 + 0))"'"'', ''"'127.0.0.1:"$(($2 + 1))"'"'']''}'
 export POLYAXON_CLUSTER='{''"worker": [''"'127.0.0.1:"$(($2 + 0))"'"'', ''"'127.0.0.1:"$(($2 + 1))"'"'']''}'
 export OMPI_MCA_orte_default_hostfile="$1"/hostfile
+export PHALANX_HOSTS='sh '"$1"/hosts.sh

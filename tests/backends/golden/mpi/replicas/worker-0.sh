@@ -10,5 +10,8 @@ export PHALANX_REPLICA=worker-0
 export PHALANX_ROLE=worker
 export PHALANX_INDEX=0
 export PHALANX_RANK=0
+export PHALANX_LOCAL_RANK=0
 export POLYAXON_TASK_INFO='{"type": "worker", "index": 0}'
+[ -n "${OMPI_ALLOW_RUN_AS_ROOT:-}" ] || export OMPI_ALLOW_RUN_AS_ROOT=1
+[ -n "${OMPI_ALLOW_RUN_AS_ROOT_CONFIRM:-}" ] || export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 exec mpirun -np 2 --hostfile "$1"/hostfile --tag-output bash -c ./solve

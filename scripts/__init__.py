@@ -1,0 +1,1 @@
+"""What the Makefile runs; `framework_environments` is read by tests, too."""

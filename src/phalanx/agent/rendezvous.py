@@ -1,0 +1,124 @@
+"""A key-value store over HTTP, by which Horovod's ranks tell each other their addresses before they meet over Gloo.
+
+horovodrun would serve it; where every rank is started by itself, this does, beside the first replica, until the last of
+them has ended. `GET`, `PUT` and `DELETE` of `/scope/key`. A scope whose members have all said DELETE is empty again, so
+that `shutdown` and another `init` find nothing of the first. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MOST_BYTES = 1 << 20  # of a value; an address takes a few hundred
+MOST_KEYS = 1_000_000
+IDLE_S = 60.0
+
+
+class Store:
+    """Values by scope and key. `sizes`: how many members the scopes have that are emptied when all are done."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = dict(sizes)
+        self.values: dict[str, dict[str, bytes]] = {}
+        self.done: dict[str, set[str]] = {}
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def get(self, scope: str, key: str) -> bytes | None:
+        with self.lock:
+            return self.values.get(scope, {}).get(key)
+
+    def put(self, scope: str, key: str, value: bytes) -> bool:
+        """False when there is no room for more."""
+        with self.lock:
+            kept = self.values.setdefault(scope, {})
+            if key not in kept:
+                if self.count >= MOST_KEYS:
+                    return False
+                self.count += 1
+            kept[key] = value
+            return True
+
+    def delete(self, scope: str, key: str) -> None:
+        with self.lock:
+            if scope in self.sizes:
+                done = self.done.setdefault(scope, set())
+                done.add(key)
+                if len(done) >= self.sizes[scope]:
+                    self.count -= len(self.values.pop(scope, {}))
+                    del self.done[scope]
+            elif self.values.get(scope, {}).pop(key, None) is not None:
+                self.count -= 1
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_S
+    store: Store
+
+    def do_GET(self) -> None:
+        address = self._address()
+        if address is not None:
+            value = self.store.get(*address)
+            self._answer(404 if value is None else 200, value or b"")
+
+    def do_PUT(self) -> None:
+        address = self._address()
+        length = self.headers.get("Content-Length", "")
+        if address is None:
+            return
+        if not length.isdigit() or int(length) > MOST_BYTES:
+            self.close_connection = True  # what follows is not read
+            self._answer(413)
+            return
+        value = self.rfile.read(int(length))
+        self._answer(200 if len(value) == int(length) and self.store.put(*address, value) else 400)
+
+    def do_DELETE(self) -> None:
+        address = self._address()
+        if address is not None:
+            self.store.delete(*address)
+            self._answer(200)
+
+    def _address(self) -> tuple[str, str] | None:
+        parts = self.path.split("/")
+        if len(parts) == 3 and not parts[0] and parts[1] and parts[2]:
+            return parts[1], parts[2]
+        self.close_connection = True
+        self._answer(400)
+        return None
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's names
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A rank that was killed in the middle of a request is told by others."""
+
+
+def serving(listener: socket.socket, sizes: Mapping[str, int]) -> ThreadingHTTPServer:
+    """A server at a socket that listens already; whoever calls lets it serve."""
+    handler = type("BoundHandler", (Handler,), {"store": Store(sizes)})
+    server = Server(listener.getsockname()[:2], handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = listener
+    return server
+
+
+if __name__ == "__main__":
+    serving(socket.create_server((sys.argv[1], int(sys.argv[2]))), json.loads(sys.argv[3])).serve_forever()

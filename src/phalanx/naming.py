@@ -1,0 +1,16 @@
+"""What replicas are called, in all rooms. Standard library only, Python 3.8+."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def member_name(role: str, index: int, local: int = 0) -> str:
+    """`worker-1`; the further processes of that replica are `worker-1.1`, `worker-1.2`, …"""
+    return f"{role}-{index}.{local}" if local else f"{role}-{index}"
+
+
+def named(replica: Mapping[str, Any]) -> str:
+    """The name of a replica as plan.json has it."""
+    return member_name(replica["role"], replica["index"], replica.get("local", 0))

@@ -1,0 +1,37 @@
+"""XGBoost: where the tracker is, which the first rank's code starts, and what makes a rank find it.
+
+The same variables as of Kubeflow's XGBoostJob, and those that XGBoost itself reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+
+
+def wire(gang: Gang) -> Wiring:
+    first, size = gang.first.name, str(gang.size)
+    shared: dict[str, Value] = {
+        "MASTER_ADDR": (host(first),),
+        "MASTER_PORT": (port(first),),
+        "WORLD_SIZE": size,
+        "DMLC_TRACKER_URI": (host(first),),
+        "DMLC_TRACKER_PORT": (port(first),),
+        "DMLC_NUM_WORKER": size,
+    }
+
+    def own(member: Member) -> Mapping[str, Value]:
+        return {"RANK": str(member.rank), "DMLC_TASK_ID": str(member.rank)}
+
+    return Wiring(shared, own, meets=(first,))
+
+
+FRAMEWORK = Framework(
+    wire,
+    symptoms=(
+        r"rabit|collective/(?:comm|coll|socket|allgather|broadcast|loop|result|tracker)\S*\.(?:cc|h)",
+        r"Connection (?:reset|refused)",
+        "Socket error",
+    ),
+)

@@ -1,0 +1,1 @@
+echo localhost:2

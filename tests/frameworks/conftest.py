@@ -1,0 +1,46 @@
+"""These tests need the real frameworks, in environments of their own: `make test-frameworks`.
+
+They are collected only when they are asked for. Without an environment its tests are skipped, unless
+PHALANX_NEVER_SKIP names it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from scripts.framework_environments import ENVIRONMENTS, built
+
+from tests.frameworks.stage import Stage
+
+
+class Staged(Protocol):
+    def __call__(self, example: str, environment: str, source: Path | None = None) -> Stage: ...
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    asked = any("tests/frameworks" in str(argument) for argument in config.invocation_params.args)
+    return None if asked or not collection_path.name.startswith("test_") else True
+
+
+@pytest.fixture(name="stage")
+def stage_fixture(tmp_path: Path) -> Iterator[Staged]:
+    """`stage("pytorch", "torch")`: that example, with that environment; or the files of another folder."""
+    made: list[Stage] = []
+
+    def stage(example: str, environment: str, source: Path | None = None) -> Stage:
+        python = built(environment)
+        if python is None:
+            reason = f"there is no environment `{environment}` here: `make frameworks FRAMEWORKS={environment}`"
+            assert environment not in os.environ.get("PHALANX_NEVER_SKIP", "").split(","), reason
+            pytest.skip(reason)
+        made.append(Stage(tmp_path, example, python, source))
+        return made[-1]
+
+    assert set(os.environ.get("PHALANX_NEVER_SKIP", "").split(",")) <= {"", *ENVIRONMENTS}
+    yield stage
+    for one in made:
+        one.close()

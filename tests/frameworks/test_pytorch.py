@@ -1,0 +1,30 @@
+"""PyTorch trains over gloo, from a file of its documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.conftest import Staged
+from tests.frameworks.stage import assert_continuous
+
+ENVIRONMENT = "torch"
+REPLICAS = ["master-0", "worker-0", "worker-1", "worker-2"]
+
+
+def test_all_ranks_train_one_model(stage: Staged) -> None:
+    example = stage("pytorch", ENVIRONMENT)
+    run = example.trained()
+    run.assert_agreed()
+    assert sorted(run.steps("loss")) == REPLICAS
+    assert_continuous(run.steps("loss"), 40)
+    alone = example.alone()
+    assert run.last("loss")["master-0"] == pytest.approx(alone.last("loss")["master-0"], abs=0.02)
+    assert "pytorch-example" in run.models()
+
+
+def test_it_resumes_from_its_checkpoint(stage: Staged) -> None:
+    example = stage("pytorch", ENVIRONMENT)
+    run = example.resumed(example.interrupted(pause=0.1))
+    assert run.shown["attempt"] == 2
+    run.assert_agreed()
+    assert_continuous(run.steps("loss"), 40)

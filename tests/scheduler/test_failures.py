@@ -1,0 +1,218 @@
+"""Who failed first, who followed, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from phalanx.scheduler.failures import Whereabouts, find, whereabouts
+
+PLAN: dict[str, Any] = {
+    "launch": "each",
+    "symptoms": ["Connection (?:reset|closed) by peer", "HorovodInternalError"],
+    "replicas": [
+        {"role": "master", "index": 0, "rank": 0},
+        {"role": "worker", "index": 0, "rank": 1},
+        {"role": "worker", "index": 1, "rank": 2},
+    ],
+}
+LOST = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:2222",
+]
+BAD = ["Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "ValueError: bad batch"]
+
+
+def end(cause: str = "error", at: float = 1.0, lines: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    usual = {"cause": cause, "code": 1, "signal": None, "message": "exit code 1", "ended_at": at}
+    return {**usual, "last_lines": lines or [], "peak": {}, **more}
+
+
+def stopped(at: float = 9.0) -> dict[str, Any]:
+    return end("stopped", at, message="stopped", code=None)
+
+
+def test_nobody_failed() -> None:
+    assert find(PLAN, {"master-0": end("finished"), "worker-0": stopped()}) is None
+    assert find(PLAN, {}) is None
+
+
+def test_the_first_is_the_one() -> None:
+    failed = find(PLAN, {"master-0": end(at=2.0, lines=BAD), "worker-0": end(at=1.0, lines=BAD)})
+    assert failed is not None
+    assert (failed.replica, failed.why) == ("worker-0", "ValueError: bad batch (exit code 1)")
+    assert failed.reason == "worker-0: ValueError: bad batch (exit code 1)"
+    assert failed.others == {"master-0": "exit code 1, after worker-0 failed"}
+    assert failed.lines == tuple(BAD)
+
+
+def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
+    ends = {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=1.3, lines=BAD), "worker-1": stopped()}
+    failed = find(PLAN, ends)
+    assert failed is not None
+    assert not failed.is_symptom
+    assert failed.replica == "worker-0"
+    assert failed.others["worker-1"] == "stopped, because worker-0 failed"
+
+
+def test_an_earlier_loss_that_was_caught_is_no_symptom() -> None:
+    failed = find(PLAN, {"master-0": end(at=1.0, lines=[*LOST, "trying again", *BAD]), "worker-0": end(at=2.0)})
+    assert failed is not None
+    assert failed.replica == "master-0"
+
+
+def test_who_was_killed_failed_whatever_it_said_before() -> None:
+    killed = end(at=2.0, lines=LOST, signal=9, code=None, message="killed by signal 9 (SIGKILL)")
+    failed = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": killed})
+    assert failed is not None
+    assert failed.replica == "worker-0"
+    assert "dmesg" in failed.advice
+
+
+def test_when_all_only_lost_another_that_is_said() -> None:
+    failed = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=2.0, lines=LOST)})
+    assert failed is not None
+    assert failed.is_symptom
+    assert "master-0 lost another replica, none of which failed by itself" in failed.advice
+    early = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end("finished")})
+    assert early is not None
+    assert early.advice == "worker-0 had ended already: do all ranks take the same number of steps?"
+
+
+@pytest.mark.parametrize(
+    ("ended", "advice"),
+    [
+        (
+            end(lines=[*BAD[:2], "ModuleNotFoundError: No module named 'a.b'"]),
+            "install `a.b` in the Python that worker-0",
+        ),
+        (end(code=127, lines=["bash: line 1: pyhton: command not found"]), "`pyhton` is not on the PATH of worker-0"),
+        (end(code=127, lines=["phalanx: cannot start mpirun: No such file"]), "`mpirun` is not on the PATH"),
+        (end(lines=[*BAD[:2], "OSError: [Errno 98] Address already in use"]), "run again to be given another"),
+        (end(lines=[*BAD[:2], "torch.OutOfMemoryError: CUDA out of memory."]), "smaller batches"),
+        (
+            end("memory", message="killed at 900 of 800 MiB", peak={"memory_mib": 900.0}),
+            "ask for more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
+        ),
+        (end("timeout", message="ended by its time limit of 1 s"), "`environment.timeout`"),
+        (end(code=None, signal=11, message="killed by signal 11 (SIGSEGV)"), "`phalanx logs --replica worker-0`"),
+    ],
+)
+def test_what_to_do_is_said_where_it_can_be(ended: dict[str, Any], advice: str) -> None:
+    failed = find(PLAN, {"worker-0": ended})
+    assert failed is not None
+    assert advice in failed.advice
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: bad"], "ValueError: bad (exit code 1)"),
+        (["Traceback (most recent call last):", "KeyboardInterrupt"], "KeyboardInterrupt (exit code 1)"),
+        (["Traceback (most recent call last):", "a.b.MyError: x", "and more"], "a.b.MyError: x (exit code 1)"),
+        (["nothing of Python's", "Error: disk"], "exit code 1"),
+        ([], "exit code 1"),
+    ],
+)
+def test_the_error_is_told_with_the_code(lines: list[str], why: str) -> None:
+    failed = find(PLAN, {"master-0": end(lines=lines)})
+    assert failed is not None
+    assert failed.why == why
+
+
+# mpirun --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_rank_that_mpirun_names_is_the_replica() -> None:
+    lines = [
+        "[1,0]<stdout>:step 1",
+        "[1,2]<stderr>:Traceback (most recent call last):",
+        "[1,2]<stderr>:ValueError: bad batch",
+        "mpirun detected that one or more processes exited with non-zero status, thus causing",
+        "  Process name: [[38373,1],2]",
+        "  Exit code:    1",
+    ]
+    failed = find({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)})
+    assert failed is not None
+    assert failed.reason == "worker-1: ValueError: bad batch (exit code 1)"
+    assert failed.lines == ("Traceback (most recent call last):", "ValueError: bad batch")
+    noticed = ["mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 (Killed)."]
+    killed = find({**PLAN, "launch": "own"}, {"master-0": end(lines=noticed)})
+    assert killed is not None
+    assert killed.replica == "worker-0"
+    nobody = find({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=["  Process name: [[3,1],77]"])})
+    assert nobody is not None
+    assert nobody.replica == "master-0"
+
+
+# stalls --------------------------------------------------------------------------------------------------------------
+
+LIBRARY = '  File "/env/lib/python3.11/site-packages/torch/distributed/c10d.py", line 32 in {}'
+
+
+def stack(*frames: str) -> list[str]:
+    return [
+        "Fatal Python error: Aborted",
+        "Current thread 0x7f (most recent call first):",
+        *frames,
+        "Extension modules: x",
+    ]
+
+
+IN_COLLECTIVE = stack(
+    LIBRARY.format("all_reduce"), LIBRARY.format("wrapper"), '  File "/work/train.py", line 16 in main'
+)
+ELSEWHERE = stack('  File "/work/load.py", line 4 in wait', '  File "/work/train.py", line 12 in main')
+
+
+def test_where_a_program_was() -> None:
+    assert whereabouts(IN_COLLECTIVE) == Whereabouts("train.py:16", "all_reduce", serves=False)
+    assert str(whereabouts(IN_COLLECTIVE)) == "train.py:16 (all_reduce)"
+    assert str(whereabouts(ELSEWHERE)) == "load.py:4"
+    assert str(whereabouts(IN_COLLECTIVE[2:])) == "train.py:16 (all_reduce)"
+    assert whereabouts(["step 1"]) is None
+    assert str(whereabouts(stack(LIBRARY.format("run")))) == "c10d.py:32"
+    joined = whereabouts(stack(LIBRARY.format("join"), '  File "/work/train.py", line 3 in main'))
+    assert joined is not None
+    assert joined.serves
+
+
+def stalled(lines: list[str], at: float = 1.0) -> dict[str, Any]:
+    return end("stalled", at, lines, code=None, signal=6, message="stalled")
+
+
+def test_of_many_that_wait_at_one_place_whoever_is_elsewhere_is_named() -> None:
+    ends = {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE, 2.0), "worker-1": stalled(IN_COLLECTIVE)}
+    failed = find({**PLAN, "stall_timeout_s": 30.0}, ends)
+    assert failed is not None
+    assert failed.replica == "worker-0"
+    assert failed.why == (
+        "stalled: no replica wrote a line or a metric for 30 s; "
+        "worker-0 at load.py:4; master-0, worker-1 at train.py:16 (all_reduce)"
+    )
+    assert failed.others == dict.fromkeys(("master-0", "worker-1"), "stalled, waiting for worker-0")
+    assert not [line for line in failed.lines if "Extension" in line]
+
+
+def test_of_two_the_one_in_its_own_code_is_waited_for() -> None:
+    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE)})
+    assert failed is not None
+    assert failed.replica == "worker-0"
+
+
+def test_when_all_wait_at_one_place_nobody_is_blamed() -> None:
+    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(IN_COLLECTIVE)})
+    assert failed is not None
+    assert "all wait for the same" in failed.advice
+    assert failed.others == {"worker-0": "stalled"}
+
+
+def test_whoever_another_gave_up_waiting_for_is_named() -> None:
+    ends = {"master-0": end(at=1.0, lines=LOST), "worker-0": stalled(ELSEWHERE, 4.0)}
+    failed = find(PLAN, ends)
+    assert failed is not None
+    assert failed.replica == "worker-0"
+    assert "master-0 gave up waiting: RuntimeError: [gloo] Connection closed by peer" in failed.why
+    assert failed.others == {"master-0": "exit code 1, waiting for worker-0"}
