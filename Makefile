@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+comma := ,
 
-.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers frameworks docs clean
+.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,8 +81,16 @@ bench-trackers: setup ## install other trackers, and measure what a logged value
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check trackio tensorboardX dvclive aim wandb mlflow
 	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
 
-frameworks: ## build environments of the real frameworks outside the repository: FRAMEWORKS="torch tensorflow"
-	$(PYTHON) scripts/framework_environments.py $(or $(FRAMEWORKS),torch tensorflow)
+frameworks: ## build the environments of the real frameworks outside the repository (FRAMEWORKS=mxnet,pytorch: only theirs)
+	$(PYTHON) scripts/framework_environments.py $(FRAMEWORKS)
+
+test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses
+	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(BIN)/python -m pytest tests/frameworks -n 2 \
+		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
+
+bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
+	$(PYTHON) scripts/framework_environments.py torch
+	$(BIN)/python benchmarks/frameworks_cost.py
 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py

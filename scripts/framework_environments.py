@@ -1,9 +1,10 @@
 """Builds the few environments that the real frameworks need, outside the repository, only what is missing.
 
 Frameworks pin what they cannot share (numpy above all), so each group has an environment of its own, named by what is
-in it: change a pin, and another one is built. Prints `name=python` for each that was asked for:
+in it: change a pin, and another one is built. Prints `name=python` for each that was asked for, by its own name or by
+that of a framework in it; all of them when nobody is named:
 
-    python scripts/framework_environments.py torch tensorflow
+    python scripts/framework_environments.py torch jax
 """
 
 from __future__ import annotations
@@ -98,10 +99,21 @@ ENVIRONMENTS = {
 }
 
 
+# Which one has what.
+FRAMEWORKS = {
+    **dict.fromkeys(
+        ("pytorch", "lightning", "accelerate", "deepspeed", "mxnet", "horovod", "mpi", "xgboost", "plain"), "torch"
+    ),
+    "jax": "tensorflow",
+}
+
+
 def main() -> None:
-    for name in sys.argv[1:]:
-        if name not in ENVIRONMENTS:
-            sys.exit(f"there is no environment {name}: choose of {', '.join(ENVIRONMENTS)}")
+    asked = [name for word in sys.argv[1:] for name in word.replace(",", " ").split()]
+    unknown = [name for name in asked if name not in (*FRAMEWORKS, *ENVIRONMENTS)]
+    if unknown:
+        sys.exit(f"nothing is known of {', '.join(unknown)}: choose of {', '.join((*FRAMEWORKS, *ENVIRONMENTS))}")
+    for name in dict.fromkeys(FRAMEWORKS.get(name, name) for name in asked or ENVIRONMENTS):
         python = interpreter(ENVIRONMENTS[name].python)
         if python is None:
             print(f"{name}: skipped, there is no Python {ENVIRONMENTS[name].python} here", file=sys.stderr)

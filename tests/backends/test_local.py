@@ -121,7 +121,7 @@ def test_rendered_scripts_are_accepted_by_bash(case: str) -> None:
 
 def test_a_replica_that_waits_for_the_launcher_gets_no_script() -> None:
     scripts = [name for name in rendered(CASES["mpi"]).files if name.startswith("replicas/")]
-    assert scripts == ["replicas/worker-0.sh"]
+    assert scripts == ["replicas/launcher-0.sh"]
 
 
 def test_the_run_id_cannot_break_out_of_the_scripts() -> None:
@@ -320,16 +320,16 @@ def test_mpirun_is_given_the_ranks_the_host_file_and_the_command(tmp_path: Path)
     tools = tmp_path / "tools"
     tools.mkdir()
     fake = tools / "mpirun"
-    fake.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\ncat -- "$4"\nshift 5\nexec "$@"\n', encoding="utf-8")
+    fake.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\ncat -- "$4"\nshift 4\nexec "$@"\n', encoding="utf-8")
     fake.chmod(0o755)
     job = written(experiment('echo solved "it\'s"', "mpi", n_workers=3), tmp_path / "my job")
     assert run(job, 3, PATH=f"{tools}:{os.environ['PATH']}").code == 0
-    assert log(job, "worker-0").splitlines() == [
-        "-np", "3", "--hostfile", str(job / "hostfile"), "--tag-output", "bash", "-c", "echo solved \"it's\"",
+    assert log(job, "launcher-0").splitlines() == [
+        "-np", "3", "--hostfile", str(job / "hostfile"), "bash", "-c", "echo solved \"it's\"",
         "127.0.0.1 slots=3",
         "solved it's",
     ]  # fmt: skip
-    assert [file.name for file in (job / "logs").iterdir()] == ["worker-0.log"]
+    assert [file.name for file in (job / "logs").iterdir()] == ["launcher-0.log"]
 
 
 def test_a_variable_named_ifs_does_not_split_the_line_that_starts_a_notebook(tmp_path: Path) -> None:

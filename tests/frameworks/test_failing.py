@@ -5,7 +5,6 @@ Each framework in its own way of failing: some ranks die of a lost one, some wai
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.frameworks.stage import Stage, Trained
 
 SCRIPTS = Path(__file__).parent / "failing"
 STALL_S = 25  # longer than an import takes when all ranks do it at once
-GRACE_S = 10 + 2 + 5  # after which nothing may be left, with the time to see it
 ENVIRONMENTS = {
     "pytorch": "torch",
     "horovod": "torch",
@@ -57,7 +55,7 @@ def blamed(run: Trained) -> dict[str, Any]:
     assert run.reason.startswith(f"worker-1: {failure['why']}"[:400]), run.told()
     assert "worker-1 failed first" in run.text()
     for row in run.shown["replicas"]:
-        if row["name"] not in ("worker-1", "worker-0" if "mpi" in str(run.shown["framework"]) else ""):
+        if row["name"] != "worker-1":
             assert "worker-1" in row["reason"], run.told()
     return failure
 
@@ -81,7 +79,7 @@ def test_the_rank_that_fails_is_named(stage: Staged, framework: str, how: str, w
         assert "install `a_module_that_nobody_has`" in failure["advice"]
 
 
-@pytest.mark.parametrize("framework", [name for name in ENVIRONMENTS if name != "mpi"])
+@each
 def test_a_rank_without_memory_is_told_how_much_to_ask_for(stage: Staged, framework: str) -> None:
     failure = blamed(fail(stage, framework, "memory"))
     assert "of 2500 MiB" in failure["why"]
@@ -91,17 +89,9 @@ def test_a_rank_without_memory_is_told_how_much_to_ask_for(stage: Staged, framew
 @each
 @pytest.mark.parametrize("how", ["never", "hang"])
 def test_a_rank_that_others_wait_for_is_named(stage: Staged, framework: str, how: str) -> None:
-    began = time.monotonic()
     run = fail(stage, framework, how)
-    took_s = time.monotonic() - began
-    if framework == "mpi":  # one command, of which only the launcher can be told to end
-        assert run.status == "failed", run.told()
-        assert "stalled" in run.reason
-        return
     failure = blamed(run)
     assert "worker-1 at faults.py" in failure["why"], run.told()
-    ended = max(row["finished_at"] for row in run.shown["replicas"])
-    assert took_s < 240, ended
 
 
 @each

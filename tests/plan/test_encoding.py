@@ -129,10 +129,10 @@ def test_the_people_view_tells_every_replica() -> None:
     assert third["defaults"] == ["OMP_NUM_THREADS"]
 
 
-def test_a_replica_that_waits_for_the_launcher_has_no_command() -> None:
+def test_every_rank_has_the_command_and_the_launcher_what_starts_it() -> None:
     view = View(distributed("mpi", n_workers=2)).as_json()
-    assert [found["command"] for found in view["replicas"]] == ["python train.py", None]
-    assert view["replicas"][1]["argv"] == []
+    assert [found["command"] for found in view["replicas"]] == ["python train.py"] * 3
+    assert [found["argv"][0] for found in view["replicas"]] == ["bash", "bash", "mpirun"]
 
 
 def test_whole_numbers_are_written_without_a_point_and_absent_bounds_as_null() -> None:

@@ -62,7 +62,8 @@ def test_mxnet_calls_its_parameter_servers_servers() -> None:
 def test_mpi_has_no_master() -> None:
     made = distributed("mpi", n_workers=3)
     assert dict(made.roles) == {"worker": 3}
-    assert [(found.name, found.rank) for found in made.replicas] == [("worker-0", 0), ("worker-1", 1), ("worker-2", 2)]
+    names = ["worker-0", "worker-1", "worker-2", "launcher-0"]
+    assert [(found.name, found.rank) for found in made.replicas] == list(zip(names, range(4), strict=True))
 
 
 def test_the_mpi_backend_makes_any_framework_a_gang_without_a_master() -> None:

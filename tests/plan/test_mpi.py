@@ -8,13 +8,24 @@ from phalanx.plan.frameworks.mpi import LAUNCHERS
 from tests.plan.samples import argv, distributed, environment, messages, planned
 
 
-def test_the_first_worker_starts_all_ranks() -> None:
+def test_a_launcher_starts_all_ranks() -> None:
     made = distributed("mpi", n_workers=3)
     assert made.launch == "mpirun"
-    assert argv(made, "worker-0") == [
-        "mpirun", "-np", "3", "--hostfile", "/run/hostfile", "--tag-output", "bash", "-c", "python train.py",
+    assert argv(made, "launcher-0") == [
+        "mpirun", "-np", "3", "--hostfile", "/run/hostfile", "bash", "-c", "python train.py",
     ]  # fmt: skip
-    assert [found.argv for found in made.replicas[1:]] == [(), ()]
+    assert made.launcher == made.replicas[-1].argv[:5]
+    assert [argv(made, found.name) for found in made.replicas[:3]] == [["bash", "-c", "python train.py"]] * 3
+
+
+def test_the_launcher_is_no_rank_and_asks_for_nothing() -> None:
+    made = distributed("mpi", n_workers=3, more="resources: {cpu: {requests: 2}}\n")
+    launcher = made.replicas[-1]
+    assert (launcher.name, launcher.rank, dict(made.roles)) == ("launcher-0", 3, {"worker": 3})
+    assert environment(made, "worker-0")["PHALANX_WORLD_SIZE"] == "3"
+    assert launcher.resources.cpu is not None
+    assert launcher.resources.cpu.requests == 0.0
+    assert made.totals.cpu is None
 
 
 def test_every_replica_knows_the_host_file() -> None:
@@ -25,7 +36,7 @@ def test_every_replica_knows_the_host_file() -> None:
 
 def test_the_mpi_backend_is_wired_the_same_way() -> None:
     made = distributed("horovod", n_workers=3, top="backend: mpi\n")
-    assert argv(made, "worker-0")[:3] == ["mpirun", "-np", "3"]
+    assert argv(made, "launcher-0")[:3] == ["mpirun", "-np", "3"]
 
 
 def test_direct_starts_every_rank_by_itself() -> None:

@@ -103,7 +103,7 @@ def planned(file: dict[str, Any], run_id: str = RUN_ID, project: str = "default"
 def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]) -> None:
     made = planned(file)
     assert sorted(found.rank for found in made.replicas) == list(range(len(made.replicas)))
-    firsts = [found for found in made.replicas if not found.local]
+    firsts = [found for found in made.replicas if not found.local and found.role != "launcher"]
     assert sorted(found.name for found in firsts) == sorted(chain(*made.members.values()))
     for role, count in made.roles.items():
         assert [found.index for found in firsts if found.role == role] == list(range(count))
@@ -123,7 +123,7 @@ def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]
 def test_totals_are_the_sum_over_all_replicas(file: dict[str, Any]) -> None:
     made = planned(file)
     for name in ("cpu", "memory", "gpu", "tpu"):
-        firsts = [found for found in made.replicas if not found.local]
+        firsts = [found for found in made.replicas if not found.local and found.role != "launcher"]
         amounts = [amount for found in firsts if (amount := getattr(found.resources, name)) is not None]
         for bound in ("requests", "limits"):
             said = [value for amount in amounts if (value := getattr(amount, bound)) is not None]
@@ -158,11 +158,11 @@ def test_every_environment_fills_in_completely_and_its_json_is_json(file: dict[s
         variables = environment(made, found.name)
         cluster = json.loads(variables["PHALANX_CLUSTER"])
         assert {role: len(addresses) for role, addresses in cluster.items()} == dict(made.roles)
-        assert cluster[found.role][found.index] == f"{found.role}-{found.index}.example:2222"
+        assert found.role == "launcher" or cluster[found.role][found.index].startswith(f"{found.role}-{found.index}.")
         for name in ("PHALANX_PARAMS", "POLYAXON_TASK_INFO", "POLYAXON_EXPERIMENT_INFO", "TF_CONFIG"):
             json.loads(variables.get(name, "{}"))
         runs += bool(argv(made, found.name))
-    assert runs == (len(made.replicas) if made.launch == "each" else 1)
+    assert runs == (1 if made.launch == "own" else len(made.replicas))
 
 
 @settings(deadline=None)

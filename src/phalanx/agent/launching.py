@@ -22,6 +22,8 @@ from phalanx.naming import member_name, named
 from phalanx.placeholders import Hole, decode, fill
 
 AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
+AS_RANK = "--as-rank"
+LAUNCHER = "launcher"
 
 
 def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -31,8 +33,9 @@ def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any
         return plan, json.load(stream)
 
 
-def tasks_of(plan: dict[str, Any], facts: dict[str, Any]) -> list[Task]:
-    """The tasks of the replicas that the facts name."""
+def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = None) -> list[Task]:
+    """The tasks of the replicas that the facts name, less those that a launcher starts; of one rank when that is told
+    by a launcher."""
     members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
 
     def answer(hole: Hole) -> str:
@@ -59,18 +62,27 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any]) -> list[Task]:
         name = named(replica)
         if name not in facts["folders"] or not replica["argv"]:
             continue
+        if rank is not None and replica["rank"] != rank:
+            continue
+        if rank is None and plan.get("launch") == "mpirun" and replica["role"] != LAUNCHER:
+            continue
         memory = replica["resources"].get("memory") or {}
         gpus = facts.get("gpus", {}).get(name)
         environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
         environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
         environment["PHALANX_TRACK"] = facts["folders"][name]
         if facts.get("client"):
-            paths = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
-            environment["PYTHONPATH"] = os.pathsep.join([*paths, *facts["client"]])
-        if "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, so that its metrics are its own
+            paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+            more = [path for path in facts["client"] if path not in paths]  # a launcher's ranks inherit it
+            environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
+        if replica["role"] == LAUNCHER:
+            environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
+        elif (
+            "PHALANX_MLFLOW" in environment
+        ):  # every replica has an address of its own, so that its metrics are its own
             environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
-        if plan.get("launch", "each") != "each":
-            environment["PHALANX_LAUNCH"] = plan["launch"]  # ranks are told by whoever starts them
+        if plan.get("launch") == "own":
+            environment["PHALANX_LAUNCH"] = "own"  # ranks are told by whoever starts them
         environment.setdefault("PYTHONUNBUFFERED", "1")
         environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
         if gpus is not None:
@@ -81,7 +93,7 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any]) -> list[Task]:
                 attempt=facts["attempt"],
                 folder=facts["folders"][name],
                 working=facts["working"],
-                argv=[fill(decode(argument), members, answer) for argument in replica["argv"]],
+                argv=[fill(decode(argument), members, answer) for argument in _argv(plan, replica)],
                 environment=environment,
                 memory_mib=memory.get("limits"),
                 timeout_s=plan.get("timeout_s"),
@@ -92,6 +104,38 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any]) -> list[Task]:
             )
         )
     return tasks
+
+
+def _argv(plan: dict[str, Any], replica: dict[str, Any]) -> list[Any]:
+    """What a replica runs. A launcher runs agents, which know by their ranks which replica they are for."""
+    argv: list[Any] = replica["argv"]
+    return argv if replica["role"] != LAUNCHER else [*plan["launcher"], *_this_agent(), AS_RANK]
+
+
+def _this_agent() -> list[str]:
+    """How this very program was called, on the same plan and facts."""
+    program = ["-I", "-S", sys.argv[0]] if sys.argv[0].endswith(".pyz") else ["-m", "phalanx.agent"]
+    return [sys.executable, *program, *sys.argv[1:3]]
+
+
+def launched_rank() -> int:
+    """Which rank a launcher says we are."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    raise SystemExit("phalanx: no launcher has said which rank this is")
+
+
+def stay_with(task: Task) -> int:
+    """Supervise it here, for a launcher that waits for us. Answers its exit code, as a shell has it."""
+    os.makedirs(task.folder, mode=0o700, exist_ok=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    if not _announce(task.folder):
+        return 1
+    end = Supervisor(task).run()
+    if end.code is not None:
+        return end.code
+    return 128 + (end.signal or signal.SIGTERM)
 
 
 def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]:

@@ -2,7 +2,8 @@
 
 A replica whose address others are given listens at it until all of them have come by and said who they are. Then it
 closes the door, so that the framework finds the port free, and tells them to go on: nobody starts before that, or a
-framework's first words would be said to us. Standard library only, Python 3.8+.
+framework's first words would be said to us. The visitors hang up: whoever does so first keeps its port busy for a
+minute, and not every framework can bind one that is. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import os
 import select
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ PATIENCE_S = 120.0  # for all to come: nodes of a cluster do not start at the sa
 MOST_MET = 64  # addresses that each replica goes to
 MOST_MEMBERS = 256  # of a run that meets: beyond, frameworks find out by themselves
 RETRY_S = 0.05
+HANG_UP_S = 2.0  # for visitors to hang up once they were told to go on
 TELL_S = 10.0  # after so long, and each time again, it is said who is awaited
 _HELLO = "phalanx"
 _HERE = b"here\n"
@@ -111,9 +114,10 @@ class _Door:
     def __init__(self, meeting: Meeting) -> None:
         self.meeting = meeting
         self.awaited = set(meeting.visitors)
-        self.guests: list[socket.socket] = []
+        self.guests: dict[socket.socket, str] = {}
         self.coming: dict[socket.socket, bytes] = {}
         self.listener: socket.socket | None = None
+        self.dismissed_at: float | None = None
 
     def __enter__(self) -> _Door:
         home = self.meeting.home
@@ -123,11 +127,20 @@ class _Door:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for connection in (*self.guests, *self.coming, *([self.listener] if self.listener else [])):
-            connection.close()
+        for connection in (*self.guests, *self.coming):
+            _drop(connection)
+        if self.listener is not None:
+            self.listener.close()
 
     def sockets(self) -> list[socket.socket]:
-        return [*([self.listener] if self.listener else []), *self.coming]
+        return [*([self.listener] if self.listener else []), *self.coming, *self.guests]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all came, were told, and hung up."""
+        if self.dismissed_at is None:
+            return False
+        return not self.guests or time.monotonic() - self.dismissed_at > HANG_UP_S
 
     def attend(self, ready: Iterable[socket.socket]) -> None:
         """Whoever knocks, and what they say. Strangers are not answered."""
@@ -141,6 +154,11 @@ class _Door:
                 self.coming[guest] = b""
             elif connection in self.coming:
                 self._hear(connection)
+            elif not _said(connection):
+                connection.close()
+                name = self.guests.pop(connection)
+                if self.dismissed_at is None and name not in self.guests.values():
+                    self.awaited.add(name)  # it left before all had come
 
     def _hear(self, guest: socket.socket) -> None:
         try:
@@ -156,13 +174,13 @@ class _Door:
         words = said.decode("utf-8", "replace").split()
         if len(words) == 3 and words[:2] == [_HELLO, self.meeting.key] and words[2] in self.meeting.visitors:
             self.awaited.discard(words[2])
-            self.guests.append(guest)
+            self.guests[guest] = words[2]
             try:
                 guest.sendall(_HERE)
             except OSError:
                 pass  # gone again: it comes back, or its own agent tells why
         else:
-            guest.close()
+            _drop(guest)
 
     def dismiss(self) -> None:
         """The door first, then the word."""
@@ -175,6 +193,7 @@ class _Door:
                 guest.sendall(_GO)
             except OSError:
                 pass  # gone again: its own agent tells why
+        self.dismissed_at = time.monotonic()
 
 
 class _Caller:
@@ -195,17 +214,15 @@ class _Caller:
     def call(self) -> None:
         started = time.monotonic()
         tell_at = started + TELL_S
-        is_open = True
         try:
             while True:
                 now = time.monotonic()
                 for address in self.calls:
                     if self.calls[address] is None and now >= self.retry_at.get(address, 0.0):
                         self._dial(address)
-                if is_open and not self.door.awaited:
+                if self.door.dismissed_at is None and not self.door.awaited:
                     self.door.dismiss()
-                    is_open = False
-                if not is_open and len(self.said_go) == len(self.calls):
+                if self.door.is_done and len(self.said_go) == len(self.calls):
                     return
                 if self.is_over():
                     raise Interrupted
@@ -258,6 +275,7 @@ class _Caller:
             self.heard[address] = said
             if said == _HERE + _GO:
                 self.said_go.add(address)
+                connection.close()
             return
         # It closed the door on us: another program that took the port, or a replica that was ended and comes again.
         connection.close()
@@ -285,6 +303,23 @@ class _Caller:
             unreached.append(f"{', '.join(held[:8])} still waits for others")
         waited = f"waited {self.meeting.patience_s:g} s for all replicas to reach each other"
         return f"{'; '.join(unreached)} ({waited})" if unreached else waited
+
+
+def _said(connection: socket.socket) -> bytes:
+    """What it says; nothing when it hung up."""
+    try:
+        return connection.recv(512)
+    except OSError:
+        return b""
+
+
+def _drop(connection: socket.socket) -> None:
+    """Hang up on it, at once: nothing of it stays at our port."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass
+    connection.close()
 
 
 def reach(address: Address, name: str, patience_s: float, is_over: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from phalanx import agent
 from phalanx.backends import Job
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
+from phalanx.plan.making import LAUNCHER
 from phalanx.plan.model import Plan, Replica
 
 # Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
@@ -78,7 +79,7 @@ _SHARED = """\
 class Local:
     def render(self, plan: Plan) -> Job:
         ranks = {replica.name: replica.rank for replica in plan.replicas}
-        running = [replica for replica in plan.replicas if replica.argv]
+        running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
             "plan.json": json.dumps(document(plan), indent=1) + "\n",
             "start.sh": _start_script(plan, running),
@@ -87,12 +88,17 @@ class Local:
             ),
         }
         if plan.launch != "each":
-            files |= host_files(len(plan.replicas))
+            files |= host_files(sum(replica.role != LAUNCHER for replica in plan.replicas))
         if plan.service is not None:
             files["rendezvous.py"] = Path(agent.__file__).with_name("rendezvous.py").read_text(encoding="utf-8")
         for replica in running:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
+
+
+def starts_itself(plan: Plan, replica: Replica) -> bool:
+    """Or a launcher starts it."""
+    return plan.launch != "mpirun" or replica.role == LAUNCHER
 
 
 def host_files(slots: int) -> dict[str, str]:
@@ -107,7 +113,7 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
         words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
         lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 </dev/null & helpers+=($!)')
     for replica in running:
-        kind = "workers" if replica.role in ("master", "worker") else "helpers"
+        kind = "workers" if replica.role in ("master", "worker", LAUNCHER) else "helpers"
         lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
     return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
 

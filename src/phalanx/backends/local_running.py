@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.agent import processes
-from phalanx.agent.launching import AGENT_MARK, boot_id
+from phalanx.agent.launching import AGENT_MARK, LAUNCHER, boot_id
 from phalanx.agent.supervising import last_lines
 from phalanx.backends.agent_zip import agent_file, client_paths
 from phalanx.backends.local import host_files
@@ -126,7 +126,7 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
         "grace_s": grace_s,
     }
     try:
-        for file, text in host_files(len(seat.replicas)).items():
+        for file, text in host_files(sum(not is_launcher(name) for name in seat.replicas)).items():
             write_whole(seat.facts_file.with_name(file), text.encode(), sync=False)
         write_whole(seat.facts_file, json.dumps(facts).encode(), sync=False)
         with os.fdopen(os.open(_complaints(seat), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as complaints:
@@ -209,9 +209,12 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def ask_to_end(sightings: Iterable[Sighting], number: int = signal.SIGTERM) -> None:
-    """Tell agents to end their replicas; they know how long to wait."""
-    processes.send((seen.pid for seen in sightings if seen.state == "running" and seen.pid is not None), number)
+def ask_to_end(seen: Mapping[str, Sighting], number: int = signal.SIGTERM) -> None:
+    """Tell agents to end their replicas; they know how long to wait. A launcher ends when those that it started have,
+    and would take them with it: it is told only when it is left alone."""
+    running = {name: sight.pid for name, sight in seen.items() if sight.state == "running" and sight.pid is not None}
+    ranks = [pid for name, pid in running.items() if not is_launcher(name)]
+    processes.send(ranks or running.values(), number)
 
 
 def last_word(seat: Seat) -> float:
@@ -225,6 +228,10 @@ def last_word(seat: Seat) -> float:
         except OSError:
             continue  # it was just removed
     return newest or time.time()
+
+
+def is_launcher(name: str) -> bool:
+    return name.startswith(f"{LAUNCHER}-")
 
 
 def is_starting(run_id: str, sightings: Iterable[Sighting]) -> bool:

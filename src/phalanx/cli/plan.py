@@ -161,8 +161,9 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     yield f"{made.kind}{printable(f'{framework} on {made.backend}')}: {asked}"
     yield f"command: {printable(made.command or 'none')}"
     if made.launch != "each":
-        how = "by mpirun" if made.launch == "mpirun" else "by its own command"
-        yield f"launch: {made.replicas[0].name} starts all ranks {how}"
+        by_mpirun = made.launch == "mpirun"
+        starter = made.replicas[-1 if by_mpirun else 0].name
+        yield f"launch: {starter} starts all ranks {'by mpirun' if by_mpirun else 'by its own command'}"
     yield ""
     yield from table(_rows(made))
     yield ""

@@ -12,7 +12,7 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering
 from phalanx.errors import CallError
 
-PATIENCE_S = 15.0  # a background scheduler goes away by itself when it is idle
+PATIENCE_S = 30.0  # for a scheduler that is busy
 
 
 @click.command("resume")
@@ -27,19 +27,24 @@ def command(run: str, detach: bool, as_json: bool) -> None:
     with answering(as_json=as_json):
         from phalanx.cli.attending import see_through
         from phalanx.cli.homes import open_home
-        from phalanx.scheduler.cloning import resume
         from phalanx.scheduler.home import Lease
+        from phalanx.scheduler.resuming import ask_to_resume, heed_resumes
 
         home, store = open_home()
         with store:
+            found = store.find(run)
+            ask_to_resume(home, found, dict(os.environ))
             lease = Lease(home)
             deadline = time.monotonic() + PATIENCE_S
-            while not lease.take():
-                if time.monotonic() > deadline:
-                    raise CallError("another scheduler is at work in this home: try again when its runs are over")
-                time.sleep(0.1)
-            found = resume(home, store, store.find(run), dict(os.environ), lease)
+            while found.id in home.asked_to_resume():  # by a server, say; by ourselves when nobody schedules
+                if lease.take():
+                    heed_resumes(home, store)
+                elif time.monotonic() > deadline:
+                    raise CallError(f"whoever schedules here did not take up run {found.id}: see `phalanx doctor`")
+                else:
+                    time.sleep(0.05)
             lease.release()
             lease.close()
+            found = store.find(found.id)
             code = see_through(home, store, found, detach=detach, as_json=as_json)
     sys.exit(code)

@@ -111,6 +111,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "meets": list(plan.meets),
         "service": None if plan.service is None else dict(plan.service),
         "symptoms": list(plan.symptoms),
+        "launcher": [encode(word) for word in plan.launcher],
         "environment": _encoded(plan.shared.items()),
         "replicas": [
             {

@@ -33,6 +33,7 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
+LAUNCHER = "launcher"
 
 
 def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
@@ -64,9 +65,11 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
     settings = _Settings(spec, roles, wired, notes)
     built = tuple(
-        _replica(member, settings, wiring, argv if wiring.launch == "each" or member.rank == 0 else (), from_build)
+        _replica(member, settings, wiring, argv if wiring.launch != "own" or member.rank == 0 else (), from_build)
         for member in members
     )
+    if wiring.launch == "mpirun" and argv:
+        built = (*built, _launcher(built[0], len(members), wiring.launcher))
     return Plan(
         run_id=run_id,
         kind=str(spec.kind),
@@ -78,7 +81,8 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         roles=MappingProxyType(dict(roles)),
         replicas=built,
         shared=MappingProxyType({**from_build, **shared}),
-        totals=total(replica.resources for replica in built if not replica.local),
+        totals=total(replica.resources for replica in built if not replica.local and replica.role != LAUNCHER),
+        launcher=wiring.launcher,
         meets=wiring.meets if len(members) > 1 else (),
         service=wiring.service,
         symptoms=framework.symptoms if framework is not None else (),
@@ -226,8 +230,6 @@ def _replica(
     from_build: Mapping[str, Value],
 ) -> Replica:
     asked, variables, threads = settings.of(member)
-    if wiring.launch == "mpirun" and argv:
-        argv = (*wiring.launcher, *argv)
     defaults: dict[str, Value] = {name: value for name, value in wiring.defaults.items() if name not in variables}
     if threads and THREADS not in from_build:
         defaults[THREADS] = str(max(1, threads // member.local_size))
@@ -245,6 +247,13 @@ def _replica(
         argv=argv,
         local=member.local,
     )
+
+
+def _launcher(first: Replica, rank: int, launcher: tuple[Value, ...]) -> Replica:
+    """Who starts the ranks: they inherit its variables. It computes nothing, so it asks for nothing."""
+    nothing = ReplicaSettings(resources=Resources(cpu=Amount(0.0)))
+    environment = {**first.environment, **contract.own(Member(LAUNCHER, 0, rank))}
+    return Replica(LAUNCHER, 0, rank, nothing, environment, first.defaults, (*launcher, *first.argv))
 
 
 def _variables_of_build(spec: Spec) -> Iterable[tuple[str, str]]:

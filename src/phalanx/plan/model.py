@@ -64,7 +64,8 @@ _NO_RESOURCES = Resources()
 class Plan:
     """`meets` are the roles and replicas whose addresses all others are given: agents see that they can be reached
     before anything starts. `service` is a key-value server beside the first replica, with the sizes of its scopes.
-    `symptoms` tell a replica that lost another from the one that failed first.
+    `symptoms` tell a replica that lost another from the one that failed first. `launcher` is what a replica of that
+    role puts before the command of a rank, where `launch` is `mpirun`.
     """
 
     run_id: str
@@ -81,6 +82,7 @@ class Plan:
     meets: tuple[str, ...] = ()
     service: Mapping[str, int] | None = None
     symptoms: tuple[str, ...] = ()
+    launcher: tuple[Value, ...] = ()
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
@@ -88,7 +90,7 @@ class Plan:
 
     @property
     def is_distributed(self) -> bool:
-        return len(self.replicas) > 1
+        return len(self.replicas) > 1  # a launcher is never alone
 
     @property
     def members(self) -> dict[str, list[str]]:

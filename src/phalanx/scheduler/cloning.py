@@ -1,22 +1,20 @@
-"""Runs made from runs: restart, copy and rerun as new ones, resume as the next attempt of the same."""
+"""Runs made from runs: restart, copy and rerun."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from phalanx import spec
 from phalanx.errors import CallError
 from phalanx.scheduler.builds import inside_of
-from phalanx.scheduler.home import Home, Lease
-from phalanx.scheduler.statuses import Status
+from phalanx.scheduler.home import Home
+from phalanx.scheduler.resuming import must_be_ours
 from phalanx.scheduler.submitting import submit
 from phalanx.scheduler.taking import restore
-from phalanx.store import Run, StatusChange, Store
-from phalanx.tracking.folders import BACKEND as OUTSIDE
+from phalanx.store import Run, Store
 
 
 def spec_of(home: Home, run: Run) -> spec.Spec:
@@ -27,12 +25,6 @@ def spec_of(home: Home, run: Run) -> spec.Spec:
         return spec.load([(str(path), path.read_bytes())])
     except OSError:
         raise CallError(f"the folder of run {run.id} has no spec.yml any more") from None
-
-
-def must_be_ours(run: Run) -> None:
-    """Raises CallError for a run that is only tracked."""
-    if run.backend == OUTSIDE:
-        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: start its script again yourself")
 
 
 def submitted(home: Home, run: Run) -> dict[str, Any]:
@@ -83,21 +75,3 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
         code=code if is_snapshot else None,
     )
     return run
-
-
-def resume(home: Home, store: Store, run: Run, environment: Mapping[str, str], lease: Lease) -> Run:
-    """The next attempt of a run that is over, with the same outputs. Only whoever schedules may say so, so the lease
-    must be ours. Raises CallError."""
-    must_be_ours(run)
-    if not run.is_done:
-        raise CallError(f"run {run.id} is not over: it is {run.status}")
-    assert lease.held
-    restore(home, run.id)
-    folder = home.run(run.id)
-    home.keep_environment(run.id, environment)
-    folder.stop_file.unlink(missing_ok=True)
-    number = len(folder.history()) + 1
-    change = StatusChange(run.id, number, run.attempt, Status.RESUMING, "resumed by its user", datetime.now(UTC))
-    folder.append(change)
-    store.record(change)
-    return store.find(run.id)

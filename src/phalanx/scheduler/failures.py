@@ -114,13 +114,20 @@ def _why(end: End, lines: Sequence[str]) -> str:
     message = str(end.get("message") or "lost")
     if end["cause"] != "error":
         return message
-    for line in reversed(lines):
-        found = _EXCEPTION.match(line)
-        if found and any(_TRACEBACK in other for other in lines):
-            return f"{found[1][:TEXT_TOLD]} ({message})"
+    raised = _raised(lines)
+    if raised is not None:
+        return f"{raised} ({message})"
     if end.get("code") in (126, 127) and lines:
         return f"{lines[-1].strip()[:TEXT_TOLD]} ({message})"
     return message
+
+
+def _raised(lines: Sequence[str]) -> str | None:
+    """The last exception that Python told of."""
+    if not any(_TRACEBACK in line for line in lines):
+        return None
+    told = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
+    return next((text[:TEXT_TOLD] for text in told), None)
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
@@ -147,7 +154,13 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Fail
     groups = sorted(places.items(), key=lambda group: (len(group[1]), group[0].call))
     suspect = groups[0][1][0] if len(groups) > 1 else first
     told = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
-    gave_up = sorted((end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error")
+    for name, end in ends.items():
+        raised = _raised(_before_stack(end.get("last_lines") or ())) if end["cause"] == "stalled" else None
+        if raised is not None:
+            return _stuck(ends, name, raised)
+    gave_up = sorted(
+        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and "launcher-" not in name
+    )
     if gave_up:
         name = gave_up[0][1]
         quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].get('last_lines') or ())}"
@@ -160,9 +173,25 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Fail
     why = f"stalled: {quiet}" + (f"; {told}" if told else "")
     waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
     others = {
-        name: f"{end['message']}{waited}" for name, end in ends.items() if name != suspect and end["cause"] in FAILURES
+        name: _consequence(end, suspect) if end["cause"] == "stopped" else f"{end['message']}{waited}"
+        for name, end in ends.items()
+        if name != suspect and _followed(end)
     }
     return Failure(suspect, ends[suspect], why, advice, _stack(ends[suspect]), is_symptom=False, others=others)
+
+
+def _stuck(ends: Mapping[str, End], name: str, raised: str) -> Failure:
+    """It failed, and then could not end, because it waits for the others as it goes. MPI's ranks do."""
+    others = {other: _consequence(end, name) for other, end in ends.items() if other != name and _followed(end)}
+    advice = "it could not end after that: with mpi4py, start it as `python -m mpi4py …`, which aborts all ranks"
+    lines = _before_stack(ends[name]["last_lines"])
+    return Failure(name, ends[name], f"{raised} (then stalled)", advice, tuple(lines[-LINES_TOLD:]), False, others)
+
+
+def _before_stack(lines: Sequence[str]) -> Sequence[str]:
+    """What was said before the program was ended."""
+    starts = [place for place, line in enumerate(lines) if line.startswith("Fatal Python error:")]
+    return lines[: starts[0]] if starts else lines
 
 
 def _stack(end: End) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 <home>/runs/<id>/  run.json  spec.yml  plan.json  history  stop.json  job/…  code/…  outputs/…
                    replicas/<role>-<index>/attempt-<n>/{log, spool, agent.json, end.json}
 <home>/stops/<id>     somebody asked the run to stop
+<home>/resumes/<id>   somebody asked a run that is over to go on
 <home>/arrivals/<id>  a run that somebody else made; to be adopted
 <home>/settling/<id>  a run that is over, whose series and files are to be settled
 """
@@ -41,10 +42,11 @@ class Home:
         self.agents = path / "agents"
         self.environments = path / "environments"
         self.stops = path / "stops"
+        self.resumes = path / "resumes"
         self.arrivals = path / "arrivals"
         self.settling = path / "settling"
         self.ballast = path / "ballast"
-        marks = (self.stops, self.arrivals, self.settling)
+        marks = (self.stops, self.resumes, self.arrivals, self.settling)
         try:
             for folder in (path, self.runs, self.agents, self.environments, *marks):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,6 +113,10 @@ class Home:
 
     def forget_stop(self, run_id: str) -> None:
         (self.stops / run_id).unlink(missing_ok=True)
+
+    def asked_to_resume(self) -> list[str]:
+        """The runs that someone asked to go on, and nobody has looked at since."""
+        return [entry.name for entry in os.scandir(self.resumes)]
 
     def arrived(self) -> list[str]:
         """The runs that somebody else made and nobody has adopted yet."""

@@ -27,6 +27,7 @@ from phalanx.scheduler.failures import Failure
 from phalanx.scheduler.gathering import Gatherers
 from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
 from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
+from phalanx.scheduler.resuming import heed_resumes
 from phalanx.scheduler.run_tokens import server_environment
 from phalanx.scheduler.statuses import DONE, Status, may_follow
 from phalanx.store import Replica, Run, StatusChange, Store, StoreError
@@ -162,6 +163,7 @@ class Scheduler:
     def _adopt(self) -> None:
         """Runs whose folders are there and whose rows are not: their submitter was killed in between."""
         take_in(self.home, self.store, self.home.arrived())
+        heed_resumes(self.home, self.store)
         now = time.monotonic()
         changed = self.home.runs.stat().st_mtime_ns
         # File times are coarse: only when it was the same twice, some time apart, can nothing have come in between.
@@ -360,7 +362,7 @@ class Scheduler:
             return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
-            local_running.ask_to_end(seen.values(), number)
+            local_running.ask_to_end(seen, number)
 
     def _fail(self, run: Run, failed: Failure) -> None:
         foreign = failed.end["cause"] == "stopped"

@@ -7,8 +7,6 @@ import time
 
 HOW = sys.argv[1]
 IS_VICTIM = os.environ["PHALANX_REPLICA"] == "worker-1"
-if "PHALANX_LAUNCH" in os.environ:
-    IS_VICTIM = os.environ["OMPI_COMM_WORLD_RANK"] == "1"
 STEPS = 8
 
 

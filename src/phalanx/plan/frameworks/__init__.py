@@ -52,8 +52,8 @@ class Wiring(NamedTuple):
     """What a framework adds to the run.
 
     `defaults` give way to what the machine or the file says. `meets` and `service` are the plan's. `launch` is `each`
-    when every replica runs the command, `mpirun` when the first one starts all ranks by `launcher`, `own` when the
-    user's command does so itself.
+    when every replica runs the command by itself, `mpirun` when `launcher` starts them all, `own` when the user's
+    command does so, in the first replica.
     """
 
     shared: Mapping[str, Value] = EMPTY

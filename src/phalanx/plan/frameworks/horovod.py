@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from phalanx.naming import member_name
 from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, interface, port
-from phalanx.plan.frameworks.mpi import LAUNCHERS, launched_by_mpirun
+from phalanx.plan.frameworks.mpi import LAUNCHERS, SYMPTOMS, launched_by_mpirun
 
 
 def wire(gang: Gang) -> Wiring:
@@ -49,6 +49,7 @@ FRAMEWORK = Framework(
     wire,
     launchers=LAUNCHERS,
     symptoms=(
+        *SYMPTOMS,
         "HorovodInternalError",
         "gloo",
         "Connection (?:reset|closed) by peer",

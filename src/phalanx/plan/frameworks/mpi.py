@@ -1,4 +1,4 @@
-"""MPI: workers only, no master. The first replica starts all ranks by mpirun, unless the command does so itself."""
+"""MPI: workers only, no master. A launcher beside them starts all ranks by mpirun; unless the command does so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from phalanx.plan.frameworks import Framework, Gang, Value, Wiring, starting
 
 LAUNCHERS = starting("mpirun", "mpiexec", r"mpiexec\.hydra", "orterun", "horovodrun", "srun")
 
+SYMPTOMS = (
+    "mpirun (?:detected|noticed) that",
+    "MPI_ABORT was invoked",
+    "MPI_ERRORS_ARE_FATAL",
+    "ORTE has lost communication",
+)
+
 
 def launched_by_mpirun(gang: Gang) -> Wiring:
-    """All ranks started from the first replica; the others are hosts. Open MPI finds them in the host file."""
+    """All ranks started from one place. Open MPI finds their hosts in the host file."""
     hosts: dict[str, Value] = {
         "OMPI_MCA_orte_default_hostfile": (path("hostfile"),),
         "PHALANX_HOSTS": ("sh ", path("hosts.sh")),  # what horovodrun takes as --host-discovery-script
@@ -25,7 +32,6 @@ def launched_by_mpirun(gang: Gang) -> Wiring:
         str(gang.size),
         "--hostfile",
         (path("hostfile"),),
-        "--tag-output",
     )
     return Wiring(hosts, defaults=defaults, launch="mpirun", launcher=launcher)
 
@@ -34,4 +40,4 @@ def wire(gang: Gang) -> Wiring:
     return Wiring() if gang.replicas.launcher == "direct" else launched_by_mpirun(gang)
 
 
-FRAMEWORK = Framework(wire, has_master=False, symptoms=("MPI_ERRORS_ARE_FATAL", "PMIX", "ORTE has lost communication"))
+FRAMEWORK = Framework(wire, has_master=False, symptoms=SYMPTOMS)

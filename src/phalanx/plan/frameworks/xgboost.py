@@ -30,8 +30,8 @@ def wire(gang: Gang) -> Wiring:
 FRAMEWORK = Framework(
     wire,
     symptoms=(
-        r"rabit|collective/(?:comm|coll|socket|allgather|broadcast|loop|result|tracker)\S*\.(?:cc|h)",
-        r"Connection (?:reset|refused)",
-        "Socket error",
+        r"system error:\s*(?:Connection|Broken pipe)",
+        "Connection (?:reset|refused|closed)",
+        r"Failed to (?:recv|send|connect)",
     ),
 )

@@ -36,8 +36,8 @@ class _Callback(Tracked):
         self._tell(model)
         return model
 
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
-        self._log(epoch, evals_log)
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self._log(model, epoch, evals_log)
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -52,9 +52,11 @@ class _Callback(Tracked):
                 self.run.params(dict(_told(json.loads(model.save_config())["learner"])))
 
     @safely
-    def _log(self, epoch: int, evals_log: Any) -> None:
+    def _log(self, model: Any, epoch: int, evals_log: Any) -> None:
         if _voice().speaks:
-            self.run.log(dict(_latest(evals_log)), step=epoch)
+            # A model that is trained on has rounds already, which are not counted. A cross-validation has many models.
+            rounds = getattr(model, "num_boosted_rounds", None)
+            self.run.log(dict(_latest(evals_log)), step=epoch if rounds is None else rounds() - 1)
 
     @safely
     def _end(self, model: Any) -> None:

@@ -26,7 +26,7 @@ end_all() {
   wait 2>/dev/null
 }
 trap 'end_all; exit 143' INT TERM HUP
-start worker-0; workers+=($!)
+start launcher-0; workers+=($!)
 code=0 running=("${workers[@]}")
 while [ "$code" -eq 0 ] && [ "${#running[@]}" -gt 0 ]; do
   sleep 0.1

@@ -1,0 +1,34 @@
+"""Replicas without a framework train through a parameter server of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.conftest import Staged
+from tests.frameworks.stage import assert_continuous
+
+ENVIRONMENT = "torch"
+REPLICAS = ["master-0", "worker-0", "worker-1"]
+
+
+def test_all_ranks_train_one_model_and_the_server_ends_with_them(stage: Staged) -> None:
+    example = stage("plain", ENVIRONMENT)
+    run = example.trained()
+    run.assert_agreed()
+    assert sorted(run.steps("loss")) == REPLICAS
+    assert_continuous(run.steps("loss"), 40)
+    statuses = {replica["name"]: replica["status"] for replica in run.shown["replicas"]}
+    assert statuses.pop("ps-0") in ("succeeded", "stopped")
+    assert statuses == dict.fromkeys(REPLICAS, "succeeded")
+    assert run.models() == ["plain-example"]
+    alone = example.alone()
+    assert run.last("loss")["master-0"] == pytest.approx(alone.last("loss")["master-0"], abs=0.02)
+
+
+def test_it_resumes_from_its_checkpoint(stage: Staged) -> None:
+    example = stage("plain", ENVIRONMENT)
+    run = example.resumed(example.interrupted(pause=0.1))
+    assert run.shown["attempt"] == 2
+    run.assert_agreed()
+    assert sorted(run.steps("loss")) == REPLICAS
+    assert_continuous(run.steps("loss"), 40)
