@@ -40,10 +40,11 @@ dist.barrier()  # nobody may write the next checkpoint before all have read this
 for step in range(first, options.steps):
     x = torch.randn(64, 4)
     loss = torch.nn.functional.mse_loss(model(x), x @ truth + 0.1 * torch.randn(64, 1))
+    # Logged before the ranks meet: after that all of them have, and a checkpoint of this step leaves no gap.
+    tracking.log(step=step, loss=loss.item())
     optimizer.zero_grad()
     loss.backward()  # gradients are averaged over all ranks here
     optimizer.step()
-    tracking.log(step=step, loss=loss.item())
     if rank == 0:
         draft = checkpoint.with_suffix(".draft")
         torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, draft)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -192,3 +193,29 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_launcher_starts_agents_that_know_their_rank(tmp_path: Path) -> None:
+    """As mpirun does: the same line for all, and a variable that says which rank each is."""
+    run = Agents(
+        tmp_path,
+        'echo "$PHALANX_REPLICA of $PHALANX_WORLD_SIZE"; exit $PHALANX_RANK',
+        framework="mpi",
+        environment={"replicas": {"n_workers": 2}},
+        client=["/some/client"],
+    )
+    assert run.names == ["worker-0", "worker-1", "launcher-0"]
+    arguments = [str(tmp_path / "plan.json"), str(tmp_path / "facts.json"), "--as-rank"]
+    for rank in (0, 1):
+        done = subprocess.run(
+            [sys.executable, "-m", "phalanx.agent", *arguments],
+            env={**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "PHALANX_REPLICA": "launcher-0"},
+            check=False,
+        )
+        assert done.returncode == rank
+        assert run.log(f"worker-{rank}") == f"worker-{rank} of 2\n".encode()
+        assert run.end(f"worker-{rank}")["code"] == rank
+    nobody = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
+    command = [sys.executable, "-m", "phalanx.agent", *arguments]
+    lost = subprocess.run(command, env=nobody, capture_output=True, check=False)
+    assert b"no launcher has said which rank this is" in lost.stderr

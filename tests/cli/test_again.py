@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
+from tests.cli.homes import Place, ended, place_fixture  # noqa: F401 - found by its name
 
 NOTE_ATTEMPTS = 'echo $PHALANX_ATTEMPT >> "$PHALANX_OUTPUTS/attempts"; cat "$PHALANX_OUTPUTS/attempts"'
 
@@ -205,3 +205,14 @@ def test_what_does_not_agree_is_found(place: Place, damage: str) -> None:
     answer = place.call("doctor", "--json")
     assert answer.code == 1
     assert run_id in " ".join(answer.data["problems"])
+
+
+def test_a_run_is_resumed_beside_a_server(place: Place) -> None:
+    server = place.start("serve", "--port", "0", "--json")
+    assert server.stdout is not None
+    assert "url" in server.stdout.readline()
+    run_id = place.ran("[ $PHALANX_ATTEMPT = 2 ]")
+    again = place.call("resume", run_id, "--json")
+    assert (again.code, again.data["status"], again.data["attempt"]) == (0, "succeeded", 2)
+    server.terminate()
+    assert ended(server).code == 0

@@ -77,3 +77,9 @@ def test_the_topology_of_the_documents_trains_without_a_server(stage: Staged) ->
     assert len(run.weights()) == 8
     assert {replica["status"] for replica in run.shown["replicas"]} == {"succeeded"}
     assert not run.steps("loss")
+
+
+def test_horovodrun_finds_the_hosts_by_itself(stage: Staged) -> None:
+    run = stage("horovod", ENVIRONMENT).trained("elastic.yml", steps=5)
+    assert sorted(run.weights()) == [0, 1]
+    run.assert_agreed()

@@ -28,3 +28,20 @@ def test_it_resumes_from_its_checkpoint(stage: Staged) -> None:
     assert run.shown["attempt"] == 2
     run.assert_agreed()
     assert_continuous(run.steps("loss"), 40)
+
+
+def test_the_topology_of_the_document(stage: Staged) -> None:
+    run = stage("pytorch", ENVIRONMENT).trained("document.yml")
+    run.assert_agreed()
+    assert sorted(run.steps("loss")) == ["master-0", *(f"worker-{index}" for index in range(7))]
+    assert_continuous(run.steps("loss"), 10)
+
+
+@pytest.mark.parametrize("file", ["processes.yml", "torchrun.yml"])
+def test_every_process_of_a_replica_is_a_rank(stage: Staged, file: str) -> None:
+    """Whether Phalanx starts them, or torchrun in the replica does."""
+    run = stage("pytorch", ENVIRONMENT).trained(file)
+    run.assert_agreed()
+    assert sorted(run.weights()) == [0, 1, 2, 3]
+    assert sorted(run.steps("loss")) == ["master-0", "master-0.1", "worker-0", "worker-0.1"]
+    assert_continuous(run.steps("loss"), 10)

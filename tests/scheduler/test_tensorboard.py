@@ -200,6 +200,14 @@ def test_replicas_have_their_own(three: Gathered) -> None:
     assert three.points("shared/loss", "master-0") == [(0, 9.0)]
 
 
+def test_the_chief_is_the_master(three: Gathered) -> None:
+    Board(three, "logs/chief-0").scalars("loss", 1.0)
+    Board(three, "logs/worker-0").scalars("loss", 2.0)
+    three.turn()
+    assert three.names() == ["loss"]
+    assert [three.points("loss", replica) for replica in three.replicas[:2]] == [[(0, 1.0)], [(0, 2.0)]]
+
+
 # killed in between -------------------------------------------------------------------------------------------------
 
 
