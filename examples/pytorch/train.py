@@ -21,7 +21,8 @@ parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--pause", type=float, default=0.0, help="seconds to rest after each step, for those who watch")
 options = parser.parse_args()
 
-dist.init_process_group("gloo")  # finds the others by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE
+alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+dist.init_process_group("gloo", **alone)  # finds the others by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE
 rank, size = dist.get_rank(), dist.get_world_size()
 checkpoint = Path(os.environ.get("PHALANX_OUTPUTS", "outputs")) / "checkpoint.pt"
 

@@ -20,8 +20,8 @@ from tests.cli.running import COMMAND, Answer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE_S = 240.0
-# As a log has it, or `phalanx logs`, or a launcher that puts the rank before each line.
-_DONE = re.compile(r"(?:^|\] |>:)rank (\d+) of (\d+) done, weights (.+)$", re.MULTILINE)
+# Lines of ranks that one launcher started may be run into each other.
+_DONE = re.compile(r"rank (\d+) of (\d+) done, weights ((?:(?!rank )[^\n])+)")
 
 
 class Stage:
@@ -95,7 +95,7 @@ class Stage:
         run = Trained(self, run_id)
         assert run.status == "succeeded", run.told()
         points = self.call("metrics", run_id, "--csv").out
-        attempts = set(re.findall(r"^loss,[\w.-]+,\d+,(\d),", points, re.MULTILINE))
+        attempts = set(re.findall(r"^[^,]+,[\w.-]+,\d+,(\d),", points, re.MULTILINE))
         assert attempts == {"1", "2"}, (
             points
         )  # it went on: neither from the beginning, nor to the end before it was stopped
@@ -164,7 +164,7 @@ class Trained:
     def weights(self) -> dict[int, str]:
         """What each rank said that it ended with, by rank; all of the attempt's ranks are there."""
         found = _DONE.findall(self.logs())
-        last = {int(rank): weights for rank, _, weights in found}
+        last = {int(rank): weights.strip() for rank, _, weights in found}
         assert found, self.told()
         assert sorted(last) == list(range(int(found[-1][1]))), self.told()
         return last

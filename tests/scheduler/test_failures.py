@@ -10,7 +10,7 @@ from phalanx.scheduler.failures import Whereabouts, find, whereabouts
 
 PLAN: dict[str, Any] = {
     "launch": "each",
-    "symptoms": ["Connection (?:reset|closed) by peer", "HorovodInternalError"],
+    "wiring": "plain",
     "replicas": [
         {"role": "master", "index": 0, "rank": 0},
         {"role": "worker", "index": 0, "rank": 1},

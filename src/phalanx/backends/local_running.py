@@ -168,7 +168,7 @@ def look(seat: Seat) -> dict[str, Sighting]:
 
 def look_at(folder: Path) -> Sighting:
     """One replica, by the folder of its attempt."""
-    end = _read_end(folder)
+    end = read_end(folder)
     if end is not None:
         return Sighting("ended", end=end)
     agent = _read_json(folder / "agent.json")
@@ -182,7 +182,7 @@ def look_at(folder: Path) -> Sighting:
         is_alive = time.time() - _last_sign(folder) < agent.get("patience_s", 0.0)
     if is_alive:
         return Sighting("running", pid=pid)
-    end = _read_end(folder)  # it may have ended between the two looks
+    end = read_end(folder)  # it may have ended between the two looks
     if end is not None:
         return Sighting("ended", end=end)
     if agent.get("is_agent", True):
@@ -196,7 +196,7 @@ def is_alive_here(process: Mapping[str, Any]) -> bool:
     return process["boot"] == boot_id() and processes.is_alive(process["pid"], process["started"])
 
 
-def _read_end(folder: Path) -> Any:
+def read_end(folder: Path) -> Any:
     """A damaged one counts as none: the replica is then declared lost."""
     end = _read_json(folder / "end.json")
     return end if isinstance(end, dict) and isinstance(end.get("ended_at"), int | float) and "cause" in end else None
@@ -270,7 +270,7 @@ def declare_lost(seat: Seat, replica: str, message: str, *, just_now: bool = Tru
         "started_at": None, "ended_at": time.time() if just_now else _last_sign(folder), "host": socket.gethostname(),
         "log_bytes": 0, "last_lines": last_lines(str(folder / "log")), "peak": {},
     }  # fmt: skip
-    if _read_end(folder) is None:
+    if read_end(folder) is None:
         write_whole(folder / "end.json", json.dumps(content).encode())
 
 

@@ -110,7 +110,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "max_restarts": plan.max_restarts,
         "meets": list(plan.meets),
         "service": None if plan.service is None else dict(plan.service),
-        "symptoms": list(plan.symptoms),
+        "wiring": plan.wiring,
         "launcher": [encode(word) for word in plan.launcher],
         "environment": _encoded(plan.shared.items()),
         "replicas": [

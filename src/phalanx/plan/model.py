@@ -64,8 +64,8 @@ _NO_RESOURCES = Resources()
 class Plan:
     """`meets` are the roles and replicas whose addresses all others are given: agents see that they can be reached
     before anything starts. `service` is a key-value server beside the first replica, with the sizes of its scopes.
-    `symptoms` tell a replica that lost another from the one that failed first. `launcher` is what a replica of that
-    role puts before the command of a rank, where `launch` is `mpirun`.
+    `wiring` is the framework that wired it, by its name: MPI where that starts the ranks of another. `launcher` is what
+    a replica of that role puts before the command of a rank, where `launch` is `mpirun`.
     """
 
     run_id: str
@@ -81,7 +81,7 @@ class Plan:
     totals: Resources
     meets: tuple[str, ...] = ()
     service: Mapping[str, int] | None = None
-    symptoms: tuple[str, ...] = ()
+    wiring: str | None = None
     launcher: tuple[Value, ...] = ()
     timeout_s: float | None = None
     stall_timeout_s: float | None = None

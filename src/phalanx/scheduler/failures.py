@@ -2,16 +2,18 @@
 
 When one replica of a run dies, the others fail soon after, each with an error of its own about a lost connection. The
 one to look at is the first that failed for a reason of its own. Frameworks know what it looks like when another is lost
-(the plan's `symptoms`), so that a replica which died faster of its loss than the culprit of its fault is not blamed.
+(their `symptoms`), so that a replica which died faster of its loss than the culprit of its fault is not blamed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from phalanx.naming import named
+from phalanx.plan import frameworks
 
 FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled")
 LINES_TOLD = 15
@@ -58,10 +60,10 @@ class Failure(NamedTuple):
 
 def find(plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[str] = FAILURES) -> Failure | None:
     """None when no replica failed. `of` are the causes that count as a failure."""
-    symptoms = re.compile("|".join(f"(?:{text})" for text in plan.get("symptoms") or ["(?!)"]))
     failed = {name: end for name, end in ends.items() if end["cause"] in of}
     if not failed:
         return None
+    symptoms = symptoms_of(plan.get("wiring"))
     suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
     first = min(failed, key=lambda name: (suspects[name], failed[name]["ended_at"], name))
     end = failed[first]
@@ -74,6 +76,14 @@ def find(plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[str] = F
     if not advice and suspects[first]:
         advice = _lost_whom(ends, first)
     return Failure(name, end, why, advice, lines[-LINES_TOLD:], suspects[first], others)
+
+
+@lru_cache(maxsize=32)
+def symptoms_of(framework: str | None) -> re.Pattern[str]:
+    """What its ranks say when they lost another. By its name: a plan may come from elsewhere, and a pattern in it might
+    take for ever."""
+    found = frameworks.find(framework) if isinstance(framework, str) else None
+    return re.compile("|".join(f"(?:{text})" for text in found.symptoms) if found and found.symptoms else "(?!)")
 
 
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 
-from phalanx.backends.local_running import Sighting
+from phalanx.backends.local_running import Sighting, read_end
 from phalanx.errors import CallError
 from phalanx.naming import named
 from phalanx.scheduler import failures
@@ -55,10 +54,8 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
         return
     status = store.find(run.id).status
     for attempt in range(1, run.attempt + 1):
-        ends = {}
-        for name, place in folder.replica_folders(attempt):
-            with suppress(OSError, ValueError):
-                ends[name] = json.loads((place / "end.json").read_bytes())
+        found = {name: read_end(place) for name, place in folder.replica_folders(attempt)}
+        ends = {name: end for name, end in found.items() if end is not None}
         seen = {name: Sighting("ended", end=end) for name, end in ends.items() if name in planned}
         failed = failures.find(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
         again = run._replace(attempt=attempt)
