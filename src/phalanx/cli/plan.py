@@ -211,24 +211,27 @@ def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[
     rows = [["REPLICA", "RANK", "CPU", "MEMORY", "GPU", "RUNS"]]
     groups: list[list[Replica]] = []
     for replica in replicas or made.replicas:
-        last = groups[-1][-1] if groups else None
-        alike = last is not None and (last.role, last.settings, bool(last.argv)) == (
-            replica.role,
-            replica.settings,
-            bool(replica.argv),
-        )
-        groups[-1].append(replica) if alike else groups.append([replica])
+        first = groups[-1][0] if groups else None
+        mine, theirs = ((one.role, one.settings, bool(one.argv)) if one else None for one in (replica, first))
+        groups[-1].append(replica) if groups and (replica.local or mine == theirs) else groups.append([replica])
     for group in groups:
         first, final = group[0], group[-1]
+        processes = sum(one.index == first.index for one in group)
         asked = first.resources
         rows.append(
             [
-                first.name if first is final else f"{first.name} to {final.index}",
+                first.name if first.index == final.index else f"{first.name} to {final.index}",
                 str(first.rank) if first is final else f"{first.rank} to {final.rank}",
                 amount_text(asked.cpu) if asked.cpu else "-",
                 amount_text(asked.memory, memory_text) if asked.memory else "-",
                 amount_text(asked.gpu) if asked.gpu else "-",
-                "command" if first.argv else "waits for the launcher",
+                _runs(made, first) + (f", {processes} processes" if processes > 1 else ""),
             ]
         )
     return rows
+
+
+def _runs(made: Plan, replica: Replica) -> str:
+    if not replica.argv:
+        return "waits for the launcher"
+    return "starts the ranks" if made.launcher and replica.name.startswith("launcher-") else "command"
