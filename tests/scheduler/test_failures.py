@@ -216,3 +216,18 @@ def test_whoever_another_gave_up_waiting_for_is_named() -> None:
     assert failed.replica == "worker-0"
     assert "master-0 gave up waiting: RuntimeError: [gloo] Connection closed by peer" in failed.why
     assert failed.others == {"master-0": "exit code 1, waiting for worker-0"}
+
+
+def test_who_raised_and_could_not_end_is_the_first() -> None:
+    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE, 1.0), "worker-0": stalled([*BAD, *ELSEWHERE], 2.0)})
+    assert failed is not None
+    assert (failed.replica, failed.why) == ("worker-0", "ValueError: bad batch (then stalled)")
+    assert failed.lines == tuple(BAD)
+    assert "it could not end after that" in failed.advice
+
+
+def test_a_port_that_is_taken_is_no_symptom() -> None:
+    taken = [*BAD[:2], "DistNetworkError: Connection refused by peer: EADDRINUSE, address already in use"]
+    failed = find(PLAN, {"master-0": end(at=1.0, lines=taken), "worker-0": end(at=2.0, lines=LOST)})
+    assert failed is not None
+    assert failed.replica == "master-0"

@@ -217,6 +217,11 @@ def ask_to_end(seen: Mapping[str, Sighting], number: int = signal.SIGTERM) -> No
     processes.send(ranks or running.values(), number)
 
 
+def last_lines_of(seat: Seat, replica: str) -> list[str]:
+    """The end of a replica's log."""
+    return last_lines(str(seat.folder(replica) / "log"))
+
+
 def last_word(seat: Seat) -> float:
     """When any replica, or a process that it started, last wrote a line or a metric. When they began, if none has."""
     newest = 0.0

@@ -14,7 +14,6 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -25,25 +24,16 @@ from phalanx.cli.output import answering, print_json, printable, table
 if TYPE_CHECKING:
     from phalanx.scheduler.home import Home
     from phalanx.scheduler.machine import Share
+    from phalanx.scheduler.silence import Use
     from phalanx.store import Replica, Run, Store
 
 REDRAW_S = 1.0
-_SPOOL_TAIL = 1 << 16  # bytes: minutes of notes, however chatty the log
 _QUEUED = ("created", "resuming", "warning")
 _ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME = "\x1b[H"
 _END_OF_LINE = "\x1b[K"
 _END_OF_SCREEN = "\x1b[J"
-
-
-class Use(NamedTuple):
-    """What a replica used when it was last measured."""
-
-    at: float
-    cpu_percent: float | None
-    memory_mib: float
-    threads: int
 
 
 class Seen(NamedTuple):
@@ -117,34 +107,13 @@ def _asked(home: Home, run: Run) -> Share:
 
 
 def _use_of(home: Home, replica: Replica) -> Use | None:
+    from phalanx.scheduler.silence import newest_use
+
     if replica.finished_at is not None:
         return None
     return newest_use(
         home.run(replica.run_id).path / "replicas" / replica.name / f"attempt-{replica.attempt}" / "spool"
     )
-
-
-def newest_use(spool: Path) -> Use | None:
-    """The last measurement in a spool, of which only the end is read. CPU is that since the one before it."""
-    from phalanx.spool import JSON, split
-
-    try:
-        with spool.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _SPOOL_TAIL))
-            records = split(stream.read())[0]
-    except OSError:
-        return None
-    notes = [record.data() for record in records if record.kind == JSON]
-    uses = [note for note in notes if "use" in note]
-    if not uses:
-        return None
-    last = uses[-1]
-    start = next((note["at"] for note in notes if "start" in note), None)
-    before_at, before_s = (uses[-2]["at"], uses[-2]["use"]["cpu_s"]) if len(uses) > 1 else (start, 0.0)
-    percent = None
-    if before_at is not None and last["at"] > before_at:
-        percent = max(0.0, 100.0 * (last["use"]["cpu_s"] - before_s) / (last["at"] - before_at))
-    return Use(last["at"], percent, last["use"]["memory_mib"], int(last["use"]["threads"]))
 
 
 # showing -------------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _MPI_RANK = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]|mpirun noticed that
 _MPI_TAG = re.compile(r"\[\d+,(\d+)\]<std(?:err|out)>:\s?(.*)")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
 
+_OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")  # though it is told as a fault of the network
 _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's say nothing
 
 End = Mapping[str, Any]
@@ -89,9 +90,10 @@ def symptoms_of(framework: str | None) -> re.Pattern[str]:
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
     """Whether it says itself that it lost another. Whoever was killed did not."""
     killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose another
-    return (
-        end["cause"] == "error" and not killed and any(map(symptoms.search, _last_fault(end.get("last_lines") or [])))
-    )
+    if end["cause"] != "error" or killed:
+        return False
+    said = _last_fault(end.get("last_lines") or [])
+    return any(map(symptoms.search, said)) and not any(map(_OWN_FAULT.search, said))
 
 
 def _last_fault(lines: Sequence[str]) -> Sequence[str]:
@@ -138,6 +140,11 @@ def _raised(lines: Sequence[str]) -> str | None:
         return None
     told = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
     return next((text[:TEXT_TOLD] for text in told), None)
+
+
+def ends_with_exception(lines: Sequence[str]) -> bool:
+    """Whether the last thing said is that nobody caught an exception, as far as lines can tell."""
+    return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-LINES_TOLD:]) is not None
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
@@ -193,7 +200,9 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Fail
 def _stuck(ends: Mapping[str, End], name: str, raised: str) -> Failure:
     """It failed, and then could not end, because it waits for the others as it goes. MPI's ranks do."""
     others = {other: _consequence(end, name) for other, end in ends.items() if other != name and _followed(end)}
-    advice = "it could not end after that: with mpi4py, start it as `python -m mpi4py …`, which aborts all ranks"
+    advice = (
+        "it could not end after that, as it waits for the others (with mpi4py, `python -m mpi4py …` aborts them all)"
+    )
     lines = _before_stack(ends[name]["last_lines"])
     return Failure(name, ends[name], f"{raised} (then stalled)", advice, tuple(lines[-LINES_TOLD:]), False, others)
 

@@ -29,6 +29,7 @@ from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
 from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
 from phalanx.scheduler.resuming import heed_resumes
 from phalanx.scheduler.run_tokens import server_environment
+from phalanx.scheduler.silence import is_stuck, silent_s
 from phalanx.scheduler.statuses import DONE, Status, may_follow
 from phalanx.store import Replica, Run, StatusChange, Store, StoreError
 from phalanx.tracking.folders import BACKEND as OUTSIDE
@@ -40,7 +41,7 @@ LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
 ADOPT_S = 1.0  # how often to look for folders without rows, when there are new folders
 GRACE_S = 10.0
 SYMPTOM_S = 2.0
-LISTEN_S = 1.0  # how often to look whether anybody says anything, where the file asks for it
+LISTEN_S = 2.0  # how often to look whether anybody says anything
 PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when thousands wait
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
@@ -92,19 +93,19 @@ class Watched:
     def how_to_end(self, seat: Seat, failed: Failure | None, now: float) -> signal.Signals | None:
         """What still runs, though nobody asked for its end; None: not at all. SIGQUIT has it say where it was."""
         if failed is None:
-            return signal.SIGQUIT if self._is_silent(seat) else None
+            return signal.SIGQUIT if self._is_dead(seat) else None
         if not failed.is_symptom:
             return signal.SIGTERM
         # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
         return signal.SIGQUIT if now - failed.end["ended_at"] > SYMPTOM_S else None
 
-    def _is_silent(self, seat: Seat) -> bool:
-        """Whether nobody has said anything for as long as the file allows."""
-        allowed_s: float | None = self.plan.get("stall_timeout_s")
-        if allowed_s is None or time.monotonic() < self.listen_at:
+    def _is_dead(self, seat: Seat) -> bool:
+        """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
+        if time.monotonic() < self.listen_at:
             return False
         self.listen_at = time.monotonic() + LISTEN_S
-        return time.time() - local_running.last_word(seat) > allowed_s
+        allowed_s: float | None = self.plan.get("stall_timeout_s")
+        return (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
 
 
 class Scheduler:
