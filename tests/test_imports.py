@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "spool": set(),
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
-    "backends": {"plan", "agent", "errors", "placeholders"},
+    "backends": {"plan", "agent", "errors", "naming", "placeholders"},
     "tune": {"spec", "errors"},
     "store": {"spool", "errors", "naming"},
     "agent": {"spool", "naming", "placeholders"},

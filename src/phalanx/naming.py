@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+LAUNCHER = "launcher"  # the role of what starts the ranks, where something does
+
+
+def is_launcher(name: str) -> bool:
+    return name.startswith(f"{LAUNCHER}-")
+
 
 def member_name(role: str, index: int, local: int = 0) -> str:
     """`worker-1`; the further processes of that replica are `worker-1.1`, `worker-1.2`, …"""

@@ -18,12 +18,11 @@ from typing import Any
 from phalanx.agent import meeting, processes
 from phalanx.agent.meeting import Address
 from phalanx.agent.supervising import WATCHED, Supervisor, Task
-from phalanx.naming import member_name, named
+from phalanx.naming import LAUNCHER, is_launcher, member_name, named
 from phalanx.placeholders import Hole, decode, fill
 
 AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
 AS_RANK = "--as-rank"
-LAUNCHER = "launcher"
 
 
 def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,31 +59,11 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
     tasks = []
     for replica in plan["replicas"]:
         name = named(replica)
-        if name not in facts["folders"] or not replica["argv"]:
+        if name not in facts["folders"] or not _starts_here(plan, replica, rank):
             continue
-        if rank is not None and replica["rank"] != rank:
-            continue
-        if rank is None and plan.get("launch") == "mpirun" and replica["role"] != LAUNCHER:
-            continue
-        memory = replica["resources"].get("memory") or {}
         gpus = facts.get("gpus", {}).get(name)
         environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
-        environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
-        environment["PHALANX_TRACK"] = facts["folders"][name]
-        if facts.get("client"):
-            paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-            more = [path for path in facts["client"] if path not in paths]  # a launcher's ranks inherit it
-            environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
-        if replica["role"] == LAUNCHER:
-            environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
-        elif (
-            "PHALANX_MLFLOW" in environment
-        ):  # every replica has an address of its own, so that its metrics are its own
-            environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
-        if plan.get("launch") == "own":
-            environment["PHALANX_LAUNCH"] = "own"  # ranks are told by whoever starts them
-        environment.setdefault("PYTHONUNBUFFERED", "1")
-        environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
+        _complete(environment, name, plan, facts)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         tasks.append(
@@ -95,7 +74,7 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
                 working=facts["working"],
                 argv=[fill(decode(argument), members, answer) for argument in _argv(plan, replica)],
                 environment=environment,
-                memory_mib=memory.get("limits"),
+                memory_mib=(replica["resources"].get("memory") or {}).get("limits"),
                 timeout_s=plan.get("timeout_s"),
                 grace_s=facts.get("grace_s", 10.0),
                 gpus=gpus,
@@ -104,6 +83,30 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
             )
         )
     return tasks
+
+
+def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None) -> bool:
+    if rank is not None:
+        return bool(replica["rank"] == rank)
+    return bool(replica["argv"]) and (plan.get("launch") != "mpirun" or replica["role"] == LAUNCHER)
+
+
+def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
+    """What only this machine and this attempt know, and what makes a program easier to watch."""
+    environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
+    environment["PHALANX_TRACK"] = facts["folders"][name]
+    if facts.get("client"):
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        more = [path for path in facts["client"] if path not in paths]  # a launcher's ranks inherit it
+        environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
+    if is_launcher(name):
+        environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
+    elif "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, for metrics of its own
+        environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
+    if plan.get("launch") == "own":
+        environment["PHALANX_LAUNCH"] = "own"  # ranks are told by whoever starts them
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
 
 
 def _argv(plan: dict[str, Any], replica: dict[str, Any]) -> list[Any]:

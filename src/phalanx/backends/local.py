@@ -9,9 +9,9 @@ from shlex import quote
 
 from phalanx import agent
 from phalanx.backends import Job
+from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
-from phalanx.plan.making import LAUNCHER
 from phalanx.plan.model import Plan, Replica
 
 # Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.agent import processes
-from phalanx.agent.launching import AGENT_MARK, LAUNCHER, boot_id
+from phalanx.agent.launching import AGENT_MARK, boot_id
 from phalanx.agent.supervising import last_lines
 from phalanx.backends.agent_zip import agent_file, client_paths
 from phalanx.backends.local import host_files
+from phalanx.naming import is_launcher
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
 SAID = ("log", "agent.json")
@@ -233,10 +234,6 @@ def last_word(seat: Seat) -> float:
         except OSError:
             continue  # it was just removed
     return newest or time.time()
-
-
-def is_launcher(name: str) -> bool:
-    return name.startswith(f"{LAUNCHER}-")
 
 
 def is_starting(run_id: str, sightings: Iterable[Sighting]) -> bool:

@@ -225,13 +225,15 @@ def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[
                 amount_text(asked.cpu) if asked.cpu else "-",
                 amount_text(asked.memory, memory_text) if asked.memory else "-",
                 amount_text(asked.gpu) if asked.gpu else "-",
-                _runs(made, first) + (f", {processes} processes" if processes > 1 else ""),
+                _runs(first) + (f", {processes} processes" if processes > 1 else ""),
             ]
         )
     return rows
 
 
-def _runs(made: Plan, replica: Replica) -> str:
+def _runs(replica: Replica) -> str:
+    from phalanx.naming import is_launcher
+
     if not replica.argv:
         return "waits for the launcher"
-    return "starts the ranks" if made.launcher and replica.name.startswith("launcher-") else "command"
+    return "starts the ranks" if is_launcher(replica.name) else "command"

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.errors import Note, Place, SpecError, SpecErrors
+from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, host, path, port
 from phalanx.plan import contract, frameworks
 from phalanx.plan.frameworks import Framework, Gang, Wiring
@@ -33,7 +34,6 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
-LAUNCHER = "launcher"
 
 
 def make(spec: Spec, run_id: str, project: str = "default") -> Plan:

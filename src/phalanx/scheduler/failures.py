@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from phalanx.naming import named
+from phalanx.naming import is_launcher, named
 from phalanx.plan import frameworks
 
 FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled")
@@ -176,7 +176,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Fail
         if raised is not None:
             return _stuck(ends, name, raised)
     gave_up = sorted(
-        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and "launcher-" not in name
+        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and not is_launcher(name)
     )
     if gave_up:
         name = gave_up[0][1]
