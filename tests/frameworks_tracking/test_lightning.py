@@ -47,7 +47,8 @@ def test_it_is_a_logger_of_the_older_package_too(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("is_managed", [True, False])
-def test_of_two_processes_in_one_replica_one_speaks(tmp_path: Path, is_managed: bool) -> None:
+def test_two_processes_in_one_replica_do_not_speak_at_once(tmp_path: Path, is_managed: bool) -> None:
+    """Inside of a run each has series of its own; outside there is one replica, for which the first one speaks."""
     kept = Kept(tmp_path / "runs" / "abc")
     script = tmp_path / "train.py"
     text = (EXAMPLES / "train_lightning.py").read_text()
@@ -60,3 +61,6 @@ def test_of_two_processes_in_one_replica_one_speaks(tmp_path: Path, is_managed: 
     assert [step for step, _ in found.series()["val_loss"]] == [7, 15, 23]
     assert len(found.events("model")) == 1
     assert found.params() == {"lr": 0.1}
+    other = Kept(found.run, "master-0.1")
+    assert [step for step, _ in other.series().get("val_loss", [])] == ([7, 15, 23] if is_managed else [])
+    assert not other.events("model")

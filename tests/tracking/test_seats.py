@@ -25,6 +25,7 @@ def test_outside_of_a_run_there_is_none() -> None:
         # torchrun in a replica
         ({**MASTER, "RANK": "1", "LOCAL_RANK": "1"}, "master-0.1", 1),
         ({**MASTER, "PHALANX_TRACK": FOLDER.format("worker-0"), "RANK": "2", "LOCAL_RANK": "0"}, "worker-0", 2),
+        ({**MASTER, "LOCAL_RANK": "1"}, "master-0.1", 1),  # as Lightning starts them
         # a process that we started is who we said
         (
             {"PHALANX_TRACK": FOLDER.format("worker-0.1"), "PHALANX_LOCAL_RANK": "1", "LOCAL_RANK": "1", "RANK": "3"},

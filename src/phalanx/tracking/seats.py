@@ -42,6 +42,8 @@ def this_seat(environment: Mapping[str, str] = os.environ) -> Seat | None:
             own = own._replace(rank=rank)  # torchrun in a replica counts all processes of all replicas
         is_other = local is not None and local != (number(environment.get("PHALANX_LOCAL_RANK")) or 0)
         name = f"{os.path.basename(os.path.dirname(folder))}.{local}" if is_other else None
+        if rank is None:
+            rank = own.rank + (local or 0)  # nobody said: Lightning's launcher counts the processes of a node only
     replica, attempt = os.path.split(folder)
     if name is None or rank is None or name == os.path.basename(replica):
         return own
