@@ -101,11 +101,13 @@ class Watched:
 
     def _is_dead(self, seat: Seat) -> bool:
         """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
-        if time.monotonic() < self.listen_at:
+        began = time.monotonic()
+        if began < self.listen_at:
             return False
-        self.listen_at = time.monotonic() + LISTEN_S
         allowed_s: float | None = self.plan.get("stall_timeout_s")
-        return (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
+        is_dead = (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
+        self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # many logs take a while
+        return is_dead
 
 
 class Scheduler:
