@@ -247,3 +247,13 @@ except Exception as fault:
         (tmp_path / "home").chmod(0o700)
     assert said.startswith("CallError cannot use")
     assert "PHALANX_HOME names another" in said
+
+
+def test_drafts_that_vanish_while_a_home_is_tidied_are_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    gone = [".d5hy6eyts5.json.13645"]
+    usual = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: [*usual(path), *gone])
+    home.tidy()

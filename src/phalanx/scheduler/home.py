@@ -139,13 +139,20 @@ class Home:
     def tidy(self) -> None:
         """Remove what killed submitters left: drafts of runs, and environments without a run."""
         horizon = time.time() - LEFTOVERS_S
-        for entry in os.scandir(self.runs):
-            if entry.name.startswith(".") and entry.stat().st_mtime < horizon:
-                shutil.rmtree(entry.path, ignore_errors=True)
-        for entry in os.scandir(self.environments):
-            run_id = entry.name.removesuffix(".json")
-            if entry.stat().st_mtime < horizon and not (self.runs / run_id).exists():
-                Path(entry.path).unlink(missing_ok=True)
+        for path in map(self.runs.joinpath, os.listdir(self.runs)):
+            if path.name.startswith(".") and _is_older(path, horizon):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in map(self.environments.joinpath, os.listdir(self.environments)):
+            if _is_older(path, horizon) and not (self.runs / path.name.removesuffix(".json")).exists():
+                path.unlink(missing_ok=True)
+
+
+def _is_older(path: Path, horizon: float) -> bool:
+    """What is gone is not: a draft that was just renamed."""
+    try:
+        return path.stat().st_mtime < horizon
+    except FileNotFoundError:
+        return False
 
 
 class RunFolder:
