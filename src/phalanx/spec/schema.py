@@ -161,7 +161,7 @@ REPLICAS = Record(
         ),
         "launcher": Field(
             Text(choices=("direct", "mpirun")),
-            "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has the first replica start all.",
+            "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has a launcher start all.",
         ),
         "processes": Field(
             Number(low=1, high=1024, whole=True),
