@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks docs clean
+.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm slurm slurm-down bench-slurm docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,19 @@ frameworks: ## build the environments of the real frameworks outside the reposit
 test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses
 	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(BIN)/python -m pytest tests/frameworks -n 2 \
 		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
+
+test-slurm: setup ## run on a real Slurm cluster, brought up on this machine (root, Debian); its packages are installed
+	$(PYTHON) scripts/framework_environments.py torch tensorflow
+	PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(BIN)/python -m pytest tests/slurm
+
+slurm: setup ## bring up a Slurm cluster to try things on; `make slurm-down` ends it
+	@$(BIN)/python scripts/slurm_cluster.py up
+
+slurm-down: ## end it, and leave nothing
+	@$(PYTHON) scripts/slurm_cluster.py down
+
+bench-slurm: setup ## measure submission and polling beside bare sbatch, on such a cluster
+	$(BIN)/python benchmarks/slurm_cost.py
 
 bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
 	$(PYTHON) scripts/framework_environments.py torch

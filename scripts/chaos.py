@@ -28,8 +28,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from phalanx.naming import is_helper
 from phalanx.scheduler.home import Home
-from phalanx.scheduler.scheduler import HELPER_ROLES, UNFINISHED
+from phalanx.scheduler.scheduler import UNFINISHED
 from phalanx.scheduler.serving import TURN_S, Attendant
 from phalanx.scheduler.statuses import may_follow
 from phalanx.store import Run, Store, quoted
@@ -281,7 +282,7 @@ class Drill:
                     continue
                 if attempt == run.attempt:
                     causes[name] = end["cause"]
-        essential = [cause for name, cause in causes.items() if name.rpartition("-")[0] not in HELPER_ROLES]
+        essential = [cause for name, cause in causes.items() if not is_helper(name)]
         planned = [r for r in json.loads(folder.plan_file.read_bytes())["replicas"] if r["argv"]]
         if run.status == "succeeded" and (set(essential) != {"finished"} or len(causes) != len(planned)):
             raise Violation(f"{run.id} succeeded, but {causes}")

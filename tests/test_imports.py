@@ -16,6 +16,8 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = "phalanx"
 EVERYTHING = "*"
 
+_CORE = ("spec", "plan", "errors", "naming", "placeholders")
+
 # What each room may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -24,14 +26,27 @@ ALLOWED: dict[str, set[str]] = {
     "spool": set(),
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
-    "backends": {"plan", "agent", "errors", "naming", "placeholders"},
+    "sites": {"plan", "spec", "errors", "naming"},
+    "backends": {"plan", "agent", "sites", "errors", "naming", "placeholders"},
     "tune": {"spec", "errors"},
     "store": {"spool", "errors", "naming"},
     "agent": {"spool", "naming", "placeholders"},
     "tracking": {"spool", "placeholders"},
     "exchange": {"spool", "errors"},
-    "scheduler": {"spec", "plan", "backends", "store", "spool", "tracking", "exchange", "tune", "errors", "naming"},
-    "insight": {"store"},
+    "scheduler": {
+        *_CORE,
+        "placeholders",
+        "plan",
+        "sites",
+        "backends",
+        "agent",
+        "store",
+        "spool",
+        "tracking",
+        "exchange",
+        "tune",
+    },
+    "insight": {"store", "spool", "naming", "errors"},
     "moving": {"exchange", "scheduler", "store", "spool", "tracking", "errors"},
     "reading": {"store", "scheduler", "errors"},
     "server": {EVERYTHING},

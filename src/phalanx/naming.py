@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 LAUNCHER = "launcher"  # the role of what starts the ranks, where something does
+HELPERS = ("ps", "server")  # they serve for ever: a run is over without them
 
 
 def is_launcher(name: str) -> bool:
     return name.startswith(f"{LAUNCHER}-")
+
+
+def is_helper(name: str) -> bool:
+    return name.rpartition("-")[0] in HELPERS
 
 
 def member_name(role: str, index: int, local: int = 0) -> str:

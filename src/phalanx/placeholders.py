@@ -72,9 +72,14 @@ def unfold(value: Value, members: Members) -> Iterator[str | Hole]:
                 yield Hole(inner.kind, name) if isinstance(inner, Hole) and inner.of == ANY else inner
 
 
+def is_safe(text: str) -> bool:
+    """Whether a text cannot break out of the quotes that it may be put into."""
+    return _SAFE.match(text) is not None
+
+
 def _answered(hole: Hole, answer: Fill) -> str:
     text = answer(hole)
-    if not _SAFE.match(text):
+    if not is_safe(text):
         raise ValueError(f"the {hole.kind} of {hole.of} has characters that cannot be passed on: {text!r}")
     return text
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from phalanx.backends import find, names
 from phalanx.errors import CallError
+from tests.backends.golden import assert_as_agreed
 from tests.backends.starting import (
     PYTHON,
     environment,
@@ -29,9 +30,6 @@ from tests.backends.starting import (
     wait_for,
     written,
 )
-
-GOLDEN = Path(__file__).with_name("golden")
-UPDATE = "PHALANX_UPDATE_GOLDEN"
 
 HOSTILE = [
     "it's", '"', "'\"'\"'", "a\nb", "a\r\nb\n", "\t x ", "", "$(touch pwned)", "`touch pwned`", "${HOME}", "$HOME",
@@ -83,20 +81,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_rendered_job_is_as_it_was_agreed(case: str) -> None:
-    files = rendered(CASES[case]).files
-    folder = GOLDEN / case
-    if os.environ.get(UPDATE):
-        for old in [path for path in folder.rglob("*") if path.is_file()]:
-            old.unlink()
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-    agreed = {
-        path.relative_to(folder).as_posix(): path.read_bytes().decode() for path in folder.rglob("*") if path.is_file()
-    }
-    assert sorted(files) == sorted(agreed), f"{UPDATE}=1 writes the files again"
-    for name, text in files.items():
-        assert text == agreed[name], f"{case}/{name}: {UPDATE}=1 writes the files again"
+    assert_as_agreed(rendered(CASES[case]), case)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends import local_running
+from phalanx.backends import attempts, local_running
 from phalanx.scheduler.home import Lease
 from tests.scheduler.working import Works, alive
 
@@ -61,8 +61,8 @@ def test_a_port_is_held_as_long_as_anybody_of_its_run_is_there(pair: tuple[Works
     mine, _ = pair
     run_id = mine.submit("echo up; sleep 60", workers=1)
     mine.says(run_id, "up")
-    seat = local_running.Seat(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    ports = local_running.facts_of(seat)["port"].values()
+    seat = attempts.Seat(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    ports = attempts.facts_of(seat)["port"].values()
     assert not any(is_free(port) for port in ports)
     mine.run_folder(run_id).ask_to_stop("make room")
     mine.settle(run_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends import local_running
+from phalanx.backends import attempts, local_running
 from phalanx.scheduler.machine import NOTHING, Share
 from phalanx.scheduler.statuses import Status
 from phalanx.store import StatusChange
@@ -421,8 +421,8 @@ def test_a_start_that_was_interrupted_after_the_facts_were_written_is_made_again
 def test_a_start_that_was_interrupted_when_one_replica_was_already_over_is_settled(works: Works) -> None:
     run_id = works.submit("echo once", workers=1)
     interrupted(works, run_id)
-    seat = local_running.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    local_running.declare_lost(seat, "master-0", "for the test")
+    seat = attempts.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    attempts.declare_lost(seat, "master-0", "for the test")
     end = works.place(run_id) / "end.json"
     end.write_text(json.dumps({**json.loads(end.read_text()), "cause": "finished", "code": 0}))
     run = works.settle(run_id)
@@ -481,9 +481,9 @@ def test_a_start_that_fails_halfway_leaves_nothing_and_says_why(works: Works) ->
 def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
     run_id = works.submit("echo once; sleep 0.5")
     works.says(run_id, "once")
-    seat = local_running.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0",))
+    seat = attempts.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0",))
     environment = {**os.environ}
-    started = local_running.facts_of(seat)
+    started = attempts.facts_of(seat)
     local_running.start(
         seat, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
         agents=works.home.agents,

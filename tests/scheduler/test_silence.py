@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends.local_running import Seat
+from phalanx.backends.attempts import Seat
 from phalanx.scheduler.silence import STUCK_S, is_stuck, silent_s
 from phalanx.spool import Writer
 

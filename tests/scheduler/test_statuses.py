@@ -10,11 +10,11 @@ from phalanx.scheduler.statuses import DONE, Status, may_follow
 ACTIVE = frozenset(Status) - DONE
 FLOW = ("created", "building", "scheduled", "starting", "running", "succeeded")
 
-# Polyaxon's table, to <- from. Ours differs in two: a failed run can be resumed, and what is done stays done when
-# somebody stops it.
+# Polyaxon's table, to <- from. Ours differs in three: a failed run can be resumed, a run whose place starts it again
+# resumes by itself, and what is done stays done when somebody stops it.
 BEFORE: dict[str, set[str]] = {
     "created": set(),
-    "resuming": {"created", "warning", *DONE},
+    "resuming": {*map(str, Status)} - {"resuming"},
     "building": {"created", "resuming", "warning", "unknown"},
     "scheduled": {"created", "resuming", "warning", "unknown", "building"},
     "starting": {"created", "resuming", "warning", "building", "scheduled"},

@@ -11,6 +11,7 @@ import pytest
 
 from phalanx.errors import Place, SpecErrors
 from phalanx.spec import Amount, Kind, Resources, load
+from phalanx.spec.clusters import PYTHON, SLURM
 from phalanx.spec.model import Environment, OutputsRefs, ReplicaSettings
 from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
 from phalanx.spec.writing import modern_document
@@ -541,7 +542,10 @@ def test_every_field_that_is_read_is_in_the_json_schema() -> None:
     for kind in Kind:
         assert _fields(definitions[kind]) == set(sections(kind).fields)
     experiment = definitions["experiment"]
-    assert _fields(experiment, "environment") == {*REPLICA_FIELDS, "timeout", "stall_timeout", "outputs", "replicas"}
+    own = {"timeout", "stall_timeout", "outputs", "replicas", "slurm", "python"}
+    assert _fields(experiment, "environment") == {*REPLICA_FIELDS, *own}
+    assert _fields(experiment, "environment", "slurm") == set(SLURM.fields)
+    assert _fields(experiment, "environment", "python") == set(PYTHON.fields)
     assert _fields(experiment, "environment", "replicas") == set(REPLICAS.fields)
     assert _fields(experiment, "environment", "replicas", "worker") == {*REPLICA_FIELDS, "index"}
     assert _fields(definitions["build"]) >= set(BUILD_FIELDS)

@@ -1,27 +1,46 @@
-"""python -m phalanx.agent PLAN FACTS [--as-rank]"""
+"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]"""
 
 from __future__ import annotations
 
 import sys
 
-from phalanx.agent.launching import AS_RANK, launch, launched_rank, read, serve, stay_with, tasks_of
+from phalanx.agent.launching import AS_RANK, launch, launched_rank, read, read_plan, serve, stay_with, tasks_of
 from phalanx.agent.meeting import NotMet
+
+MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
 
 
 def main() -> int:
-    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], [AS_RANK]):
-        print(f"usage: phalanx-agent PLAN FACTS [{AS_RANK}]", file=sys.stderr)
+    given = sys.argv[1:]
+    if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
+        print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}]", file=sys.stderr)
         return 2
-    plan, facts = read(sys.argv[1], sys.argv[2])
-    if sys.argv[3:]:
-        (task,) = tasks_of(plan, facts, launched_rank())
-        return stay_with(task)
+    mode = given[2] if len(given) > 2 else None
+    if mode in ("--here", "--gather", "--settle", "--leave"):
+        from phalanx.agent import placing
+
+        plan = read_plan(given[0])
+        if mode == "--here":
+            return placing.here(plan, given[1])
+        if mode == "--gather":
+            return placing.gather(plan, given[1], int(given[3]), sys.stdin)
+        return placing.settle(plan, given[1]) if mode == "--settle" else placing.leave(given[1])
+    plan, facts = read(given[0], given[1])
     try:
+        if mode == AS_RANK:
+            rank = launched_rank(plan)
+            if rank == 0:
+                serve(plan, facts)
+            (task,) = tasks_of(plan, facts, rank)
+            return stay_with(task)
         serve(plan, facts)
     except NotMet as fault:
         print(fault, file=sys.stderr)
         return 1
-    launch(tasks_of(plan, facts))
+    tasks = tasks_of(plan, facts)
+    if mode == "--stay":
+        return stay_with(tasks[0])
+    launch(tasks)
     return 0
 
 

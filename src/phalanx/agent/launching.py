@@ -16,20 +16,32 @@ from collections.abc import Iterable
 from typing import Any
 
 from phalanx.agent import meeting, processes
+from phalanx.agent.limits import limits_of
 from phalanx.agent.meeting import Address
 from phalanx.agent.supervising import WATCHED, Supervisor, Task
-from phalanx.naming import LAUNCHER, is_launcher, member_name, named
+from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, named
 from phalanx.placeholders import Hole, decode, fill
 
 AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
 AS_RANK = "--as-rank"
+APPEARS_S = 60.0
+NO_PYTHON: dict[str, Any] = {"variables": {}, "path": "", "before": []}
+LINGER_S = 3.0  # whoever fails on a cluster takes the others along: they have a moment to end by themselves first
+
+
+def read_plan(plan_file: str) -> dict[str, Any]:
+    with open(plan_file, encoding="utf-8") as stream:
+        plan: dict[str, Any] = json.load(stream)
+    return plan
 
 
 def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    with open(plan_file, encoding="utf-8") as stream:
-        plan = json.load(stream)
+    """On a shared filesystem a file that was just written elsewhere may take a while to appear."""
+    deadline = time.monotonic() + APPEARS_S
+    while not os.path.exists(facts_file) and time.monotonic() < deadline:
+        time.sleep(0.2)
     with open(facts_file, encoding="utf-8") as stream:
-        return plan, json.load(stream)
+        return read_plan(plan_file), json.load(stream)
 
 
 def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = None) -> list[Task]:
@@ -56,13 +68,16 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
         key=f"{plan.get('run_id')}.{facts['attempt']}",
         patience_s=facts.get("meeting_s", meeting.PATIENCE_S),
     )
+    is_remote = "job" in facts
     tasks = []
     for replica in plan["replicas"]:
         name = named(replica)
         if name not in facts["folders"] or not _starts_here(plan, replica, rank):
             continue
         gpus = facts.get("gpus", {}).get(name)
+        python = facts.get("python", {}).get(facts.get("node", {}).get(name), NO_PYTHON)
         environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
+        _use_python(environment, python)
         _complete(environment, name, plan, facts)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -72,17 +87,36 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
                 attempt=facts["attempt"],
                 folder=facts["folders"][name],
                 working=facts["working"],
-                argv=[fill(decode(argument), members, answer) for argument in _argv(plan, replica)],
+                argv=[
+                    *python["before"],
+                    *(fill(decode(argument), members, answer) for argument in _argv(plan, replica)),
+                ],
                 environment=environment,
                 memory_mib=(replica["resources"].get("memory") or {}).get("limits"),
-                timeout_s=plan.get("timeout_s"),
+                limits=limits_of(plan, facts),
                 grace_s=facts.get("grace_s", 10.0),
                 gpus=gpus,
                 meeting=meetings.get(name),
                 server=first if plan.get("service") else None,
+                serves=_served(plan, facts) if is_remote and is_helper(name) else (),
+                is_remote=is_remote,
             )
         )
     return tasks
+
+
+def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
+    """The one that was prepared on this node."""
+    if python["path"]:
+        environment["PATH"] = python["path"] + os.pathsep + environment.get("PATH", "")
+        environment.pop("PYTHONHOME", None)
+    environment.update(python["variables"])
+
+
+def _served(plan: dict[str, Any], facts: dict[str, Any]) -> tuple[str, ...]:
+    """The folders of those for whom a server is there: when they have ended, it may end."""
+    names = [named(replica) for replica in plan["replicas"] if replica["argv"]]
+    return tuple(facts["folders"][name] for name in names if not is_helper(name))
 
 
 def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None) -> bool:
@@ -94,6 +128,9 @@ def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None
 def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
     """What only this machine and this attempt know, and what makes a program easier to watch."""
     environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
+    told = (plan.get("checkpoint") or {}).get("signal")
+    if told:
+        environment["PHALANX_CHECKPOINT_SIGNAL"] = told
     environment["PHALANX_TRACK"] = facts["folders"][name]
     if facts.get("client"):
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -121,8 +158,16 @@ def _this_agent() -> list[str]:
     return [sys.executable, *program, *sys.argv[1:3]]
 
 
-def launched_rank() -> int:
-    """Which rank a launcher says we are."""
+def launched_rank(plan: dict[str, Any]) -> int:
+    """Which rank a launcher says we are. Slurm numbers the ranks as they are placed, which may be another order."""
+    number = _launched_number()
+    if "order" not in plan or plan.get("launch") == "mpirun":
+        return number
+    name = plan["order"][number]
+    return int(next(replica["rank"] for replica in plan["replicas"] if named(replica) == name))
+
+
+def _launched_number() -> int:
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -136,6 +181,10 @@ def stay_with(task: Task) -> int:
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
+    if task.is_remote and end.cause in ("finished", "segment", "stopped"):
+        return 0  # it is not for Slurm to take the others along
+    if task.is_remote:
+        time.sleep(LINGER_S)
     if end.code is not None:
         return end.code
     return 128 + (end.signal or signal.SIGTERM)

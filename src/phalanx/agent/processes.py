@@ -153,11 +153,20 @@ def shared_fairly_mib(tree: Iterable[Stat]) -> float:
 
 
 def kernel_kills_for_memory() -> int:
-    """How often the kernel has killed a process of this control group for memory."""
+    """How often the kernel has killed a process of this control group for memory, in either kind of group."""
     try:
         with open("/proc/self/cgroup") as stream:
-            path = next(line.split(":", 2)[2].strip() for line in stream if line.startswith("0::"))
-        with open(f"/sys/fs/cgroup{path}/memory.events") as stream:
+            groups = [line.strip().split(":", 2) for line in stream]
+    except OSError:
+        return 0
+    counts = [f"/sys/fs/cgroup{path}/memory.events" for number, _, path in groups if number == "0"]
+    counts += [f"/sys/fs/cgroup/memory{path}/memory.oom_control" for _, kind, path in groups if kind == "memory"]
+    return sum(map(_kills, counts))
+
+
+def _kills(path: str) -> int:
+    try:
+        with open(path) as stream:
             return next(int(line.split()[1]) for line in stream if line.startswith("oom_kill "))
     except (OSError, StopIteration, ValueError, IndexError):
         return 0

@@ -15,6 +15,7 @@ import time
 from typing import Any, NamedTuple
 
 from phalanx.agent import meeting, processes
+from phalanx.agent.limits import CHECKPOINTED, Deadline, Limits, who_heeds
 from phalanx.spool import Writer
 
 LOOK_S = 0.2  # how often the log is looked at
@@ -25,6 +26,9 @@ ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program 
 TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
 ABORT_S = 2.0  # for a command that hangs to say where
+LISTEN_S = 1.0  # how often we look for what we are told by files
+ASKED_TO_END, ASKED_TO_ABORT = "asked-to-end", "asked-to-abort"
+_TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
@@ -38,16 +42,19 @@ class Task(NamedTuple):
     argv: list[str]
     environment: dict[str, str]
     memory_mib: float | None = None
-    timeout_s: float | None = None
+    limits: Limits = Limits()
     grace_s: float = 10.0
     gpus: list[str] | None = None
     meeting: meeting.Meeting | None = None
     server: meeting.Address | None = None  # to be reached before it starts
+    serves: tuple[str, ...] = ()  # the folders of those whose ends it waits for, to end as well
+    is_remote: bool = False  # nobody can send us a signal: what there is to be told stands in a file
 
 
 class End(NamedTuple):
     """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost; `meeting` when it could not reach
-    the others, `stalled` when nobody did anything any more."""
+    the others, `stalled` when nobody did anything any more, `setup` when its node could not be prepared, `segment` when
+    it goes on in the next job."""
 
     cause: str
     code: int | None
@@ -159,22 +166,29 @@ class Supervisor:
 
     def _watch(self, child: int) -> Ended:
         """Until the command itself ends."""
-        deadline = None if self.task.timeout_s is None else self.started + self.task.timeout_s
+        deadline = Deadline(self.task.limits)
         kill_at: float | None = None
-        measure_at = 0.0
+        measure_at = listen_at = 0.0
         while True:
             caught = signal.sigtimedwait(WATCHED, LOOK_S)
+            told = caught.si_signo if caught is not None else None
             ended = _reap(child)
             if ended is not None:
+                if told in _TO_END or _is_told_to_end():  # a cluster tells all at once, us and the command
+                    self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
-            if caught is not None and caught.si_signo in (signal.SIGTERM, signal.SIGINT):
+            if self.task.is_remote and now >= listen_at:
+                listen_at = now + LISTEN_S
+                told = told if told in (*_TO_END, signal.SIGQUIT) else self._asked()
+            if told in _TO_END:
                 kill_at = self._ask_to_end(child, "stopped", kill_at)
-            elif caught is not None and caught.si_signo == signal.SIGQUIT:
+            elif told == signal.SIGQUIT:
                 kill_at = self._abort(child, kill_at)
-            elif deadline is not None and now > deadline:
-                kill_at = self._ask_to_end(child, "timeout", kill_at)
-                deadline = None
+            elif deadline.is_over(now):
+                kill_at = self._ask_to_end(child, deadline.cause, kill_at)
+            elif deadline.is_time_to_save(now):
+                self._tell_to_save()
             self._look_at_log()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
@@ -185,6 +199,22 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
+
+    def _asked(self) -> signal.Signals | None:
+        """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
+        if os.path.exists(os.path.join(self.task.folder, ASKED_TO_ABORT)):
+            return signal.SIGQUIT
+        if os.path.exists(os.path.join(self.task.folder, ASKED_TO_END)):
+            return signal.SIGTERM
+        served = self.task.serves
+        if served and all(os.path.exists(os.path.join(folder, "end.json")) for folder in served):
+            return signal.SIGTERM
+        return None
+
+    def _tell_to_save(self) -> None:
+        heeding = who_heeds(processes.descendants(os.getpid()), self.task.limits.signal)
+        processes.send(heeding, self.task.limits.signal)
+        self._note({"checkpoint": len(heeding)})
 
     def _ask_to_end(self, child: int, cause: str, kill_at: float | None) -> float:
         """Asked twice is asked once: a second TERM would break into what the command does about the first."""
@@ -292,6 +322,8 @@ class Supervisor:
             return End(self.cause, code, number, self._why())
         if code == 0:
             return End("finished", 0, None, "finished")
+        if code == CHECKPOINTED and self.task.limits.is_segment:
+            return End("segment", code, None, "saved, and left for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
@@ -302,7 +334,12 @@ class Supervisor:
             asked = self.task.memory_mib or 0.0
             return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
         if self.cause == "timeout":
-            return f"ended by its time limit of {self.task.timeout_s:g} s"
+            limit_s = self.task.limits.timeout_s
+            return (
+                "ended by the time limit of its job" if limit_s is None else f"ended by its time limit of {limit_s:g} s"
+            )
+        if self.cause == "segment":
+            return "ended with its segment"
         return self.cause or "stopped"
 
     def _write_end(self, end: End, ended_at: float) -> None:

@@ -9,25 +9,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from phalanx.backends.engines import Engine
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
+from phalanx.sites.model import Site
 
 
 @dataclass(frozen=True)
 class Job:
     """A plan rendered for one backend: the files of a folder, by their paths in it.
 
-    `shown` is the file that says it all by itself, if one does; `start` tells the person how to go on.
+    `shown` is the file that says it all by itself, if one does; `start` tells the person how to go on. Beside a job
+    that carries the agent belong `job/agent.pyz` and `job/tracking.zip`.
     """
 
     files: Mapping[str, str]
     start: str
     shown: str | None = None
+    carries_agent: bool = False
 
 
 class Backend(Protocol):
-    def render(self, plan: Plan) -> Job:
-        """The job of a plan. Pure: no file is written and nothing is asked of the machine."""
+    def render(self, plan: Plan, site: Site | None = None) -> Job:
+        """The job of a plan, at a site where one is known. Pure: no file is written and nothing is asked of the
+        machine. Raises CallError for what the backend cannot place."""
+
+    def engine(self, site: Site | None = None) -> Engine | None:
+        """Who runs such jobs; None for a backend whose replicas are processes of this machine."""
 
 
 def names() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import py_compile
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -30,11 +31,30 @@ def agent_file(folder: Path) -> Path:
     return _packed(folder, "agent", "pyz", {"__main__.py": _MAIN})
 
 
+def client_file(folder: Path) -> Path:
+    """The tracking client in a folder, in the same way."""
+    package = (_PACKAGE / "__init__.py").read_text() + _REST
+    return _packed(folder, "tracking", "zip", {"phalanx/__init__.py": package})
+
+
 def client_paths(folder: Path) -> list[str]:
     """What belongs at the end of the training's PYTHONPATH: `phalanx.tracking`, and `polyaxon_client` in its shape."""
-    package = (_PACKAGE / "__init__.py").read_text() + _REST
-    client = _packed(folder, "tracking", "zip", {"phalanx/__init__.py": package})
+    client = client_file(folder)
     return [str(client), str(client / "phalanx" / "tracking" / "polyaxon")]
+
+
+def carry(job: Path, kept: Path) -> None:
+    """Both into the folder of a job that may wait for days, or go elsewhere: it does not depend on us any more then.
+    `kept`: where they are once made. Raises OSError."""
+    job.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, source in (("agent.pyz", agent_file(kept)), ("tracking.zip", client_file(kept))):
+        target = job / name
+        target.unlink(missing_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another filesystem
+            shutil.copyfile(source, target)
+            target.chmod(0o600)
 
 
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:

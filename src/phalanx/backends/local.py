@@ -9,10 +9,12 @@ from shlex import quote
 
 from phalanx import agent
 from phalanx.backends import Job
+from phalanx.backends.engines import Engine
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
 from phalanx.plan.model import Plan, Replica
+from phalanx.sites.model import Site
 
 # Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
 _PREAMBLE = """\
@@ -77,7 +79,7 @@ _SHARED = """\
 
 
 class Local:
-    def render(self, plan: Plan) -> Job:
+    def render(self, plan: Plan, site: Site | None = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
@@ -94,6 +96,9 @@ class Local:
         for replica in running:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
+
+    def engine(self, site: Site | None = None) -> Engine | None:  # noqa: ARG002
+        return None
 
 
 def starts_itself(plan: Plan, replica: Replica) -> bool:

@@ -13,7 +13,7 @@ from phalanx import __version__
 
 SECTIONS = {
     "Runs": {
-        "run": "Run a file on this machine.",
+        "run": "Run a file, here or on a cluster.",
         "ps": "List runs.",
         "show": "Show a run and its replicas.",
         "logs": "Print what the replicas of a run wrote.",
@@ -26,6 +26,8 @@ SECTIONS = {
         "copy": "Run a run once more, beginning with a copy of its outputs.",
         "rerun": "Repeat a run as it was recorded.",
         "rm": "Remove runs that are over.",
+        "advise": "Say what runs asked for, used and held idle, and what would do.",
+        "size": "Try a file with different resources, and find the least that is fast.",
     },
     "What runs tracked": {
         "metrics": "Show the metrics of a run: table, chart, CSV.",
@@ -44,6 +46,8 @@ SECTIONS = {
         "init": "Write a commented starter file.",
     },
     "This place": {
+        "site": "Write, show and list profiles of clusters.",
+        "wheels": "List the wheels that a wheelhouse, folder or index has for this Python.",
         "serve": "Serve runs and metrics by HTTP, also to MLflow's clients.",
         "token": "Make, list and revoke the tokens of the server.",
         "sync": "Send what was tracked for a server and has not reached it yet.",

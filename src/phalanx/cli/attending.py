@@ -51,7 +51,7 @@ def see_through(home: Home, store: Store, run: Run, *, detach: bool, as_json: bo
 
 def keep_records(home: Home, run: Run) -> None:
     """What it would take to do the run again, beside it. Costs some time, so it is done while the run starts."""
-    from phalanx.backends.local_running import write_whole
+    from phalanx.backends.attempts import write_whole
     from phalanx.scheduler.cloning import submitted
     from phalanx.scheduler.records import gather
 
@@ -72,19 +72,24 @@ def _names(folder: RunFolder) -> tuple[str, ...]:
 def attend(home: Home, store: Store, run: Run, *, quiet: bool, once_started: Callable[[], None] | None = None) -> Run:
     """Stay with a run until it is over: schedule it when nobody else does, and show what it says."""
     from phalanx.cli.following import Chorus
-    from phalanx.scheduler.serving import TURN_S, Attendant
+    from phalanx.cli.ps import waits_for
+    from phalanx.scheduler.serving import Attendant
 
     attendant = Attendant(home, store)
     folder = home.run(run.id)
     chorus = Chorus(_names(folder))
     hung_up = _stop_on_interrupt(folder)
-    started = False
+    started, told = False, ""
     if not quiet:
         click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
     try:
         while not run.is_done and not hung_up:
             attendant.turn()
             run = store.find(run.id)
+            waits = waits_for(store, run) if not quiet else None
+            if waits and waits != told:
+                told = waits
+                click.echo(printable(waits), err=True)
             if run.attempt and not started:
                 started = True
                 if once_started is not None:
@@ -93,7 +98,7 @@ def attend(home: Home, store: Store, run: Run, *, quiet: bool, once_started: Cal
                 chorus.follow(folder.path, run.attempt)
                 chorus.sing()
             if not run.is_done:
-                time.sleep(TURN_S)
+                time.sleep(attendant.pause_s)
         if not quiet and not hung_up:
             chorus.sing(to_the_end=True)
     finally:

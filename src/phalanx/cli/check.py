@@ -2,47 +2,215 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from phalanx.cli.files import file_options, json_option, load
-from phalanx.cli.output import answering, print_json, print_notes, printable
+from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.output import FILE_IS_WRONG, answering, print_errors, print_json, print_notes, printable
+from phalanx.errors import CallError, Note, Place, SpecError
+
+if TYPE_CHECKING:
+    from phalanx.plan import Plan
+    from phalanx.sites.judging import Finding
+    from phalanx.sites.model import Site
+    from phalanx.spec import Spec
+    from phalanx.spec.tree import Findings, Node
+
+SLURM = "slurm"
+
+
+def _complete_backend(*_: Any) -> list[str]:
+    from phalanx.backends import names
+
+    return list(names())
+
+
+def _complete_site(*_: Any) -> list[str]:
+    from phalanx.cli.site import complete_site
+
+    return complete_site()
 
 
 @click.command("check")
 @file_options
+@click.option(
+    "--on",
+    "backend",
+    metavar="BACKEND",
+    help="Also say what this backend would refuse, punish or start late: with slurm, by the profile of the site.",
+    shell_complete=_complete_backend,
+)
+@click.option(
+    "--site",
+    metavar="NAME",
+    help="The profile of the site, by name or file; for --on slurm.",
+    shell_complete=_complete_site,
+)
 @json_option
-def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+def command(
+    files: tuple[str, ...], params: tuple[str, ...], backend: str | None, site: str | None, as_json: bool
+) -> None:
     """Say everything that is wrong with a file, or what it means.
 
     Exit code 0: the file is fine. 1: it is not. 2: the call is wrong.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.summary import all_notes, plan_of, replicas_text, resources_text, summarise
+        from phalanx.cli.summary import all_notes, plan_of, summarise
 
-        loaded = load(files, params)
+        loaded, tree = load_with_tree(files, params)
         made = plan_of(loaded)
+        verdict = verdict_of(loaded, made, tree, backend, site)
         summary = summarise(loaded, made)
         if as_json:
-            print_json(summary)
-            return
-        print_notes(all_notes(loaded, made))
-        name = f" `{loaded.name}`" if loaded.name else ""
-        framework = f", {loaded.framework}" if loaded.framework else ""
-        fine = click.style("ok", fg="green", bold=True)
-        click.echo(f"{fine}: {printable(f'{loaded.file}: {loaded.kind}{name}{framework}')}")
-        if loaded.search is not None:
-            view = summary["search"]
-            size = f": {view['size']} experiment{'s' if view['size'] != 1 else ''}" if view["size"] else ""
-            over = ", ".join(view["matrix"])
-            click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
-        if loaded.pipeline is not None:
-            click.echo(f"  ops        {', '.join(summary['ops'])}")
-        if made is not None:
-            click.echo(f"  replicas   {replicas_text(made.roles)}")
-            click.echo(f"  resources  {resources_text(made.totals)}")
-        if summary["command"]:
-            click.echo(f"  command    {printable(summary['command'])}")
-        if loaded.params:
+            print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
+        else:
+            print_notes(all_notes(loaded, made))
+            if verdict is not None:
+                verdict.print()
+            if verdict is None or not verdict.errors:
+                _print_summary(loaded, made, summary)
+    if verdict is not None and verdict.errors:
+        sys.exit(FILE_IS_WRONG)
+
+
+def load_with_tree(files: tuple[str, ...], params: tuple[str, ...]) -> tuple[Spec, Node]:
+    """The spec, and the tree that it was read from: it knows where everything stands."""
+    from phalanx import plan, spec
+
+    trees: list[Node] = []
+
+    def inspect(root: Node, findings: Findings) -> None:
+        trees.append(root)
+        plan.inspect(root, findings)
+
+    return spec.load(read_files(files), parse_params(params), inspect=inspect), trees[0]
+
+
+def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:
+    from phalanx.cli.summary import replicas_text, resources_text
+
+    name = f" `{loaded.name}`" if loaded.name else ""
+    framework = f", {loaded.framework}" if loaded.framework else ""
+    fine = click.style("ok", fg="green", bold=True)
+    click.echo(f"{fine}: {printable(f'{loaded.file}: {loaded.kind}{name}{framework}')}")
+    if loaded.search is not None:
+        view = summary["search"]
+        size = f": {view['size']} experiment{'s' if view['size'] != 1 else ''}" if view["size"] else ""
+        over = ", ".join(view["matrix"])
+        click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
+    if loaded.pipeline is not None:
+        click.echo(f"  ops        {', '.join(summary['ops'])}")
+    if made is not None:
+        click.echo(f"  replicas   {replicas_text(made.roles)}")
+        click.echo(f"  resources  {resources_text(made.totals)}")
+    if summary["command"]:
+        click.echo(f"  command    {printable(summary['command'])}")
+    if loaded.params:
+        click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}")
+
+
+class Verdict:
+    """What a site says of a file, with the places in it."""
+
+    def __init__(self, site: Site | None, findings: list[Finding], tree: Node) -> None:
+        self.site = site
+        faults = (one for one in findings if one.severity == "error")
+        errors = [SpecError(_place(tree, one.path), one.path, one.message, one.suggestion) for one in faults]
+        self.errors = sorted(errors, key=lambda error: error.place[:3])
+        self.advice = [one for one in findings if one.severity != "error"]
+        self.notes = [Note(_place(tree, one.path), one.path, _said(one)) for one in self.advice]
+
+    def as_json(self) -> dict[str, Any]:
+        advice = [
+            {**note.as_json(), "message": one.message, "suggestion": one.suggestion}
+            for note, one in zip(self.notes, self.advice, strict=True)
+        ]
+        told = {"site": self.site.name if self.site is not None else None, "advice": advice}
+        if self.errors:
+            return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
+        return told
+
+    def print_advice(self, *, err: bool = False) -> None:
+        for note in self.notes:
+            where = f"{note.place.file}:{note.place.line}: " if note.place.line else ""
+            path = f"{note.path}: " if note.path else ""
+            click.echo(f"{click.style('advice', fg='cyan')}: {printable(f'{where}{path}{note.message}')}", err=err)
+
+    def print(self) -> None:
+        self.print_advice()
+        if self.errors:
+            print_errors(self.errors)
+        if self.site is None:
             click.echo(
-                f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}"
+                f"{click.style('note', fg='yellow')}: no profile of a site is known: `phalanx site init` on the "
+                "cluster writes one, --site names another"
             )
+        elif not self.errors:
+            dated = f", as of {self.site.date}" if self.site.date else ""
+            click.echo(printable(f"{self.site.title or self.site.name}{dated}: nothing that would be refused"))
+
+
+def _said(finding: Finding) -> str:
+    return finding.message + (f" ({finding.suggestion})" if finding.suggestion else "")
+
+
+def _place(tree: Node, path: str) -> Place:
+    """Where a path stands in the file: its value, or the key of the section nearest to it; else the file."""
+    node, is_there = tree, bool(path)
+    for step in path.split("."):
+        child = node.get(step)
+        if child is None:
+            is_there = False
+            break
+        node = child
+    mark = node.mark if is_there else node.key_mark
+    return mark.place() if mark is not None else Place(tree.mark.source.name)
+
+
+def verdict_of(loaded: Spec, made: Plan | None, tree: Node, backend: str | None, name: str | None) -> Verdict | None:
+    if backend is None:
+        if name is not None:
+            raise CallError("--site goes with --on slurm")
+        return None
+    from phalanx.backends import find
+
+    find(backend)  # raises for one that is not there
+    if backend != SLURM:
+        if name is not None:
+            raise CallError("--site goes with --on slurm")
+        return None
+    import os
+
+    from phalanx.cli.site import used_profile
+    from phalanx.scheduler.home import default_home
+    from phalanx.sites.judging import home_finding, judge
+
+    plans = list(_plans(loaded, made))
+    wanted = name or next((plan.slurm.site for _, plan in plans if plan.slurm.site), None)
+    profile = used_profile(wanted)
+    if profile is None:
+        return Verdict(None, [], tree)
+    site = profile.read()
+    found: list[Finding] = []
+    for prefix, plan in plans:
+        found += [
+            one._replace(message=f"{prefix}{one.message}") for one in judge(plan, site, os.environ) if one not in found
+        ]
+    about_home = home_finding(site, default_home(), os.environ)
+    return Verdict(site, [*found, *([about_home] if about_home else [])], tree)
+
+
+def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:
+    """The run, or each op of a pipeline."""
+    if made is not None:
+        yield "", made
+        return
+    from phalanx.cli.summary import plan_of
+
+    for op in loaded.pipeline.ops if loaded.pipeline is not None else ():
+        inner = plan_of(op.spec) if op.spec is not None else None
+        if inner is not None:
+            yield f"op {op.name}: ", inner

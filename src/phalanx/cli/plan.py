@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -80,9 +81,13 @@ def _rendered(made: Plan | None, backend: str | None) -> Job | None:
         return None
     if made is None:
         raise CallError("a pipeline is many runs: no backend renders it as one job")
+    from phalanx import sites
     from phalanx.backends import find
+    from phalanx.scheduler.home import default_home
 
-    return find(backend).render(made)
+    place = find(backend)
+    has_site = place.engine() is not None  # on this machine a broken profile is nobody's concern
+    return place.render(made, sites.find(made.slurm.site, default_home()) if has_site else None)
 
 
 def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | None) -> dict[str, Any]:
@@ -124,6 +129,11 @@ def write_job(job: Job, folder: Path) -> None:
         taken = [name for name in job.files if (folder / name).exists()]
         if taken:
             raise CallError(f"{folder} has a job in it already ({taken[0]}): name another folder with -o")
+        if job.carries_agent:
+            from phalanx.backends.agent_zip import carry
+
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                carry(folder / "job", Path(scratch))
         for name, text in job.files.items():
             target = folder / name
             target.parent.mkdir(mode=0o700, exist_ok=True)

@@ -11,7 +11,7 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
 
 if TYPE_CHECKING:
-    from phalanx.store import Run
+    from phalanx.store import Run, Store
 
 
 @click.command("ps")
@@ -36,19 +36,32 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
             settle(home, store)
             runs = store.runs(query, sort, limit=limit, offset=offset, project=project)
             count = store.count(query, project=project)
+            waits = {run.id: why for run in runs if (why := waits_for(store, run))}
         if as_json:
-            print_json({"ok": True, "count": count, "runs": [run_row(run) for run in runs]})
+            rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
+            print_json({"ok": True, "count": count, "runs": rows})
             return
         if not runs:
             click.echo("no runs" + (" that fit" if query else " yet: start one with `phalanx run -f polyaxonfile.yml`"))
             return
-        for line in table([["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"], *(_row(run) for run in runs)]):
+        for line in table(
+            [
+                ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"],
+                *(_row(run, waits.get(run.id)) for run in runs),
+            ]
+        ):
             click.echo(line)
         if count > offset + len(runs):
             click.echo(f"{count - offset - len(runs)} more (-n {count})")
 
 
-def _row(run: Run) -> list[str]:
+def waits_for(store: Store, run: Run) -> str | None:
+    """What a run waits for in the queue of a cluster, in words."""
+    told = store.facts(run.id).get("waiting") if run.status == "scheduled" else None
+    return str(told["why"]) if isinstance(told, dict) else None
+
+
+def _row(run: Run, waits: str | None) -> list[str]:
     took = (run.finished_at or datetime.now(UTC)) - run.started_at if run.started_at else None
     return [
         run.id,
@@ -57,7 +70,7 @@ def _row(run: Run) -> list[str]:
         span(datetime.now(UTC) - run.created_at),
         span(took) if took is not None else "-",
         printable(run.framework or "-"),
-        printable(run.reason)[:60],
+        printable(waits or run.reason)[:70],
     ]
 
 

@@ -18,7 +18,7 @@ def command(run: str, as_json: bool) -> None:
     with answering(as_json=as_json):
         from phalanx.cli.attending import metric_lines
         from phalanx.cli.homes import open_home, run_json
-        from phalanx.cli.ps import span
+        from phalanx.cli.ps import span, waits_for
         from phalanx.cli.tables import failure_lines, replica_table, status_text
         from phalanx.scheduler.serving import settle
 
@@ -31,10 +31,13 @@ def command(run: str, as_json: bool) -> None:
                 about = {"folder": str(home.run(found.id).path), "labels": store.labels(found.id), "facts": facts}
                 print_json({**run_json(store, found), **about})
                 return
+            waits = waits_for(store, found)
             replicas = store.replicas(found.id)
             statuses = store.statuses(found.id)
         click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
         click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
+        if waits:
+            click.echo(f"  waits for  {printable(waits)}")
         click.echo(f"  kind       {found.kind}" + (f", {printable(found.framework)}" if found.framework else ""))
         click.echo(f"  project    {printable(found.project)}, by {printable(found.user)}")
         click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")
@@ -62,6 +65,10 @@ def command(run: str, as_json: bool) -> None:
 def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
     """How far it is, what it read, and what could not be kept of it."""
     lines = []
+    job = facts.get("job")
+    if isinstance(job, dict):
+        at = f" on {printable(str(job['nodes']))}" if job.get("nodes") else ""
+        lines.append(f"  job        {printable(str(job['handle']))}{at}")
     if "progress" in facts:
         lines.append(f"  progress   {progress_text(facts['progress'], is_done=is_done)}")
     for name, fact in facts.items():

@@ -20,7 +20,7 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Stop runs: every replica is asked to end, and killed when it does not."""
     with answering(as_json=as_json):
         from phalanx.cli.homes import open_home, run_row
-        from phalanx.scheduler.serving import TURN_S, Attendant
+        from phalanx.scheduler.serving import Attendant
 
         home, store = open_home()
         with store:
@@ -35,7 +35,7 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
                 found = [store.find(run.id) for run in found]
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     break
-                time.sleep(TURN_S)
+                time.sleep(attendant.pause_s)
             attendant.leave()
         if as_json:
             print_json({"ok": True, "runs": [run_row(run) for run in found]})

@@ -112,6 +112,9 @@ def document(plan: Plan) -> dict[str, Any]:
         "service": None if plan.service is None else dict(plan.service),
         "wiring": plan.wiring,
         "launcher": [encode(word) for word in plan.launcher],
+        "segment_s": plan.slurm.segment_s,
+        "checkpoint": {"before_s": plan.slurm.checkpoint_s, "signal": plan.slurm.checkpoint_signal},
+        "python": _python(plan),
         "environment": _encoded(plan.shared.items()),
         "replicas": [
             {
@@ -126,6 +129,15 @@ def document(plan: Plan) -> dict[str, Any]:
             }
             for replica in plan.replicas
         ],
+    }
+
+
+def _python(plan: Plan) -> dict[str, Any]:
+    """What there is to prepare on a node."""
+    asked = plan.python._asdict()
+    steps = list(plan.build.build_steps) if plan.build is not None else []
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()} | {
+        "steps": steps
     }
 
 

@@ -89,6 +89,9 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         timeout_s=spec.environment.timeout_s,
         stall_timeout_s=spec.environment.stall_timeout_s,
         max_restarts=spec.environment.settings.max_restarts or 0,
+        slurm=spec.environment.slurm,
+        python=spec.environment.python,
+        build=spec.build,
         notes=tuple(notes),
     )
 

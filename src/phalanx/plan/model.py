@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from phalanx.errors import Note
 from phalanx.naming import member_name
 from phalanx.placeholders import Value
-from phalanx.spec.model import ReplicaSettings, Resources
+from phalanx.spec.model import Build, Python, ReplicaSettings, Resources, Slurm
 
 DEFAULT_PORT = 2222
 
@@ -86,6 +86,9 @@ class Plan:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
+    slurm: Slurm = field(default_factory=Slurm)
+    python: Python = field(default_factory=Python)
+    build: Build | None = None
     notes: tuple[Note, ...] = field(default=(), compare=False)
 
     @property

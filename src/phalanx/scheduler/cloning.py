@@ -50,8 +50,10 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
         raise CallError(f"the build of run {original.id} is gone: {venv}; run its file again with --build")
     if venv is not None:
         environment = inside_of(Path(venv), environment)
+    archive = home.run(original.id).path / "job" / "venv.tar"
     wishes = {
         "venv": venv,
+        "on": original.backend,
         "name": original.name,
         "description": original.description,
         "tags": original.tags,
@@ -59,6 +61,7 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
         "priority": original.priority,
         "original": original.id,
         "cloning": cloning,
+        "archive": archive if archive.exists() else None,
     }
     if cloning == "copy":
         restore(home, original.id)

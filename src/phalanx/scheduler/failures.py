@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from phalanx.naming import is_launcher, named
 from phalanx.plan import frameworks
 
-FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled")
+FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled", "setup")
 LINES_TOLD = 15
 TEXT_TOLD = 200  # characters of a line in a reason
 
@@ -258,6 +258,8 @@ def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
         used = peak.get("fair_mib") or peak.get("memory_mib") or 0.0
         more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
         return f"ask for more memory: `{settings}.resources.memory`{more}"
+    if end["cause"] == "setup":
+        return _advice_of_setup(end)
     if end["cause"] == "timeout":
         return "allow it more time: `environment.timeout`"
     for pattern, advice in _KNOWN:
@@ -269,6 +271,17 @@ def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
     if end.get("signal") in (4, 6, 7, 8, 11):
         return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
     return ""
+
+
+def _advice_of_setup(end: End) -> str:
+    """Of a node that could not be prepared."""
+    text = "\n".join(end.get("last_lines") or ())
+    found = re.search(r"No matching distribution found for (\S+)", text)
+    if found:
+        return f"`phalanx wheels {found[1]}` lists what there is for this Python: see `environment.python`"
+    if re.search(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable", text):
+        return "the nodes have no internet: install from a wheelhouse, `environment.python.wheelhouse`"
+    return "see `environment.python` and `build.build_steps`"
 
 
 _KNOWN = (

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.backends.local_running import make_private, write_whole
+from phalanx.backends.attempts import make_private, write_whole
 from phalanx.errors import CallError
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.errors import CallError
 from phalanx.scheduler import locks
 from phalanx.scheduler.home import Home

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 
-from phalanx.backends.local_running import Sighting, read_end
+from phalanx.backends.attempts import Sighting, read_end
 from phalanx.errors import CallError
 from phalanx.naming import named
 from phalanx.scheduler import failures
 from phalanx.scheduler.gathering import Gatherer
 from phalanx.scheduler.home import Home, Lease, RunFolder, default_home
+from phalanx.scheduler.ledger import add_to_store
 from phalanx.scheduler.outputs import index_outputs, read_manifest
 from phalanx.scheduler.registry import Registry
-from phalanx.scheduler.scheduler import add_to_store, row_of
 from phalanx.scheduler.statuses import Status
+from phalanx.scheduler.watching import row_of
 from phalanx.store import Run, Store
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.errors import CallError
 from phalanx.scheduler.home import Home
 from phalanx.scheduler.journal import Journal

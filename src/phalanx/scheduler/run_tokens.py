@@ -14,7 +14,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from phalanx.backends.local_running import is_alive_here, write_whole
+from phalanx.backends.attempts import write_whole
+from phalanx.backends.local_running import is_alive_here
 from phalanx.errors import CallError
 from phalanx.store import Run
 

@@ -11,119 +11,49 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from phalanx.backends import local_running
-from phalanx.backends.local_running import Seat, Sighting
+from phalanx.backends import attempts, local_running
+from phalanx.backends.attempts import Seat, Sighting
+from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation
 from phalanx.errors import CallError
-from phalanx.naming import named
-from phalanx.scheduler import failures, settling
+from phalanx.scheduler import watching
 from phalanx.scheduler.failures import Failure
-from phalanx.scheduler.gathering import Gatherers
-from phalanx.scheduler.home import BALLAST_BYTES, Home, RunFolder
-from phalanx.scheduler.machine import NOTHING, Share, asked_by, excess, hand_out, this_machine
+from phalanx.scheduler.home import BALLAST_BYTES, Home
+from phalanx.scheduler.ledger import Ledger, Unreadable, take_in
+from phalanx.scheduler.machine import NOTHING, Share, excess, hand_out, this_machine
+from phalanx.scheduler.places import LOCAL, SEGMENT_OVER, Elsewhere, Order, Place, Places
 from phalanx.scheduler.resuming import heed_resumes
 from phalanx.scheduler.run_tokens import server_environment
-from phalanx.scheduler.silence import is_stuck, silent_s
-from phalanx.scheduler.statuses import DONE, Status, may_follow
-from phalanx.store import Replica, Run, StatusChange, Store, StoreError
+from phalanx.scheduler.statuses import Status
+from phalanx.scheduler.watching import Picture
+from phalanx.store import Run, Store, StoreError
 from phalanx.tracking.folders import BACKEND as OUTSIDE
-from phalanx.tracking.folders import REPLICA
 
-HELPER_ROLES = ("ps", "server")  # they serve for ever: the run is over without them
-STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
-LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
 ADOPT_S = 1.0  # how often to look for folders without rows, when there are new folders
 GRACE_S = 10.0
-SYMPTOM_S = 2.0
-LISTEN_S = 2.0  # how often to look whether anybody says anything
 PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when thousands wait
+PAGE_ELSEWHERE = 60  # the same of those that are submitted, several at a time
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
+IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL)}", f"backend:~{'|'.join(LOCAL)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
 OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # whoever only tracks a run need not be waited for
 Answer = TypeVar("Answer")
 
 
-@dataclass(slots=True)
-class Watched:
-    """What we know of a run that is not over. Its folder has all of it: forgetting one costs a look, nothing else."""
-
-    plan: Any
-    share: Share
-    number: int  # of its last status
-    at: datetime  # of its last status
-    restarts: int  # since it was submitted or resumed
-    facts: Mapping[str, Any] | None = None  # what its attempt was started with
-    kept: Any = None  # what the store was last told of its replicas
-    asked_to_end: float | None = None  # when we last told it to
-    absent_since: float | None = None  # when we first missed an agent
-    look_for_agents_at: float = 0.0
-    listen_at: float = 0.0
-
-    @classmethod
-    def read(cls, folder: RunFolder, history: list[StatusChange]) -> Watched:
-        """Raises whatever a plan that is not there, or not one, makes us raise."""
-        plan = json.loads(folder.plan_file.read_bytes())
-        begun = max((n for n, change in enumerate(history) if change.status == Status.RESUMING), default=0)
-        return cls(
-            plan=plan,
-            share=asked_by(plan),
-            number=len(history),
-            at=history[-1].at if history else datetime.fromtimestamp(0, UTC),
-            restarts=sum(change.status == Status.WARNING for change in history[begun:]),
-        )
-
-    def will_never_come(self, run: Run, seen: Mapping[str, Sighting]) -> bool:
-        """The agents that are missing: nobody is left who may start one, or it has taken too long."""
-        now = time.monotonic()
-        if self.absent_since is None:
-            self.absent_since, self.look_for_agents_at = now, now + LOOK_FOR_AGENTS_S
-        if now < self.look_for_agents_at:
-            return False
-        self.look_for_agents_at = now + LOOK_FOR_AGENTS_S
-        late = now - self.absent_since > STARTING_PATIENCE_S
-        return late or not local_running.is_starting(run.id, seen.values())
-
-    def how_to_end(self, seat: Seat, failed: Failure | None, now: float) -> signal.Signals | None:
-        """What still runs, though nobody asked for its end; None: not at all. SIGQUIT has it say where it was."""
-        if failed is None:
-            return signal.SIGQUIT if self._is_dead(seat) else None
-        if not failed.is_symptom:
-            return signal.SIGTERM
-        # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
-        return signal.SIGQUIT if now - failed.end["ended_at"] > SYMPTOM_S else None
-
-    def _is_dead(self, seat: Seat) -> bool:
-        """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
-        began = time.monotonic()
-        if began < self.listen_at:
-            return False
-        allowed_s: float | None = self.plan.get("stall_timeout_s")
-        is_dead = (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
-        self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # many logs take a while
-        return is_dead
-
-
-class Scheduler:
-    """The clock gives the times of statuses. How long something takes is measured by another one, which never jumps."""
-
+class Scheduler(Ledger):
     def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
-        self.home = home
-        self.store = store
-        self.clock = clock
+        super().__init__(home, store, clock)
         self.room, self.gpus = this_machine()
-        self.watched: dict[str, Watched] = {}
-        self.gatherers = Gatherers(home, store)
         self.started: list[Run] = []
         self.looked_at = (-1, -1)  # the runs' folder at our last two looks for new ones
         self.look_at = float("-inf")
         self.trouble = ""  # what last went wrong, for whoever wants to tell
+        self.places = Places(home.path)
         home.hold_ballast()
         home.tidy()
 
@@ -133,27 +63,40 @@ class Scheduler:
         for run_id in self.home.asked_to_stop():
             self._heed_stop(run_id)
         self.started = self.store.runs(STARTED, sort="created_at", limit=None)
+        self.places.poll([(run, self.seat(run)) for run in self.started if run.id in self.watched], self.is_over)
         used = NOTHING
         for run in self.started:
-            if not self._guarded(self._settle, run, False):
+            if not self._guarded(self._settle, run, False) and self.places.of(run).is_here:
                 # Of one that we could not look at we do not know what it uses: then nothing is started beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        waiting = self.store.count(QUEUED)
-        unfinished = len(self.started) + waiting
-        # The list's order is by priority and, of equals, the youngest first: the end of it, read backwards, is next.
-        head = self.store.runs(QUEUED, sort="priority", limit=2 * PAGE, offset=max(0, waiting - PAGE))
-        for run in reversed(head):  # twice a page, for those that came since we counted
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        unfinished = len(self.started) + waiting + elsewhere
+        for run in self._head(IS_LOCAL, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
                 break  # strictly in order: smaller ones that come later must not starve it
             used += taken
+        for run in self._head(IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+            self._guarded(lambda run: self._place(run, NOTHING), run, None)
+        self._heed_answers()
         return unfinished
+
+    @property
+    def is_idle_here(self) -> bool:
+        """Whether all that goes on goes on elsewhere: then nobody notices when we take our time."""
+        return bool(self.started) and all(run.backend not in LOCAL for run in self.started)
+
+    def _head(self, where: str, waiting: int, page: int) -> list[Run]:
+        """Who is next. The list's order is by priority and, of equals, the youngest first: its end, read backwards.
+        Twice a page, for those that came since we counted."""
+        query, first = f"{QUEUED}, {where}", max(0, waiting - page)
+        return self.store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
         """What goes wrong with one run must not hold up the others. What we believed of it is looked up again."""
         try:
             return act(run)
-        except (OSError, StoreError) as fault:
+        except (OSError, StoreError, CallError) as fault:
             self.trouble = f"run {run.id}: {fault}"
             self.watched.pop(run.id, None)
             is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -177,31 +120,13 @@ class Scheduler:
         self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # a home of 100,000 runs takes a while
 
     def _up_to_date(self, run: Run) -> Run | None:
-        """The run as its history has it, when a scheduler was killed before it told the store; None when that says
-        that it is over, or when its folder cannot be read: then it is over, too."""
-        if run.id in self.watched:
-            return run
-        history = self.home.run(run.id).history()
-        last = history[-1] if history else None
-        if last is not None and (last.status, last.attempt, last.reason) != (run.status, run.attempt, run.reason):
-            with self.store.transaction():
-                for change in history:
-                    self.store.record(change)
-            run = self.store.find(run.id)
-            if run.is_done:
-                self.home.forget_environment(run.id)
-                return None
+        """The run as its history has it; None when it is over, as it is when its folder cannot be read."""
         try:
-            self.watched[run.id] = Watched.read(self.home.run(run.id), history)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            sweep_ours(run)
-            self._finish(run, Status.FAILED, "its folder cannot be read")
+            return self.catch_up(run)
+        except Unreadable:
+            self._sweep(run)
+            self.finish(run, Status.FAILED, "its folder cannot be read")
             return None
-        return run
-
-    def seat(self, run: Run) -> Seat:
-        names = tuple(named(replica) for replica in self.watched[run.id].plan["replicas"])
-        return Seat(self.home.run(run.id).path, run.id, run.attempt, names)
 
     # placing -----------------------------------------------------------------------------------------------------
 
@@ -217,7 +142,7 @@ class Scheduler:
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
             if found is not None and found.status == run.status:
-                self._guarded(lambda run: self._finish(run, Status.STOPPED, reason), run, None)
+                self._guarded(lambda run: self.finish(run, Status.STOPPED, reason), run, None)
         else:
             self.home.forget_stop(run_id)  # over, or started: then it is looked at anyway
 
@@ -228,50 +153,70 @@ class Scheduler:
             return NOTHING
         stop = self.home.run(run.id).stop_reason()
         if stop is not None:
-            self._finish(run, Status.STOPPED, stop)
+            self.finish(run, Status.STOPPED, stop)
             return NOTHING
-        asked = self.watched[run.id].share
-        beyond = excess(asked, self.room)
-        if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
-            return None
         attempt = run.attempt + 1
+        place, asked, beyond = self.places.of(run), NOTHING, None
+        if place.is_here:
+            asked = self.watched[run.id].share
+            beyond = excess(asked, self.room)
+            if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
+                return None
+        elif not self._is_due(run, place) or not place.is_free(self.seat(run._replace(attempt=attempt))):
+            return NOTHING
         reason = f"attempt {attempt}" + (f"; asks for more than this machine has: {beyond}" if beyond else "")
-        if not self._change(run, Status.SCHEDULED, reason, attempt=attempt):
+        if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
             return NOTHING
         run = run._replace(attempt=attempt, status=Status.SCHEDULED)
         self.started.append(run)
         self._start(run)
         return asked
 
+    def _is_due(self, run: Run, place: Place) -> bool:
+        """Whether a run is to be looked at in this turn."""
+        watched, now = self.watched[run.id], time.monotonic()
+        if now < watched.look_at:
+            return False
+        watched.look_at = now + place.pause_s(self.seat(run))
+        return True
+
     def _start(self, run: Run) -> None:
-        seat = self.seat(run)
-        others = [facts for other in self.started if other.id != run.id and (facts := self._facts(other))]
+        seat, place = self.seat(run), self.places.of(run)
         try:
-            submitted = json.loads((seat.run_folder / "submitted.json").read_bytes())
-            busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
-            given = self.home.environment(run.id)
-            local_running.start(
-                seat,
-                working=Path(submitted["working"]),
-                environment={**given, **server_environment(self.home.path, run, given)},
-                gpus=hand_out(self.gpus, busy, self.watched[run.id].plan),
-                grace_s=GRACE_S,
-                agents=self.home.agents,
-            )
+            working = Path(json.loads((seat.run_folder / "submitted.json").read_bytes())["working"])
+            if isinstance(place, Elsewhere):
+                place.order(Order(seat, working, self.home.environment(run.id)))
+            else:
+                self._start_here(run, seat, working)
         except SubprocessError as fault:  # the next turn finds every replica lost, and knows what follows from that
             local_running.give_up(seat, fault)
         except (OSError, ValueError, KeyError) as fault:
-            self._finish(run, Status.FAILED, f"could not be started: {fault}")
-        else:
-            self._change(run, Status.STARTING, "agents started")
+            self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
-    def _facts(self, run: Run) -> Mapping[str, Any]:
-        watched = self.watched.get(run.id)
-        if watched is None:
-            return {}
-        if watched.facts is None:
-            watched.facts = local_running.facts_of(self.seat(run)) or None
-        return watched.facts or {}
+    def _heed_answers(self) -> None:
+        """Of all that was submitted in this turn."""
+        for name, place in self.places.engines.items():
+            failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
+            for run_id, refusal in failed.items():
+                run = self.store.find(run_id)
+                if refusal is None:
+                    self.tell_waiting(run, place.trouble)
+                else:
+                    self.finish(run, Status.FAILED, f"{name} refused the job: {refusal}")
+
+    def _start_here(self, run: Run, seat: Seat, working: Path) -> None:
+        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL]
+        busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
+        given = self.home.environment(run.id)
+        local_running.start(
+            seat,
+            working=working,
+            environment={**given, **server_environment(self.home.path, run, given)},
+            gpus=hand_out(self.gpus, busy, self.watched[run.id].plan),
+            grace_s=GRACE_S,
+            agents=self.home.agents,
+        )
+        self.change(run, Status.STARTING, "agents started")
 
     # settling ----------------------------------------------------------------------------------------------------
 
@@ -281,96 +226,113 @@ class Scheduler:
         if found is None or found.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             return True
         run, seat = found, self.seat(found)
-        stop = self.home.run(run.id).stop_reason()
-        seen = self._look(run, seat)
-        if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
-            return self._start_again(run, seat, stop)
-        self._keep(run, seen)
-        self.gatherers.turn(run, seat.replicas)
-        essential = [sight for name, sight in seen.items() if name.rpartition("-")[0] not in HELPER_ROLES]
-        finished = all(is_finished(sight) for sight in essential or seen.values())
-        plan, ends = (
-            self.watched[run.id].plan,
-            {name: sight.end for name, sight in seen.items() if sight.end is not None},
-        )
-        failed = failures.find(plan, ends)
-        if failed is None and stop is None and not finished:
-            failed = failures.find(plan, ends, of=("stopped",))  # somebody else told its agent to end
-        running = any(sight.state == "running" for sight in seen.values())
-        if running and self._change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
-            run = run._replace(status=Status.RUNNING)
-        if running:
-            number = (
-                signal.SIGTERM
-                if stop is not None or finished
-                else self.watched[run.id].how_to_end(seat, failed, self.clock())
-            )
-            self._end(run, seen, number)
-        if running or any(sight.state == "absent" for sight in seen.values()):
+        watched, place = self.watched[run.id], self.places.of(run)
+        if not self._is_due(run, place):
             return False
+        stop = self.home.run(run.id).stop_reason()
+        if isinstance(place, Elsewhere):
+            seen_there = place.observation(seat)
+            self.tell_job(run, place.handle(seat), seen_there.nodes if seen_there is not None else "")
+        again = place.restarted(seat) if stop is None else None
+        if again is not None:
+            return self._go_on(run, seat, again)
+        seen = watching.look(place, watched, run, seat)
+        if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
+            return self._start_again(run, seat, seen, stop)
+        watching.keep(self.store, watched, run, seen)
+        self.gatherers.turn(run, seat.replicas)
+        now = Picture.of(watched.plan, seen, is_stopping=stop is not None)
+        if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
+            self.tell_waiting(run, "")
+            run = run._replace(status=Status.RUNNING)
+        if now.is_running:
+            self._end(run, seat, seen, watched.how_to_end(seat, now, self.clock(), stop), all_of_it=stop is not None)
+        return now.is_settled and self._conclude(run, seen, now, stop)
+
+    def _conclude(self, run: Run, seen: Mapping[str, Sighting], now: Picture, stop: str | None) -> bool:
+        """Nothing of this attempt goes on. A place that may start it again has the last word, unless it finished."""
+        seat = self.seat(run)
         if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
-            sweep_ours(run)  # an agent that ended in peace left nothing behind
-        if finished:
-            self._finish(run, Status.SUCCEEDED, "finished")
+            self._sweep(run)  # an agent that ended in peace left nothing behind
+        verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
+        if verdict is None:
+            self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
+            return False
+        if now.is_finished:
+            self.finish(run, Status.SUCCEEDED, "finished")
         elif stop is not None:
-            self._finish(run, Status.STOPPED, stop)
-        elif failed is not None:
-            self._keep(run, seen, failed)
-            self._fail(run, failed)
+            self.finish(run, Status.STOPPED, stop)
+        elif now.goes_on:
+            self._go_on(run, seat, SEGMENT_OVER)
+        else:
+            failed = watching.failure(self.watched[run.id].plan, seen, now, verdict)
+            watching.keep(self.store, self.watched[run.id], run, seen, failed)
+            self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
         return True
 
-    def _start_again(self, run: Run, seat: Seat, stop: str | None) -> bool:
-        """Whoever started it was killed before it could say that it had. When nothing has begun, we begin anew."""
-        local_running.sweep(run.id)
-        if any(sight.state != "absent" for sight in local_running.look(seat).values()):
-            return False  # the next turn sees how it ended
+    def _go_on(self, run: Run, seat: Seat, why: str) -> bool:
+        """The next attempt follows, not for any fault of the run's: its place starts it again, or its segment ended."""
+        watched = self.watched[run.id]
+        for name in seat.replicas:
+            if (seat.folder(name) / "agent.json").exists():
+                attempts.declare_lost(seat, name, why)
+        watching.keep(self.store, watched, run, watching.look(self.places.of(run), watched, run, seat))
+        self.gatherers.finish(run)
+        self.change(run, Status.RESUMING, why)
+        self.watched.pop(run.id, None)
+        return True
+
+    def _start_again(self, run: Run, seat: Seat, seen: Mapping[str, Sighting], stop: str | None) -> bool:
+        """Nothing is seen of it yet. When nothing has begun either, we begin anew."""
+        place = self.places.of(run)
+        if place.has_begun(run, seat):
+            if isinstance(place, Elsewhere):
+                self._see_it_wait(run, seat, place)
+                if stop is not None:
+                    self._end(run, seat, seen, signal.SIGTERM, all_of_it=True)
+            return False  # a later turn sees how it went on
         if stop is not None:
-            self._finish(run, Status.STOPPED, stop)
+            self.finish(run, Status.STOPPED, stop)
             return True
         self._start(run)
         return False
 
-    def _look(self, run: Run, seat: Seat) -> dict[str, Sighting]:
-        """What is seen of the replicas that run something; whoever lost its agent, or never got one, is declared so."""
-        watched = self.watched[run.id]
-        idle = {named(r) for r in watched.plan["replicas"] if not r["argv"]}
-        seat = seat._replace(replicas=tuple(name for name in seat.replicas if name not in idle))
-        before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
-        while True:  # until all that is seen has a meaning: one may be lost while we declare another so
-            seen = local_running.look(seat)
-            lost = [name for name, sight in seen.items() if sight.state == "lost"]
-            for name in lost:
-                seen_before = before.get(name, ("",))[0] == "running"
-                local_running.declare_lost(seat, name, seen[name].message, just_now=seen_before)
-            missing = [name for name, sight in seen.items() if sight.state == "absent"]
-            interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
-            if missing and not interrupted and watched.will_never_come(run, seen):
-                for name in missing:
-                    local_running.declare_lost(seat, name, "its agent never started")
-            elif not lost:
-                return seen
+    def _see_it_wait(self, run: Run, seat: Seat, place: Elsewhere) -> None:
+        seen = place.observation(seat)
+        if seen is None:
+            return
+        if seen.state == WAITING:
+            expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
+            self.tell_waiting(run, f"{place.handle(seat)} waits: {seen.why}{expected}")
+        elif seen.state == RUNNING and self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen.nodes}"):
+            self.tell_waiting(run, "")
 
-    def _keep(self, run: Run, seen: Mapping[str, Sighting], failed: Failure | None = None) -> None:
-        """The store's rows of the replicas, when anything about them is new."""
-        watched = self.watched[run.id]
-        facts = {name: (sight.state, sight.pid) for name, sight in seen.items()}
-        if watched.kept != (run.attempt, facts) or failed is not None:
-            planned = {named(r): r for r in watched.plan["replicas"]}
-            self.store.put_replicas([row_of(run, planned[name], sight, failed) for name, sight in seen.items()])
-            watched.kept = (run.attempt, facts)
-
-    def _end(self, run: Run, seen: Mapping[str, Sighting], number: signal.Signals | None) -> None:
+    def _end(
+        self,
+        run: Run,
+        seat: Seat,
+        seen: Mapping[str, Sighting],
+        number: signal.Signals | None,
+        *,
+        all_of_it: bool,
+    ) -> None:
         watched, now = self.watched[run.id], time.monotonic()
         if number is None:
             return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
-            local_running.ask_to_end(seen, number)
+            self.places.of(run).ask_to_end(seat, seen, number, all_of_it=all_of_it)
 
-    def _fail(self, run: Run, failed: Failure) -> None:
+    def _sweep(self, run: Run) -> None:
+        """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
+        if run.backend != OUTSIDE:
+            self.places.of(run).sweep(run)
+
+    def _fail(self, run: Run, failed: Failure, ended_by_others: str | None) -> None:
+        """`ended_by_others`: how a place says that somebody ended the run there."""
         foreign = failed.end["cause"] == "stopped"
-        if foreign and run.backend == OUTSIDE:
-            self._finish(run, Status.STOPPED, failed.end.get("message", ""))
+        if foreign and (run.backend == OUTSIDE or ended_by_others is not None):
+            self.finish(run, Status.STOPPED, ended_by_others or failed.end.get("message", ""))
             return
         self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
         reason = f"{failed.replica}: its agent was told to end, not by us" if foreign else failed.reason
@@ -378,99 +340,7 @@ class Scheduler:
         allowed = watched.plan.get("max_restarts") or 0
         if watched.restarts < allowed:
             self.gatherers.finish(run)
-            self._change(run, Status.WARNING, f"{reason}; restart {watched.restarts + 1} of {allowed} follows")
+            self.change(run, Status.WARNING, f"{reason}; restart {watched.restarts + 1} of {allowed} follows")
             self.watched.pop(run.id, None)
         else:
-            self._finish(run, Status.FAILED, reason)
-
-    def _finish(self, run: Run, status: Status, reason: str) -> None:
-        """In this order: nobody needs its environment any more, but nobody looks for it later either."""
-        self.home.forget_environment(run.id)
-        self.gatherers.finish(run)
-        self._change(run, status, reason)
-        self.home.forget_stop(run.id)
-        settling.mark(self.home, run.id)
-        self.watched.pop(run.id, None)
-
-    def _change(self, run: Run, status: Status, reason: str, attempt: int | None = None) -> bool:
-        """A new status: into the history, then into the store. False when it may not follow the one before."""
-        if not may_follow(run.status, status):
-            return False
-        folder, watched = self.home.run(run.id), self.watched.get(run.id)
-        number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
-        # Clocks are set back; what comes later is not earlier for that.
-        at = ended_elsewhere(folder, run) if status in DONE else None
-        now = max(datetime.fromtimestamp(at or self.clock(), UTC), watched.at if watched else run.updated_at)
-        change = StatusChange(
-            run.id, number + 1, run.attempt if attempt is None else attempt, status, reason[:400], now
-        )
-        if folder.path.is_dir():
-            folder.append(change)
-        if watched:
-            watched.number, watched.at = change.number, change.at
-        self.store.record(change)
-        return True
-
-
-def sweep_ours(run: Run) -> None:
-    """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
-    if run.backend != OUTSIDE:
-        local_running.sweep(run.id)
-
-
-def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
-    """When a run ended that somebody else ran: we may hear of it much later."""
-    if run.backend != OUTSIDE:
-        return None
-    end = local_running.look(Seat(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
-    return float(end["ended_at"]) if end else None
-
-
-def is_finished(sight: Sighting) -> bool:
-    return sight.end is not None and sight.end["cause"] == "finished"
-
-
-def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting, failed: Failure | None = None) -> Replica:
-    """What the store has of a replica; of one that another took with it, that."""
-    end = sight.end or {}
-    taken = failed.others.get(named(replica)) if failed is not None else None
-    status = {"absent": "starting", "running": "running"}.get(sight.state)
-    if status is None:
-        status = {"finished": "succeeded", "stopped": "stopped"}.get(end.get("cause", ""), "failed")
-    started, ended = end.get("started_at"), end.get("ended_at")
-    return Replica(
-        run_id=run.id,
-        attempt=run.attempt,
-        role=replica["role"],
-        number=replica["index"],
-        local=replica.get("local", 0),
-        rank=replica["rank"],
-        status=status,
-        reason=taken or end.get("message", ""),
-        host=end.get("host"),
-        pid=sight.pid,
-        cause=end.get("cause"),
-        code=end.get("code"),
-        signal=end.get("signal"),
-        started_at=datetime.fromtimestamp(started, UTC) if started else None,
-        finished_at=datetime.fromtimestamp(ended, UTC) if ended else None,
-        peak=end.get("peak", {}),
-    )
-
-
-def take_in(home: Home, store: Store, run_ids: Iterable[str]) -> None:
-    """Rows for runs that have only folders."""
-    for run_id in run_ids:
-        run = home.run(run_id).read()
-        if run is not None:
-            add_to_store(store, home.run(run_id), run)
-        (home.arrivals / run_id).unlink(missing_ok=True)
-
-
-def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
-    """A run and its history, as its folder has them, all at once: a row without its first statuses would look
-    complete. May be called again."""
-    with store.transaction():
-        store.add(run)
-        for change in folder.history():
-            store.record(change)
+            self.finish(run, Status.FAILED, reason)

@@ -13,6 +13,7 @@ from phalanx.scheduler.scheduler import OURS, Scheduler
 from phalanx.store import Store, StoreError
 
 TURN_S = 0.05
+ELSEWHERE_S = 0.25  # the same while all that runs runs on machines of others
 IDLE_S = 3.0  # how long the background one stays when nothing is left to do
 TROUBLE_S = 600.0  # how long it goes on trying when nothing works
 
@@ -25,6 +26,7 @@ class Attendant:
         self.store = store
         self.lease = Lease(home)
         self.scheduler: Scheduler | None = None
+        self.took_s = 0.0  # of a core, by the last turn
 
     def turn(self) -> int | None:
         """One turn of the loop, if it is ours to turn. Answers how many runs are not over; None when it is not."""
@@ -32,7 +34,17 @@ class Attendant:
             return None
         if self.scheduler is None:
             self.scheduler = Scheduler(self.home, self.store)
-        return self.scheduler.turn()
+        began = time.thread_time()
+        left = self.scheduler.turn()
+        self.took_s = time.thread_time() - began
+        return left
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait until the next turn: where all goes on elsewhere, we take a small part of a core."""
+        if self.scheduler is None or not self.scheduler.is_idle_here:
+            return TURN_S
+        return max(ELSEWHERE_S, 20 * self.took_s)
 
     def leave(self) -> None:
         """Let go, and leave somebody behind when there is work left. In this order: whoever came while we held the
@@ -75,7 +87,7 @@ def serve_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
         elif time.monotonic() - quiet_since > idle_s:
             attendant.leave()
             return
-        time.sleep(TURN_S)
+        time.sleep(attendant.pause_s)
 
 
 def _tell(trouble: str, told: str) -> str:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.backends import local_running
-from phalanx.backends.local_running import Seat
+from phalanx.backends import attempts
+from phalanx.backends.attempts import Seat
 from phalanx.scheduler.failures import ends_with_exception
 from phalanx.spool import JSON, split
 
@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 def silent_s(seat: Seat) -> float:
     """For how long no replica has written a line or a metric."""
-    return time.time() - local_running.last_word(seat)
+    return time.time() - attempts.last_word(seat)
 
 
 def is_stuck(seat: Seat) -> bool:
@@ -36,7 +36,7 @@ def is_stuck(seat: Seat) -> bool:
     Ranks of JAX, MXNet and MPI wait for the others as they go, and those wait for them."""
     if len(seat.replicas) < 2 or silent_s(seat) < STUCK_S:
         return False
-    if not any(ends_with_exception(local_running.last_lines_of(seat, name)) for name in seat.replicas):
+    if not any(ends_with_exception(attempts.last_lines_of(seat, name)) for name in seat.replicas):
         return False
     uses = [newest_use(seat.folder(name) / "spool") for name in seat.replicas]
     if any(use is not None and (use.cpu_percent is None or time.time() - use.at > STUCK_S) for use in uses):

@@ -29,7 +29,7 @@ _BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}
 _BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.CREATED: frozenset(),
-    Status.RESUMING: frozenset([Status.CREATED, Status.WARNING]) | DONE,
+    Status.RESUMING: frozenset(Status) - {Status.RESUMING},  # also by its place, while it is not over
     Status.BUILDING: _BEFORE_BUILDING,
     Status.SCHEDULED: _BEFORE_SCHEDULED,
     Status.STARTING: _BEFORE_STARTING - {Status.UNKNOWN},

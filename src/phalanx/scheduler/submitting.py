@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx import plan, spec
+from phalanx import backends, plan, sites, spec
+from phalanx.backends import Job
+from phalanx.backends.agent_zip import carry
+from phalanx.errors import CallError
+from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.encoding import document
 from phalanx.scheduler import snapshots
 from phalanx.scheduler.home import Home
-from phalanx.scheduler.scheduler import add_to_store
+from phalanx.scheduler.ledger import add_to_store
+from phalanx.scheduler.places import LOCAL
 from phalanx.scheduler.statuses import Status
 from phalanx.spec.model import thaw
 from phalanx.spec.writing import modern_document, to_yaml
@@ -36,13 +43,15 @@ def submit(  # noqa: PLR0913 - all that makes a run
     code: Path | None = None,
 ) -> tuple[Run, Plan]:
     """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
-    was made from (original, cloning), and the virtual environment of its build (venv). `outputs`: what its outputs
-    begin with. `snapshot`: it runs from a copy of the working folder's code; `code`: from a copy of another run's.
-    Raises SpecErrors, CallError.
+    was made from (original, cloning), the virtual environment of its build (venv; archive: as a file), and where it
+    runs (on). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy of the working folder's code;
+    `code`: from a copy of another run's. Raises SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
     made = plan.make(loaded, run_id, project)
+    if wishes.get("timeout_s") is not None:
+        made = replace(made, timeout_s=wishes["timeout_s"])
     now = datetime.now(UTC)
     run = Run(
         id=run_id,
@@ -51,7 +60,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
         name=wishes.get("name") or loaded.name,
         description=wishes.get("description") or loaded.description,
         framework=loaded.framework,
-        backend=made.backend,
+        backend=place_of(made, wishes.get("on")),
         user=user_name(),
         status=Status.CREATED,
         reason="submitted",
@@ -69,9 +78,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
         params=thaw(loaded.params),
         summary={},
     )
-    planned = document(made)
-    if wishes.get("timeout_s") is not None:
-        planned["timeout_s"] = wishes["timeout_s"]
+    job = _job(home, made, run.backend, working)
     own_code = home.run(run_id).path / "code"
 
     def fill(folder: Path) -> None:
@@ -81,10 +88,15 @@ def submit(  # noqa: PLR0913 - all that makes a run
             snapshots.take(working, folder / "code")
         if outputs is not None:
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
+        if job is not None and job.carries_agent:
+            carry(folder / "job", home.agents)
+            (folder / "run.sh").chmod(0o700)
+            if wishes.get("archive") is not None:
+                os.link(wishes["archive"], folder / "job" / "venv.tar")
 
     files = {
         "spec.yml": to_yaml(modern_document(loaded)).encode(),
-        "plan.json": json.dumps(planned).encode(),
+        "plan.json": json.dumps(document(made)).encode(),
         "submitted.json": json.dumps(
             {
                 "working": str(own_code if snapshot or code is not None else working),
@@ -94,6 +106,26 @@ def submit(  # noqa: PLR0913 - all that makes a run
             }
         ).encode(),
     }
+    if job is not None:
+        files |= {name: text.encode() for name, text in job.files.items()}
     folder = home.add(run, files, environment, fill)
     add_to_store(store, folder, run)
     return run, made
+
+
+def place_of(made: Plan, on: str | None) -> str:
+    """Where a run goes: where its submitter says, or else its file."""
+    if on is None:
+        return made.backend
+    return made.backend if on in LOCAL and made.backend in LOCAL else on
+
+
+def _job(home: Home, made: Plan, backend: str, working: Path) -> Job | None:
+    """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError."""
+    if backend in LOCAL:
+        return None
+    for what, path in (("the home", home.path), ("the folder", working)):
+        if not is_safe(str(path)):
+            why = f"{what} {str(path)!r} has quotes or other characters in its name"
+            raise CallError(f"{why} that cannot be passed on to {backend}: use another")
+    return backends.find(backend).render(made, sites.find(made.slurm.site, home.path))

@@ -12,7 +12,7 @@ from typing import Any
 from phalanx.errors import CallError
 from phalanx.scheduler.gathering import Gatherer
 from phalanx.scheduler.home import Home, RunFolder
-from phalanx.scheduler.scheduler import add_to_store
+from phalanx.scheduler.ledger import add_to_store
 from phalanx.spool import Writer
 from phalanx.store import Run, Store
 from phalanx.tracking import folders

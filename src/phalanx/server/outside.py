@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.backends.local_running import make_private, write_whole
+from phalanx.backends.attempts import make_private, write_whole
 from phalanx.errors import CallError
 from phalanx.scheduler import tracked
 from phalanx.scheduler.home import Home
-from phalanx.scheduler.scheduler import add_to_store
+from phalanx.scheduler.ledger import add_to_store
 from phalanx.server.answers import Refusal
 from phalanx.server.context import Context
 from phalanx.store import Run, StatusChange

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from phalanx.agent import processes
 from phalanx.agent.launching import boot_id
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.errors import CallError, StoreError
 from phalanx.scheduler.home import Home
 from phalanx.scheduler.locks import locked
 from phalanx.scheduler.run_tokens import server_secret, server_url
-from phalanx.scheduler.serving import TURN_S, Attendant
+from phalanx.scheduler.serving import Attendant
 from phalanx.server import sweeping
 from phalanx.server.tokens import Tokens
 from phalanx.server.turns import Turns
@@ -230,7 +230,7 @@ class Scheduling:
                 if left:
                     sweeper.turn()
                 self._tell(attendant.scheduler.trouble if attendant.scheduler else "")
-                pause = OTHERS_S if left is None else TURN_S if left else IDLE_S
+                pause = OTHERS_S if left is None else attendant.pause_s if left else IDLE_S
                 # Looking at many runs takes a while: requests must be answered in between.
                 self._woken.wait(min(LONGEST_PAUSE_S, max(pause, 5 * (time.monotonic() - begun))))
                 self._woken.clear()

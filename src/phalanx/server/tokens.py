@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.errors import CallError
 from phalanx.scheduler.locks import locked
 from phalanx.scheduler.run_tokens import PREFIX, SECRET_BYTES, run_mac, run_token, server_secret

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.local_running import make_private
+from phalanx.backends.attempts import make_private
 from phalanx.scheduler.home import Home
 from phalanx.server.turns import Turns
 from phalanx.spool import JSON, PointWriter, Writer, frame

@@ -107,6 +107,38 @@ class OutputsRefs(NamedTuple):
     experiments: tuple[str, ...] = ()
 
 
+class Slurm(NamedTuple):
+    """How Slurm shall place the run. None: not said."""
+
+    site: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    gpu_type: str | None = None
+    layout: str | None = None
+    replicas_per_node: int | None = None
+    segment_s: float | None = None
+    checkpoint_s: float | None = None
+    checkpoint_signal: str | None = None
+    mpi: str | None = None
+    directives: tuple[tuple[str, str], ...] = ()
+
+
+class Python(NamedTuple):
+    """The Python that the run uses, on machines without containers."""
+
+    modules: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    wheelhouse: tuple[str, ...] = ()
+    no_index: bool = False
+    build_on: str | None = None
+    venv: str | None = None
+    conda: str | None = None
+    image: str | None = None
+
+
 class Environment(NamedTuple):
     """Where the run lives. `settings` are the master's, and the run's where all replicas share them."""
 
@@ -115,6 +147,8 @@ class Environment(NamedTuple):
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     replicas: Replicas | None = None
+    slurm: Slurm = Slurm()
+    python: Python = Python()
 
 
 class Build(NamedTuple):

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.spec import quantities
+from phalanx.spec.clusters import PYTHON, SLURM
 from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import (
     Amount,
@@ -185,7 +186,7 @@ OUTPUTS_REFS = Record(
 
 
 def _environment(**values: Any) -> Environment:
-    own = {key: values.pop(key) for key in ("outputs", "replicas") if key in values}
+    own = {key: values.pop(key) for key in ("outputs", "replicas", "slurm", "python") if key in values}
     times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
     return Environment(ReplicaSettings(**values), **times, **own)
 
@@ -201,6 +202,8 @@ def environment(kind: Kind) -> Record:
             "End the run when no replica has written a line or a metric for so long. Python then says where it was.",
         ),
         "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs are read."),
+        "slurm": Field(SLURM, "How Slurm places the run."),
+        "python": Field(PYTHON, "Modules, packages and virtual environments, where there are no containers."),
     }
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")

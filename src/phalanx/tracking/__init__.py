@@ -17,12 +17,13 @@ from typing import Any
 from phalanx.tracking import folders
 from phalanx.tracking.client import TrackedRun, ending, ending_by_code
 from phalanx.tracking.recording import say
+from phalanx.tracking.saving import on_checkpoint
 from phalanx.tracking.seats import Seat, this_seat
 from phalanx.tracking.values import clean, told
 
 __all__ = [
     "TrackedRun", "artifact", "artifacts", "current", "dataset", "describe", "finish", "histogram", "image", "labels",
-    "log", "model", "params", "progress", "start", "table", "tags", "text",
+    "log", "model", "on_checkpoint", "params", "progress", "start", "table", "tags", "text",
 ]  # fmt: skip
 
 _active: TrackedRun | None = None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.server.mlflow.faults import Fault, missing, short
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"

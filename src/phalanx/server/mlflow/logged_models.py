@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.scheduler.trees import FILE, Tree
 from phalanx.server import outside
 from phalanx.server.mlflow.artifacts import file_rows

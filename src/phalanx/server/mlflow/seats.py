@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from phalanx.backends.local_running import write_whole
+from phalanx.backends.attempts import write_whole
 from phalanx.server.mlflow.calls import Call
 from phalanx.server.mlflow.noting import note_labels, place
 from phalanx.server.mlflow.views import NAME, NOTE, USER

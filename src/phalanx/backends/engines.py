@@ -1,0 +1,66 @@
+"""Engines: places with machines of their own, which take a job, queue it and run it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+
+class Observation(NamedTuple):
+    """What an engine says of a job. `why` in plain words: what a waiting one waits for, how an ended one ended, by
+    `cause` as ends have it. `run_id` and `attempt` as the job itself carries them: the attempt is that of its first
+    start."""
+
+    state: str
+    why: str = ""
+    cause: str = "lost"
+    nodes: str = ""
+    starts_at: str = ""  # when a waiting one is expected to start
+    run_id: str | None = None
+    attempt: int = 1
+
+
+class Unavailable(Exception):
+    """The engine does not answer now: try again later. A job may have been submitted all the same."""
+
+
+class Refused(Exception):
+    """The engine does not take this job, and will not."""
+
+
+class Engine(Protocol):
+    """A backend that has one: its `engine()`. Every method raises Unavailable when the engine does not answer."""
+
+    name: str
+    submit_interval_s: float  # at least so long between two submissions, where a site wants it
+
+    def submit(  # noqa: PLR0913 - what makes a job
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,
+        *,
+        working: Path,
+        environment: Mapping[str, str],
+    ) -> str:
+        """The handle of a new job. `first`: the attempt that the run's time is counted from. Raises Refused."""
+
+    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
+        """All jobs of ours that it knows, in one call; of those that it has forgotten what its records say. A handle
+        that is not in the answer is not known any more."""
+
+    def recall(self, run_id: str) -> dict[str, Observation]:
+        """The jobs of one run, also those that are long over."""
+
+    def why_restarted(self, handle: str) -> str:
+        """Why the engine started a job again, in plain words."""
+
+    def cancel(self, handles: Collection[str]) -> None:
+        """Ends jobs; those that are over already are no fault."""
+
+    def log_of(self, folder: Path, handle: str) -> Path:
+        """The file with what the script of a job itself said."""

@@ -1,0 +1,134 @@
+"""How the replicas of a plan lie on the nodes of a cluster: who asks for the same, and how many share a node. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from phalanx.naming import LAUNCHER
+from phalanx.plan.model import Plan, Replica
+from phalanx.sites.model import NodeKind, Site
+from phalanx.spec.model import Amount
+
+HOMOGENEOUS = "homogeneous"
+
+
+class Size(NamedTuple):
+    """What one replica asks for: whole CPUs and MiB, as a scheduler counts them. None: not said."""
+
+    cpus: int
+    memory_mib: int | None
+    gpus: int
+    processes: int
+
+    def fits(self, kind: NodeKind, gpu_type: str | None) -> int:
+        """How many such replicas one node of a kind holds."""
+        held = kind.cpus // self.cpus
+        if self.memory_mib:
+            held = min(held, int(kind.memory_mib // self.memory_mib))
+        if self.gpus:
+            held = min(held, kind.gpus_of(gpu_type) // self.gpus)
+        return held
+
+
+class Component(NamedTuple):
+    """Replicas that are placed alike: a whole job, or a component of a heterogeneous one. `names` are all its
+    processes, as the scheduler will number them. `per_node`: replicas on a node; None: as the scheduler likes."""
+
+    names: tuple[str, ...]
+    size: Size
+    per_node: int | None
+
+    @property
+    def replicas(self) -> int:
+        return len(self.names) // self.size.processes
+
+    @property
+    def nodes(self) -> int | None:
+        return None if self.per_node is None else math.ceil(self.replicas / self.per_node)
+
+    @property
+    def cpus_per_task(self) -> int:
+        return max(1, self.size.cpus // self.size.processes)
+
+
+def components(plan: Plan, site: Site | None = None) -> list[Component]:
+    """Where ranks are counted by whoever starts them, their order is kept; otherwise all that ask for the same stand
+    together, since components never share a node."""
+    groups: list[tuple[Size, list[str]]] = []
+    in_order = plan.launch not in ("each", "own")
+    for replica, size in _sizes(plan):
+        known = groups[-1:] if in_order or replica.local else groups
+        found = next((names for other, names in known if other == size or replica.local), None)
+        if found is None:
+            groups.append((size, [replica.name]))
+        else:
+            found.append(replica.name)
+    if plan.slurm.layout == HOMOGENEOUS and len(groups) > 1:
+        groups = [(_largest([size for size, _ in groups]), [name for _, names in groups for name in names])]
+    return [_component(plan, site, size, tuple(names)) for size, names in groups]
+
+
+def _sizes(plan: Plan) -> Iterable[tuple[Replica, Size]]:
+    """Every process with the size of its replica, which stands with the first."""
+    placed = [replica for replica in plan.replicas if replica.role != LAUNCHER]
+    processes: dict[tuple[str, int], int] = {}
+    for replica in placed:
+        processes[replica.role, replica.index] = processes.get((replica.role, replica.index), 0) + 1
+    size = Size(1, None, 0, 1)
+    for replica in placed:
+        if not replica.local:
+            size = size_of(replica, processes[replica.role, replica.index])
+        yield replica, size
+
+
+def size_of(replica: Replica, processes: int = 1) -> Size:
+    """Whoever goes over its memory is killed, so the limit counts there; of the others what shall be set aside."""
+    asked = replica.resources
+    memory = _either(asked.memory, "limits", "requests")
+    return Size(
+        cpus=max(1, processes, math.ceil(_either(asked.cpu, "requests", "limits") or 0)),
+        memory_mib=math.ceil(memory) if memory else None,
+        gpus=math.ceil(_either(asked.gpu, "requests", "limits") or 0),
+        processes=processes,
+    )
+
+
+def _either(amount: Amount | None, first: str, second: str) -> float | None:
+    if amount is None:
+        return None
+    value: float | None = getattr(amount, first)
+    return getattr(amount, second) if value is None else value
+
+
+def _largest(sizes: list[Size]) -> Size:
+    """Of replicas with one process each, or as many: only those can lie in one grid."""
+    memory = [size.memory_mib for size in sizes if size.memory_mib is not None]
+    return Size(
+        cpus=max(size.cpus for size in sizes),
+        memory_mib=max(memory, default=None),
+        gpus=max(size.gpus for size in sizes),
+        processes=max(size.processes for size in sizes),
+    )
+
+
+def _component(plan: Plan, site: Site | None, size: Size, names: tuple[str, ...]) -> Component:
+    count = len(names) // size.processes
+    per_node = plan.slurm.replicas_per_node
+    if per_node is None and site is not None:
+        known = site.gpu(plan.slurm.gpu_type)  # by whichever of its names
+        gpu_type = known.name if known is not None else plan.slurm.gpu_type
+        held = [size.fits(kind, gpu_type) for kind in kinds_for(plan, site)]
+        per_node = min((number for number in held if number > 0), default=None)  # so that any node will do
+    if per_node is None and (count == 1 or size.gpus or size.processes > 1):
+        per_node = 1
+    return Component(names, size, None if per_node is None else min(per_node, count))
+
+
+def kinds_for(plan: Plan, site: Site) -> list[NodeKind]:
+    """The kinds of nodes that the run may be given."""
+    wanted = plan.slurm.partition
+    names = set(wanted.split(",")) if wanted else {part.name for part in site.partitions if part.is_default}
+    there = [kind for kind in site.nodes if not names or not kind.partitions or names.intersection(kind.partitions)]
+    return there or list(site.nodes)

@@ -1,0 +1,186 @@
+"""Wheels in folders: which ones there are, and which of them a Python can use.
+
+`packaging` is what pip itself decides by. Its tags are asked of this interpreter, so that a site which discards
+manylinux wheels (by the module `_manylinux`) sees here what pip would do there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+
+ENDING = ".whl"
+LONGEST_NAME = 1000  # characters of a file name that is looked at
+
+
+class Wheel(NamedTuple):
+    """`why_not` it cannot be used here; None: it can. `version` is as the file says it."""
+
+    name: str
+    version: str
+    build: str
+    python: str
+    abi: str
+    platform: str
+    folder: str
+    file: str
+    why_not: str | None = None
+
+
+class Supported(NamedTuple):
+    """What one Python takes: its tags, best first."""
+
+    words: str
+    ranks: dict[Tag, int]
+    abis: frozenset[tuple[str, str]]  # interpreters, each with an ABI
+    platforms: frozenset[str]
+
+
+def normal(name: str) -> str:
+    """Torch_Geometric and torch-geometric are one."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def supported(python: str | None = None) -> Supported:
+    """The tags of this Python, or of another version of it on this machine. Raises CallError."""
+    tags = _packaging("tags")
+    if python is None:
+        version, every = sys.version_info[:2], list(tags.sys_tags())
+    else:
+        version = _version(python)
+        platforms = list(tags.platform_tags())
+        short = f"cp{version[0]}{version[1]}"
+        every = [
+            *tags.cpython_tags(version, abis=[short], platforms=platforms),
+            *tags.compatible_tags(version, interpreter=short, platforms=platforms),
+        ]
+    return Supported(
+        words=f"Python {version[0]}.{version[1]}",
+        ranks={tag: rank for rank, tag in reversed(list(enumerate(every)))},
+        abis=frozenset((tag.interpreter, tag.abi) for tag in every),
+        platforms=frozenset(tag.platform for tag in every),
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    match = re.match(r"(\d{1,3})\.(\d{1,3})(?:\.\d+)?\Z", text)
+    if match is None:
+        raise CallError(f"--python {text!r}: write a version, such as 3.11")
+    return int(match[1]), int(match[2])
+
+
+def _packaging(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(f"packaging.{module}")
+    except ImportError:
+        raise CallError("looking at wheels needs the package `packaging`: pip install packaging") from None
+
+
+def files_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Folder and name of every wheel below some folders, each once. Raises CallError for one that is not there."""
+    seen: set[str] = set()
+    for top in folders:
+        if not os.path.isdir(top):
+            raise CallError(f"there is no folder of wheels {top}")
+        for folder, inner, names in os.walk(top):
+            real = os.path.realpath(folder)
+            if real in seen:
+                inner.clear()
+                continue
+            seen.add(real)
+            inner.sort()
+            yield from ((folder, name) for name in names if name.endswith(ENDING))
+
+
+def listed(
+    files: Iterable[tuple[str, str]], patterns: Sequence[str], python: Supported
+) -> tuple[list[Wheel], set[str]]:
+    """The wheels whose names match one of the patterns (all, without any), newest and fittest first, and the names of
+    every wheel that there is."""
+    wanted = [normal_pattern(pattern) for pattern in patterns]
+    known: set[str] = set()
+    found: list[tuple[Any, Wheel]] = []
+    for folder, file in files:
+        name = normal(file[:LONGEST_NAME].split("-", 1)[0])
+        known.add(name)
+        if not wanted or any(fnmatchcase(name, pattern) for pattern in wanted):
+            found.append(_read(folder, file, name, python))
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    found.sort(key=lambda pair: pair[1].name)
+    return [wheel for _, wheel in found], known
+
+
+def normal_pattern(pattern: str) -> str:
+    """A name or glob as names are compared: `Torch_*` is `torch-*`."""
+    return re.sub(r"[-_.]+", "-", pattern).lower()
+
+
+def _read(folder: str, file: str, name: str, python: Supported) -> tuple[Any, Wheel]:
+    """A wheel, and what it is sorted by: version, then whether it can be used, then how well."""
+    utils, versions = _packaging("utils"), _packaging("version")
+    try:
+        _, version, build, tags = utils.parse_wheel_filename(file)
+    except (utils.InvalidWheelFilename, versions.InvalidVersion, ValueError):
+        wheel = Wheel(name, "", "", "", "", "", folder, file, "its name is not that of a wheel")
+        return (0, versions.Version("0"), 0, 0, ()), wheel
+    written = file.removesuffix(ENDING).split("-")
+    rank = min((python.ranks[tag] for tag in tags if tag in python.ranks), default=None)
+    wheel = Wheel(
+        name=name,
+        version=str(version),
+        build=written[2] if build else "",
+        python=written[-3],
+        abi=written[-2],
+        platform=written[-1],
+        folder=folder,
+        file=file,
+        why_not=None if rank is not None else _why_not(tags, python),
+    )
+    return (1, version, rank is not None, -(rank or 0), build), wheel
+
+
+def _why_not(tags: Iterable[Tag], python: Supported) -> str:
+    every = list(tags)
+    if any((tag.interpreter, tag.abi) in python.abis for tag in every):
+        return f"for {_words(tag.platform for tag in every)}, not this machine"
+    mine = {interpreter for interpreter, abi in python.abis if interpreter == abi}
+    is_mine = any(tag.interpreter in mine for tag in every)
+    names = (f"{tag.interpreter}-{tag.abi}" if is_mine else tag.interpreter for tag in every)
+    return f"for {_words(names)}, not {python.words}"
+
+
+def _words(names: Iterable[str]) -> str:
+    every = sorted(set(names))
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
+
+
+def newest(wheels: Iterable[Wheel]) -> list[Wheel]:
+    """Of each name the wheels of its newest version that can be used."""
+    best: dict[str, str] = {}
+    return [
+        wheel
+        for wheel in wheels
+        if wheel.why_not is None and best.setdefault(wheel.name, wheel.version) == wheel.version
+    ]
+
+
+def paths_in(text: str) -> list[str]:
+    """The folders in a value of pip's `find-links`; addresses are not for us to look at."""
+    found = []
+    for word in text.split():
+        path = word.removeprefix("file://")
+        if "://" not in path:
+            found.append(str(Path(path).expanduser()))
+    return found

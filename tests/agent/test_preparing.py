@@ -1,0 +1,99 @@
+"""The Python that a run asks for, made once per node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from phalanx.agent import preparing
+from phalanx.agent.preparing import NotPrepared, pip_words, prepare
+
+NAME = "phalanx_tiny"
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    with zipfile.ZipFile(folder / f"{NAME}-1.2-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{NAME}.py", "VALUE = 42\n")
+        about = f"{NAME}-1.2.dist-info"
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.2\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return folder
+
+
+def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path, tmp_path: Path) -> None:
+    asked = {"requirements": ["requirements.txt"], "wheelhouse": [str(wheels)], "steps": ["echo made > made"]}
+    (tmp_path / "requirements.txt").write_text(f"{NAME}\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    prepared = prepare(asked, str(scratch), None, str(tmp_path))
+    python = Path(prepared.variables["VIRTUAL_ENV"]) / "bin" / "python"
+    answer = subprocess.run([python, "-c", f"import {NAME}; print({NAME}.VALUE)"], capture_output=True, check=True)
+    assert answer.stdout == b"42\n"
+    assert f"{NAME.replace('_', '-')}==1.2" in [line.replace("_", "-") for line in prepared.packages]
+    assert (tmp_path / "made").read_text() == "made\n"
+    (tmp_path / "made").unlink()
+    assert prepare(asked, str(scratch), None, str(tmp_path)) == prepared  # and is not made again
+    assert not (tmp_path / "made").exists()
+    preparing.leave(prepared.variables)
+    assert list(scratch.iterdir()) == []
+
+
+def test_what_belongs_to_others_is_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "venv").mkdir(parents=True)
+    preparing.leave({"VIRTUAL_ENV": str(tmp_path / "mine" / "venv")})
+    preparing.leave({})
+    assert (tmp_path / "mine" / "venv").exists()
+
+
+def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("WHERE", str(tmp_path))
+    prepared = prepare({"venv": "$WHERE/env"}, "/nowhere", None, "/")
+    assert prepared.variables["VIRTUAL_ENV"] == str(tmp_path / "env")
+    assert prepared.variables["PATH"].startswith(f"{tmp_path}/env/bin:")
+    assert prepare({"conda": str(tmp_path / "env")}, "/nowhere", None, "/").variables["CONDA_PREFIX"]
+    with pytest.raises(NotPrepared, match=r"environment\.python\.venv.*no bin/python in /no/such"):
+        prepare({"venv": "/no/such"}, "/nowhere", None, "/")
+
+
+def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotPrepared, match="needs apptainer"):
+        prepare({"image": "x.sif"}, "/nowhere", None, "/")
+    program = tmp_path / "apptainer"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    with pytest.raises(NotPrepared, match=r"there is no .*x\.sif"):
+        prepare({"image": "x.sif"}, "/nowhere", None, "/")
+    (tmp_path / "x.sif").touch()
+    prepared = prepare({"image": str(tmp_path / "x.sif")}, "/nowhere", None, "/work")
+    assert prepared.before[:2] == [str(program), "exec"]
+    assert prepared.before[-1] == str(tmp_path / "x.sif")
+
+
+def test_nothing_is_made_where_nothing_is_asked_for(tmp_path: Path) -> None:
+    assert prepare({"modules": ["python"], "requirements": [], "steps": []}, str(tmp_path), None, "/").variables == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_are_expanded_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ana")
+    assert preparing.expand("~/env") == "/home/ana/env"
+    assert preparing.expand("$HOME/$(touch pwned)") == "/home/ana/$(touch pwned)"
+
+
+def test_pip_uses_no_index_where_there_is_a_wheelhouse() -> None:
+    assert pip_words({"requirements": ["a"]})[-1] == "a"
+    assert "--no-index" not in pip_words({"requirements": ["a"]})
+    assert pip_words({"requirements": ["a", "b.txt"], "wheelhouse": ["/w"]})[-6:] == [
+        "--no-index", "--find-links", "/w", "a", "-r", "b.txt",
+    ]  # fmt: skip
+    assert "--no-index" in pip_words({"requirements": ["a"], "no_index": True})

@@ -1,0 +1,51 @@
+#!/bin/bash
+#SBATCH --job-name=r-1
+#SBATCH --comment=phalanx:r-1
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --time=1-00:00
+#SBATCH --ntasks=2
+#SBATCH --cpus-per-task=1
+# Run r-1: 2 of 1 CPUs
+# Submit it in the folder of the code: sbatch run.sh. Logs and outputs go beside this script, below replicas/ and
+# outputs/; the agent in job/ needs a Python of at least 3.8. Arguments: [FOLDER [ATTEMPT [FIRST]]].
+fail() {
+  echo "phalanx: $*" >&2
+  exit 1
+}
+here=${1:-}
+if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it came from
+  here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=//p' | head -n 1)
+  here=${here%/*}
+fi
+[ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
+first=$((${2:-1}))
+attempt=$first # a job that Slurm starts again is the next attempt; it does not always say that it does
+while [ -e "$here/job/attempt-$attempt.json" ]; do attempt=$((attempt + 1)); done
+python=
+for found in "${PHALANX_PYTHON:-}" python3 python3.12 python3.11 python3.9 "${PHALANX_FOUND_PYTHON:-}"; do
+  [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
+done
+[ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
+before=$here/job/attempt-$((attempt - 1)).json
+if grep -qs "slurm:$SLURM_JOB_ID"" "$before" && "${agent[@]::5}" "$before" --settle; then
+  exit 0 # this job had just finished when Slurm lost a node of it, and started it again
+fi
+umask 077
+mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
+# What sbatch was told is not what a step of several components shall be told.
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
+step() {
+  srun --ntasks=2 --cpus-per-task=1 --mem=0 --export=ALL --mpi="$1" --kill-on-bad-exit=1 --distribution=block "${agent[@]}" "${@:2}"
+}
+where=$here/job/attempt-$attempt.where
+step none --here >"$where" || fail "not all nodes could be prepared"
+"${agent[@]}" --gather "${3:-$first}" <"$where" || exit
+step none --as-rank
+"${agent[@]}" --settle
+code=$?
+if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run is not
+  scontrol requeue "$SLURM_JOB_ID" && sleep 60
+fi
+exit "$code"

@@ -1,0 +1,81 @@
+"""Runs as agents record them, made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from phalanx import plan, spec
+from phalanx.insight.advising import Seat, Seen
+from phalanx.insight.usage import GpuUse, Use
+from phalanx.plan.encoding import document as encoded
+from phalanx.spec.writing import modern_document
+from phalanx.spool import Writer
+
+BEGAN = 1_000_000.0
+
+
+def use(**fields: Any) -> Use:
+    """A replica that finished after ten minutes: a core, 100 MiB."""
+    usual: dict[str, Any] = {
+        "seconds": 600.0, "held_s": 600.0, "cpu_s": 600.0, "cores_mean": 1.0, "cores_p95": 1.0, "memory_mib": 100.0,
+        "memory_mean_mib": 80.0, "gpu": None, "causes": ("finished",), "message": "finished", "attempts": 1,
+        "looks": 120,
+    }  # fmt: skip
+    return Use(**{**usual, **fields})
+
+
+def gpu(**fields: Any) -> GpuUse:
+    """One that was busy."""
+    usual: dict[str, Any] = {
+        "gpus": 1, "active": 1, "mean_percent": 90.0, "busiest_percent": 100.0, "memory_mib": 60_000.0,
+        "total_mib": 81_920.0, "looks": 100,
+    }  # fmt: skip
+    return GpuUse(**{**usual, **fields})
+
+
+def file(environment: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A file in its modern form."""
+    written = {"version": 1, "kind": "experiment", "environment": environment, "run": {"cmd": "true"}, **more}
+    return modern_document(spec.load([("file", json.dumps(written).encode())]))
+
+
+def planned(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Its plan as plan.json has it."""
+    return encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run"))
+
+
+def seen(document: Mapping[str, Any], uses: Mapping[Seat, Use], **fields: Any) -> Seen:
+    usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "backend": "native", "given": {}}
+    return Seen(**{**usual, "uses": uses, **fields})
+
+
+def notes(*looks: tuple[float, float, float], gpus: list[dict[str, float]] | None = None) -> list[dict[str, Any]]:
+    """An agent's notes: seconds since the start, CPU seconds, MiB."""
+    rows: list[dict[str, Any]] = [{"at": BEGAN, "start": 4711}, {"at": BEGAN + 0.1, "log": 3}]
+    for seconds, cpu_s, mib in looks:
+        row: dict[str, Any] = {"at": BEGAN + seconds, "use": {"cpu_s": cpu_s, "memory_mib": mib, "threads": 1}}
+        rows.append(row | ({"gpus": gpus} if gpus is not None else {}))
+    return rows
+
+
+def end(seconds: float, cause: str = "finished", **peak: float) -> dict[str, Any]:
+    return {
+        "cause": cause, "message": f"said {cause}", "started_at": BEGAN, "ended_at": BEGAN + seconds, "peak": peak,
+    }  # fmt: skip
+
+
+def write_attempt(
+    run_folder: Path, name: str, rows: list[dict[str, Any]], ended: Mapping[str, Any] | None, number: int = 1
+) -> Path:
+    folder = run_folder / "replicas" / name / f"attempt-{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = Writer(folder / "spool")
+    for row in rows:
+        writer.append_json(row)
+    writer.close()
+    if ended is not None:
+        (folder / "end.json").write_text(json.dumps(ended))
+    return folder

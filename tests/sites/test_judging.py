@@ -1,0 +1,363 @@
+"""What a site would refuse is told before submission, with the place and with what would fit."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.sites import find
+from phalanx.sites.judging import ADVICE, ERROR, home_finding, judge
+from phalanx.sites.locating import shipped
+from phalanx.sites.model import Site
+from tests.sites.making import resources, run, site, told
+
+HERE = site()
+FINE = {"timeout": "2h", **resources(cpu=4, memory="8Gi")}
+
+
+def published(name: str) -> Site:
+    found = find(name, Path("/nowhere"))
+    assert found is not None
+    return found
+
+
+def test_what_fits_is_fine() -> None:
+    assert judge(run(**FINE), HERE) == []
+
+
+def test_errors_come_first() -> None:
+    found = judge(run(timeout="10d", slurm={"account": "x"}, **resources(gpu=1)), published("narval"))
+    severities = [one.severity for one in found]
+    assert severities == sorted(severities, key=lambda severity: severity != ERROR)
+    assert set(severities) == {ERROR, ADVICE}
+
+
+class TestTime:
+    def test_too_long_for_the_partition_says_which_segment_and_which_partition_would_fit(self) -> None:
+        found = told(run(**{**FINE, "timeout": "10h", "slurm": {"partition": "short"}}), HERE)
+        fault = found["environment.timeout"]
+        assert fault.message == "10h is longer than the partition `short` takes: at most 3h"
+        assert fault.suggestion is not None
+        assert "`environment.slurm.segment: 3h`: the run goes on over 4 jobs" in fault.suggestion
+        assert "a partition that takes it: `main`, `gpu`" in fault.suggestion
+        assert "`old`" not in fault.suggestion, "it is down"
+
+    def test_too_long_for_the_site(self) -> None:
+        found = told(run(**{**FINE, "timeout": "8d"}), site(max_time="7d"))
+        assert "longer than the partition `main` takes: at most 3d" in found["environment.timeout"].message
+        assert (
+            "longer than here takes: at most 2d"
+            in told(run(**{**FINE, "timeout": "8d"}), site(max_time="2d"))["environment.timeout"].message
+        )
+
+    def test_a_segment_that_fits_makes_a_long_run_fit(self) -> None:
+        assert told(run(**{**FINE, "timeout": "30d", "slurm": {"segment": "3d"}}), HERE) == {}
+
+    def test_a_segment_that_is_too_long_is_blamed_itself(self) -> None:
+        found = told(run(**{**FINE, "timeout": "30d", "slurm": {"segment": "4d"}}), HERE)
+        assert set(found) == {"environment.slurm.segment"}
+        suggestion = found["environment.slurm.segment"].suggestion
+        assert suggestion is not None
+        assert "over 10 jobs" in suggestion
+
+    def test_too_short(self) -> None:
+        fault = told(run(**{**FINE, "timeout": "1m"}), site(min_time="5m"))["environment.timeout"]
+        assert fault.message == "1m is shorter than here takes: at least 5m"
+        advice = told(run(**{**FINE, "timeout": "10m"}), site(min_time="5m", wanted_time="1h"), ADVICE)
+        assert "wants jobs of at least 1h" in advice["environment.timeout"].message
+
+    def test_a_partition_may_take_shorter_jobs_than_its_site(self) -> None:
+        trillium = published("trillium")
+        short = {"timeout": "5m", **resources(cpu=192)}
+        assert "at least 15m" in told(run(**short), trillium)["environment.timeout"].message
+        assert "environment.timeout" not in told(run(slurm={"partition": "debug"}, **short), trillium)
+
+    def test_no_time_where_one_must_be_said(self) -> None:
+        asked = run(**resources(cpu=1, memory="1Gi"))
+        assert "how long it runs" in told(asked, site(time="required"))["environment.timeout"].message
+        advice = told(asked, HERE, ADVICE)["environment.timeout"]
+        assert "the longest time there is, 3d" in advice.message
+
+    def test_shorter_jobs_reach_more_nodes(self) -> None:
+        narval = published("narval")
+        asked: dict[str, Any] = {"slurm": {"account": "def-me"}, **resources(cpu=1, memory="1Gi")}
+        advice = told(run(timeout="5d", **asked), narval, ADVICE)["environment.timeout"]
+        assert "a job of at most 3d may run on more nodes of narval" in advice.message
+        assert "`environment.timeout: 3d`" in (advice.suggestion or "")
+        assert told(run(timeout="3h", **asked), narval, ADVICE) == {}
+
+    def test_another_partition_with_the_same_nodes_may_start_first(self) -> None:
+        advice = told(run(**{**FINE, "slurm": {"partition": "main"}}), HERE, ADVICE)["environment.slurm.partition"]
+        assert advice.message == "a job of 2h also fits into `short`"
+        assert "`partition: short,main`" in (advice.suggestion or "")
+
+    def test_what_sbatch_reads_elsewhere_counts(self) -> None:
+        strict = site(time="required", account="required")
+        asked = resources(cpu=1, memory="1Gi")
+        assert set(told(run(**asked), strict)) == {"environment.timeout", "environment.slurm.account"}
+        assert told(run(**asked), strict, SBATCH_TIMELIMIT="1:00:00", SBATCH_ACCOUNT="ai") == {}
+        directives = {"time": "1-00", "account": "ai"}
+        assert told(run(slurm={"directives": directives}, **asked), strict) == {}
+        assert (
+            "4d is longer"
+            in told(run(slurm={"directives": {"time": "4-00"}}, **asked), HERE)["environment.timeout"].message
+        )
+
+
+class TestNames:
+    def test_no_account(self) -> None:
+        fault = told(run(**FINE), site(account="required", accounts=["ai", "hpc"]))["environment.slurm.account"]
+        assert "you have `ai`, `hpc`" in (fault.suggestion or "")
+
+    def test_an_account_that_one_has_not(self) -> None:
+        mine = site(accounts=["def-prof_cpu", "def-prof_gpu"])
+        fault = told(run(**FINE, slurm={"account": "def-porf"}), mine)["environment.slurm.account"]
+        assert "did you mean `def-prof" in (fault.suggestion or "")
+        assert told(run(**FINE, slurm={"account": "def-prof"}), mine) == {}
+        assert told(run(**FINE, slurm={"account": "def-prof_gpu"}), mine) == {}
+
+    def test_several_accounts_and_none_named_is_advice(self) -> None:
+        assert "environment.slurm.account" in told(run(**FINE), site(accounts=["a", "b"]), ADVICE)
+        assert judge(run(**FINE), site(accounts=["a"])) == []
+
+    @pytest.mark.parametrize(
+        ("rule", "slurm", "said"),
+        [
+            ("forbidden", {"partition": "main"}, "wants none to be named"),
+            ("required", {}, "takes no job without a partition"),
+            ("optional", {"partition": "mian"}, "there is no partition `mian`"),
+            ("optional", {"partition": "main,nowhere"}, "there is no partition `nowhere`"),
+            ("optional", {"partition": "old"}, "takes no jobs"),
+            ("optional", {"partition": "gpu", "account": "biology"}, "is not for the account `biology`"),
+        ],
+    )
+    def test_partitions(self, rule: str, slurm: dict[str, str], said: str) -> None:
+        fault = told(run(**FINE, slurm=slurm), site(partition=rule))["environment.slurm.partition"]
+        assert said in fault.message
+        assert fault.suggestion
+
+    def test_a_quality_of_service(self) -> None:
+        assert "did you mean `limited`" in (
+            told(run(**FINE, slurm={"qos": "limitd"}), HERE)["environment.slurm.qos"].suggestion or ""
+        )
+        long = told(run(**FINE, slurm={"qos": "limited"}), HERE)["environment.timeout"]
+        assert "the quality of service `limited` takes: at most 20m" in long.message
+        wide = told(run(timeout="10m", slurm={"qos": "limited"}, **resources(cpu=8, memory="1Gi")), HERE)
+        assert "asks for 8 cores, and `limited` gives a user at most 4" in wide["environment.slurm.qos"].message
+
+    def test_a_feature_that_no_node_has(self) -> None:
+        fault = told(run(**FINE, slurm={"constraint": "[rack1*2&rakc1]"}), HERE)["environment.slurm.constraint"]
+        assert fault.message == "no node of here has the feature `rakc1`"
+        assert told(run(**FINE, slurm={"constraint": "rack1|nvlink"}), HERE) == {}
+
+
+class TestGpus:
+    GPU: ClassVar = {"timeout": "2h", **resources(cpu=4, memory="8Gi", gpu=1)}
+    AT: ClassVar = {"partition": "gpu", "account": "ai"}
+
+    def test_a_type_that_is_there(self) -> None:
+        assert judge(run(**self.GPU, slurm={**self.AT, "gpu_type": "a100"}), HERE) == []
+
+    def test_an_unknown_type(self) -> None:
+        fault = told(run(**self.GPU, slurm={**self.AT, "gpu_type": "a1000"}), HERE)["environment.slurm.gpu_type"]
+        assert fault.suggestion == "did you mean `a100`?"
+        other = told(run(**self.GPU, slurm={**self.AT, "gpu_type": "mi300"}), HERE)["environment.slurm.gpu_type"]
+        assert other.suggestion == "there are `a100`"
+
+    def test_other_names_of_a_type_are_known(self) -> None:
+        rorqual = published("rorqual")
+        asked: dict[str, Any] = {**self.GPU, "slurm": {"account": "x", "gpu_type": "h100_80gb"}}
+        assert told(run(**asked), rorqual) == {}
+
+    def test_a_type_must_be_named(self) -> None:
+        fault = told(run(**self.GPU, slurm=self.AT), site(gpu_type="required"))["environment.slurm.gpu_type"]
+        assert "there are `a100`" in (fault.suggestion or "")
+        asked: dict[str, Any] = {"slurm": {**self.AT, "directives": {"gres": "gpu:a100:1"}}}
+        assert told(run(**self.GPU, **asked), site(gpu_type="required")) == {}
+
+    def test_no_gpus_at_all(self) -> None:
+        plain = site("name: x\nnodes: [{count: 1, cpus: 8, memory: 32Gi}]")
+        assert "has no GPUs" in told(run(**self.GPU), plain)["environment.resources.gpu"].message
+
+    def test_more_than_a_node_has(self) -> None:
+        fault = told(run(timeout="1h", slurm=self.AT, **resources(gpu=8)), HERE)["environment.resources.gpu"]
+        assert fault.message == "master-0: 8 GPUs, and a node of here has at most 4"
+
+    def test_gpus_are_in_another_partition(self) -> None:
+        fault = told(run(timeout="1h", **resources(gpu=1)), HERE)["environment.resources.gpu"]
+        assert "partitions with such nodes: `gpu`" in (fault.suggestion or "")
+
+    def test_one_slice_a_job(self) -> None:
+        narval = published("narval")
+        asked: dict[str, Any] = {"timeout": "1h", "slurm": {"account": "x", "gpu_type": "a100_1g.5gb"}}
+        one = resources(cpu=1, memory="10Gi", gpu=1)
+        assert told(run(**asked, **one), narval) == {}
+        fault = told(run(1, worker=one, **asked, **one), narval)["environment.slurm.gpu_type"]
+        assert "asks for 2: narval gives a job one" in fault.message
+        assert fault.suggestion == "ask for whole GPUs: `gpu_type: a100`"
+
+    def test_one_gpu_or_whole_nodes(self) -> None:
+        trillium = published("trillium")
+        asked: dict[str, Any] = {"timeout": "1h", "slurm": {"gpu_type": "h100"}}
+        for gpus in (1, 4):
+            assert told(run(**asked, **resources(cpu=24, gpu=gpus)), trillium) == {}
+        fault = told(run(**asked, **resources(cpu=24, gpu=2)), trillium)["environment.resources.gpu"]
+        assert fault.message == "master-0: 2 GPUs, and trillium gives one, or a multiple of 4"
+        assert fault.suggestion == "ask for 4 in all"
+
+    def test_whole_nodes_only(self) -> None:
+        tamia = published("tamia")
+        asked: dict[str, Any] = {"timeout": "1h", "slurm": {"account": "x", "gpu_type": "h200"}}
+        assert told(run(**asked, **resources(cpu=64, gpu=8)), tamia) == {}
+        fault = told(run(**asked, **resources(cpu=48, gpu=4)), tamia)["environment.resources.gpu"]
+        assert "tamia gives whole nodes, of 8" in fault.message
+
+    def test_more_cores_or_memory_than_go_with_a_gpu(self) -> None:
+        asked: dict[str, Any] = {
+            "timeout": "2h",
+            "slurm": {**self.AT, "gpu_type": "a100"},
+            **resources(cpu=24, memory="200Gi", gpu=1),
+        }
+        advice = told(run(**asked), HERE, ADVICE)
+        assert "24 cores with a GPU, where here counts 12" in advice["environment.resources.cpu"].message
+        assert "ask for at most 120Gi" in (advice["environment.resources.memory"].suggestion or "")
+        assert told(run(**asked), HERE) == {}
+
+
+class TestNodes:
+    def test_a_replica_that_no_node_holds(self) -> None:
+        found = told(run(timeout="1h", **resources(cpu=16, memory="64Gi")), HERE)
+        assert found["environment.resources.cpu"].message == "master-0: 16 cores, and a node of here has at most 8"
+        assert "at most 32Gi" in found["environment.resources.memory"].message
+        assert "`gpu`" in (found["environment.resources.cpu"].suggestion or "")
+
+    def test_no_node_has_all_of_it(self) -> None:
+        mixed = site("name: x\nnodes: [{count: 1, cpus: 64, memory: 8Gi}, {count: 1, cpus: 4, memory: 64Gi}]")
+        fault = told(run(timeout="1h", **resources(cpu=32, memory="32Gi")), mixed)["environment.resources"]
+        assert "no node of x has all that it asks for" in fault.message
+        assert "nodes of 64 cores, 8Gi; nodes of 4 cores, 64Gi" in (fault.suggestion or "")
+
+    def test_workers_are_blamed_in_their_own_place(self) -> None:
+        found = told(run(3, worker=resources(cpu=9), **FINE), HERE)
+        assert set(found) == {"environment.replicas.default_worker.resources.cpu"}
+        assert found.popitem()[1].message.startswith("worker-0 and 2 more: 9 cores")
+
+    def test_components_never_share_a_node(self) -> None:
+        """A master, two kinds of workers: more components than nodes waits for ever, and says nothing."""
+        two = site("name: x\nnodes: [{count: 2, cpus: 8, memory: 32Gi}]")
+        three = run(1, ps=1, worker=resources(cpu=2, memory="1Gi"), timeout="1h", **resources(cpu=1, memory="1Gi"))
+        fault = told(three, two)["environment.slurm.layout"]
+        assert fault.message == (
+            "the run needs 3 nodes in 3 components, which never share a node, and x has 2: it would wait for ever"
+        )
+        assert "layout: homogeneous" in (fault.suggestion or "")
+        same = run(1, worker=resources(cpu=1, memory="1Gi"), timeout="1h", **resources(cpu=1, memory="1Gi"))
+        assert told(same, two) == {}
+
+    def test_a_site_without_heterogeneous_jobs(self) -> None:
+        mixed = run(1, worker=resources(cpu=2), **FINE)
+        assert (
+            "takes no heterogeneous jobs"
+            in told(mixed, site(heterogeneous_jobs=False))["environment.slurm.layout"].message
+        )
+        assert told(mixed, HERE) == {}
+
+    def test_more_nodes_than_there_are(self) -> None:
+        fault = told(
+            run(8, worker=resources(cpu=8, memory="8Gi"), timeout="1h", **resources(cpu=8, memory="8Gi")), HERE
+        )
+        (found,) = fault.values()
+        assert "it takes 9 nodes, and here has 4 that would do" in found.message
+
+    def test_more_nodes_than_the_partition_gives(self) -> None:
+        asked = resources(cpu=12, memory="8Gi", gpu=4)
+        slurm = {"partition": "gpu", "account": "ai", "gpu_type": "a100"}
+        fault = told(run(2, worker=asked, timeout="1h", slurm=slurm, **asked), HERE)["environment.slurm.partition"]
+        assert fault.message == "the run needs 3 nodes, and the partition gives a job at most 2"
+
+    def test_more_replicas_on_a_node_than_it_holds(self) -> None:
+        same = resources(cpu=4, memory="1Gi")
+        fault = told(run(3, worker=same, timeout="1h", slurm={"replicas_per_node": 4}, **same), HERE)
+        assert "4 on a node, and a node of here holds 2" in fault["environment.slurm.replicas_per_node"].message
+
+    def test_whole_nodes_that_are_hardly_used(self) -> None:
+        advice = told(run(timeout="2h", **resources(cpu=4)), published("trillium"), ADVICE)
+        assert "4 of the 192 cores of a node" in advice["environment.resources.cpu"].message
+
+
+class TestTheRest:
+    def test_no_memory_where_little_is_given(self) -> None:
+        advice = told(run(timeout="2h", **resources(cpu=1)), site(default_memory="256Mi"), ADVICE)
+        assert "gives 256Mi for each core" in advice["environment.resources.memory"].message
+        asked: dict[str, Any] = {"slurm": {"directives": {"mem-per-cpu": "4G"}}, **resources(cpu=1)}
+        assert told(run(timeout="2h", **asked), site(default_memory="256Mi"), ADVICE) == {}
+
+    def test_packages_on_nodes_without_internet(self) -> None:
+        narval = published("narval")
+        asked: dict[str, Any] = {"timeout": "1h", "slurm": {"account": "x"}, **resources(cpu=1, memory="1Gi")}
+        found = told(run(**asked, python={"requirements": ["torch"]}), narval)
+        assert "do not reach the internet" in found["environment.python.requirements"].message
+        for python in ({"no_index": True}, {"wheelhouse": ["/w"]}, {"build_on": "login"}):
+            assert told(run(**asked, python={"requirements": ["torch"], **python}), narval) == {}
+        assert told(run(**asked, python={"requirements": ["torch"]}), published("fir")) == {}
+
+    def test_a_home_that_nodes_cannot_write_to(self) -> None:
+        trillium, environ = published("trillium"), {"SCRATCH": "/scratch/me"}
+        assert home_finding(trillium, PurePath("/scratch/me/phalanx"), environ) is None
+        found = home_finding(trillium, PurePath("/home/me/.phalanx"), environ)
+        assert found is not None
+        assert "write only below $SCRATCH" in found.message
+        assert home_finding(HERE, PurePath("/home/me"), {}) is None
+        assert home_finding(trillium, PurePath("/home/me"), {}) is not None
+
+
+AMOUNTS = st.none() | st.integers(0, 300)
+SITES = [HERE, *(found.read() for found in shipped().values()), Site("bare")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    at=st.sampled_from(SITES),
+    workers=st.integers(0, 40),
+    cpu=AMOUNTS,
+    gpu=st.none() | st.integers(0, 12),
+    worker_gpu=st.none() | st.integers(0, 12),
+    memory=st.none() | st.integers(1, 4000).map(lambda size: f"{size}Gi"),
+    timeout=st.none() | st.integers(1, 10**7),
+    slurm=st.fixed_dictionaries(
+        {},
+        optional={
+            "partition": st.sampled_from(["main", "gpu", "nowhere", "short,main"]),
+            "gpu_type": st.sampled_from(["a100", "h100", "h100_1g.10gb", "x"]),
+            "layout": st.just("homogeneous"),
+            "segment": st.integers(120, 10**6),
+            "replicas_per_node": st.integers(1, 64),
+            "constraint": st.sampled_from(["rack1", "[a&b*3]", "(x|y)"]),
+            "qos": st.sampled_from(["limited", "other"]),
+        },
+    ),
+)
+def test_every_plan_gets_an_answer(
+    *,
+    at: Site,
+    workers: int,
+    cpu: int | None,
+    gpu: int | None,
+    worker_gpu: int | None,
+    memory: str | None,
+    timeout: int | None,
+    slurm: dict[str, object],
+) -> None:
+    time = {} if timeout is None else {"timeout": timeout}
+    made = run(workers, worker=resources(cpu=cpu, gpu=worker_gpu), slurm=slurm, **time, **resources(cpu, memory, gpu))
+    for found in judge(made, at):
+        assert found.severity in (ERROR, ADVICE)
+        assert found.path.startswith("environment")
+        assert found.message
+        assert "None" not in found.message
+        assert "None" not in (found.suggestion or "")
+    assert judge(made, Site("bare")) == []

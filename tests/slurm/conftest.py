@@ -1,0 +1,54 @@
+"""These tests run on a real Slurm, which they bring up: `make test-slurm`, or PHALANX_TEST_SLURM=1 with pytest.
+
+Without that variable they are skipped; with it they never are: a cluster that does not come up is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, Settings, can_have_network
+from tests.slurm.places import SlurmPlace
+
+HERE = Path(__file__).parent
+IS_WANTED = os.environ.get("PHALANX_TEST_SLURM") == "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not IS_WANTED:
+        for item in items:
+            if item.path.is_relative_to(HERE):
+                item.add_marker(pytest.mark.skip(reason="PHALANX_TEST_SLURM=1 brings up a Slurm cluster for it"))
+
+
+@pytest.fixture(name="cluster", scope="session")
+def cluster_fixture() -> Iterator[Cluster]:
+    """Four nodes of 4 CPUs, 4000 MiB and 2 GPUs that can do nothing, with accounts."""
+    cluster = Cluster.new(Settings(isolation="net" if can_have_network() else "node"))
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test nobody's job is left, and all that was broken is whole."""
+    yield
+    if "cluster" in request.fixturenames:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        cluster.up()
+        cluster.cancel_all()
+
+
+@pytest.fixture(name="place")
+def place_fixture(tmp_path: Path, cluster: Cluster) -> Iterator[SlurmPlace]:
+    """A home on the cluster's login node."""
+    place = SlurmPlace(tmp_path, cluster)
+    yield place
+    place.close()

@@ -1,0 +1,105 @@
+"""Small training programs, of the standard library alone, and how tests run them on a cluster and ask about them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.cli.homes import wait_for
+from tests.slurm.places import PATIENCE_S, SlurmPlace
+
+HERE = Path(__file__).parent
+ON_SLURM = ("--on", "slurm")
+DONE = ("succeeded", "failed", "stopped")
+LOOK_S = 0.3  # asking takes a good part of a core
+SMALL: dict[str, Any] = {"cpu": {"requests": 1}, "memory": {"limits": 200}}
+
+
+def program(name: str, *arguments: object) -> str:
+    """The command that runs a program."""
+    return shlex.join(["python3", str(HERE / f"{name}.py"), *map(str, arguments)])
+
+
+def submit(place: SlurmPlace, command: str, *options: str, **fields: Any) -> str:
+    """The id of a detached run on the cluster."""
+    return place.queued(command, *ON_SLURM, *options, **fields)
+
+
+def ran(place: SlurmPlace, command: str, *options: str, **fields: Any) -> dict[str, Any]:
+    """A run on the cluster from start to end, as `show` has it."""
+    return over(place, submit(place, command, *options, **fields))[0]
+
+
+def succeeded(place: SlurmPlace, command: str, *options: str, **fields: Any) -> dict[str, Any]:
+    found = ran(place, command, *options, **fields)
+    assert found["status"] == "succeeded", f"{found['reason']}\n{place.call('logs', found['id']).out}"
+    return found
+
+
+def see(place: SlurmPlace, run: str) -> dict[str, Any]:
+    answer = place.call("show", run, "--json")
+    assert answer.code == 0, answer.err
+    found: dict[str, Any] = answer.data
+    return found
+
+
+def statuses(place: SlurmPlace) -> dict[str, str]:
+    rows = place.call("ps", "--json", "-n", "1000").data["runs"]
+    return {row["id"]: row["status"] for row in rows}
+
+
+def over(place: SlurmPlace, *runs: str, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+    """When all of them are over, what became of them."""
+
+    def all_done() -> bool:
+        time.sleep(LOOK_S)
+        now = statuses(place)
+        return all(now[run] in DONE for run in runs)
+
+    wait_for(all_done, patience_s)
+    return [see(place, run) for run in runs]
+
+
+def folder(place: SlurmPlace, run: str) -> Path:
+    return place.home / "runs" / run
+
+
+def told(place: SlurmPlace, run: str) -> dict[str, Any]:
+    """What the ranks wrote down in the run's outputs, by file."""
+    outputs = folder(place, run) / "outputs"
+    return {path.stem: json.loads(path.read_text()) for path in sorted(outputs.glob("*.json"))}
+
+
+def log(place: SlurmPlace, run: str, replica: str = "master-0", attempt: int = 1) -> str:
+    path = place.attempt(run, replica, attempt) / "log"
+    return path.read_text() if path.exists() else ""
+
+
+def job_of(place: SlurmPlace, run: str, attempt: int = 1) -> str:
+    """The number of the job that an attempt is, or was."""
+    path = folder(place, run) / "job" / f"attempt-{attempt}.handle"
+
+    def number() -> str:
+        handle = json.loads(path.read_text())["handle"] if path.exists() else None
+        return handle.partition(":")[2] if handle else ""
+
+    return str(wait_for(number))
+
+
+def replica(found: dict[str, Any], name: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = found["replicas"]
+    return next(row for row in rows if row["name"] == name)
+
+
+def history(found: dict[str, Any]) -> list[str]:
+    return [change["status"] for change in found["statuses"]]
+
+
+def series(place: SlurmPlace, run: str, metric: str) -> dict[str, list[tuple[int, int]]]:
+    """The attempt and step of every point, by replica."""
+    answer = place.call("metrics", run, metric, "--json")
+    (found,) = answer.data["metrics"] if answer.code == 0 else ({"series": []},)
+    return {line["replica"]: list(zip(line["attempts"], line["steps"], strict=True)) for line in found["series"]}

@@ -1,0 +1,223 @@
+"""What becomes of runs when nodes, daemons, disks, our own processes and people fail them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cli.homes import wait_for
+from tests.slurm.cluster import Cluster
+from tests.slurm.configuration import URGENT_QOS
+from tests.slurm.places import PATIENCE_S, SlurmPlace
+from tests.slurm.programs import folder, history, job_of, log, over, ran, replica, see, series, submit
+from tests.slurm.programs import program as the
+
+MEMORY = {"memory": {"limits": 200}}
+PAIR = {"replicas": {"n_workers": 1}}
+
+
+def on(*nodes: str, place: SlurmPlace, **directives: str) -> dict[str, Any]:
+    """Only these nodes, one replica on each."""
+    others = ",".join(node for node in place.cluster.nodes if node not in nodes)
+    replicas = {"replicas": {"n_workers": len(nodes) - 1, "default_worker": {"resources": MEMORY}}}
+    slurm = {"replicas_per_node": 1, "directives": {"exclude": others, **directives}}
+    return {"resources": MEMORY, **(replicas if len(nodes) > 1 else {}), "slurm": slurm}
+
+
+# nodes ---------------------------------------------------------------------------------------------------------------
+
+
+STEPS = 200
+ENDED = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
+WHEN_CUT = "echo ran >>$PHALANX_OUTPUTS/$PHALANX_RANK; until [ -e cut ]; do sleep 0.1; done"
+
+
+class Storm(NamedTuple):
+    """Four runs that lost a node: to a power cut and to a pulled cable, each with leave to start again and without."""
+
+    place: SlurmPlace
+    cut: str
+    cut_for_good: str
+    pulled: str
+    pulled_for_good: str
+    ended_behind: str  # behind the pulled cable
+
+
+@pytest.fixture(name="storm", scope="module")
+def storm_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[Storm]:
+    if cluster.settings.isolation != "net":
+        pytest.skip("this machine cannot give nodes a network of their own")
+    place = SlurmPlace(tmp_path_factory.mktemp("storm"), cluster)
+    for_good = {"no-requeue": ""}
+    steps = the("steps", STEPS, 0.25, "--always")
+    storm = Storm(
+        place,
+        submit(place, steps, framework="pytorch", environment=on("node1", "node2", place=place)),
+        submit(place, "sleep 300", environment=on("node2", place=place, **for_good)),
+        submit(place, steps, framework="pytorch", environment=on("node3", "node4", place=place)),
+        submit(place, "sleep 300", environment=on("node4", place=place, **for_good)),
+        submit(place, WHEN_CUT, framework="pytorch", environment=on("node3", "node4", place=place)),
+    )
+    try:
+        for run in storm[1:]:
+            place.until(run, "running")
+        for run in (storm.cut, storm.pulled):
+            wait_for(lambda run=run: len(series(place, run, "loss")) == 2)
+        cluster.power_cut("node2")
+        cluster.partition("node4")
+        (place.folder / "cut").touch()
+        for run in (storm.cut, storm.pulled):
+            place.until_job(job_of(place, run), "PENDING")
+        cluster.boot("node2")
+        cluster.rejoin("node4")
+        over(place, *storm[1:])
+        wait_for(lambda: place.job_state(job_of(place, storm.ended_behind)) in ENDED, PATIENCE_S)
+        yield storm
+    finally:
+        place.close()
+
+
+def lost_a_node_and_went_on(place: SlurmPlace, run: str) -> None:
+    found = see(place, run)
+    assert found["status"] == "succeeded", found["reason"]
+    assert found["attempt"] == 2, found["statuses"]
+    assert job_of(place, run, 1) == job_of(place, run, 2)
+    (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
+    assert why.startswith("a node failed, and Slurm starts it again"), why
+    for name, points in series(place, run, "loss").items():
+        assert {attempt for attempt, _ in points} == {1, 2}, name
+        assert sorted({step for _, step in points}) == list(range(STEPS)), name
+        later = [step for attempt, step in points if attempt == 2]
+        assert later[0] > 0, f"{name} began anew"
+    assert "begins at step 0 in attempt 1" in log(place, run)
+    assert "begins at step 0" not in log(place, run, attempt=2)
+
+
+def lost_a_node_for_good(place: SlurmPlace, run: str, node: str) -> None:
+    found = see(place, run)
+    assert (found["status"], found["attempt"]) == ("failed", 1)
+    assert "node failed" in found["reason"], found["reason"]
+    assert node in found["reason"], found["reason"]
+
+
+def test_a_power_cut_starts_a_run_again_and_its_series_goes_on(storm: Storm) -> None:
+    lost_a_node_and_went_on(storm.place, storm.cut)
+
+
+def test_a_power_cut_ends_a_run_that_shall_not_start_again(storm: Storm) -> None:
+    lost_a_node_for_good(storm.place, storm.cut_for_good, "node2")
+
+
+def test_a_pulled_cable_starts_a_run_again_and_its_series_goes_on(storm: Storm) -> None:
+    lost_a_node_and_went_on(storm.place, storm.pulled)
+
+
+def test_a_pulled_cable_ends_a_run_that_shall_not_start_again(storm: Storm) -> None:
+    lost_a_node_for_good(storm.place, storm.pulled_for_good, "node4")
+
+
+def test_a_run_that_finished_behind_a_pulled_cable_is_not_run_again(storm: Storm) -> None:
+    """Slurm does not know that it has, and starts its job again."""
+    found = see(storm.place, storm.ended_behind)
+    assert (found["status"], found["attempt"]) == ("succeeded", 1)
+    outputs = folder(storm.place, found["id"]) / "outputs"
+    assert [(outputs / rank).read_text() for rank in "01"] == ["ran\n", "ran\n"]
+
+
+def test_whoever_must_make_way_goes_on_later(place: SlurmPlace) -> None:
+    environment = on("node1", place=place)
+    run = submit(place, the("steps", 40, 0.25, "--always"), environment=environment)
+    wait_for(lambda: series(place, run, "loss"))
+    urgent = place.submit("sleep 3", "-w", "node1", "-c4", "--mem=4000", f"--qos={URGENT_QOS}")
+    (found,) = over(place, run)
+    assert found["status"] == "succeeded", found["reason"]
+    (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
+    assert why == "preempted by a job of higher priority, and started again"
+    points = series(place, run, "loss")["master-0"]
+    assert {attempt for attempt, _ in points} == {1, 2}
+    assert sorted({step for _, step in points}) == list(range(40))
+    place.until_accounted(urgent, "COMPLETED")
+
+
+# people --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_is_named_and_takes_the_others_along(place: SlurmPlace) -> None:
+    environment = on("node1", "node2", "node3", place=place)
+    found = ran(place, the("faltering", 1), framework="pytorch", environment=environment)
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("worker-0: RuntimeError: the loss is not a number (exit code 1)")
+    assert {name: replica(found, name)["status"] for name in ("master-0", "worker-0", "worker-1")} == {
+        "master-0": "stopped",
+        "worker-0": "failed",
+        "worker-1": "stopped",
+    }
+    assert replica(found, "worker-1")["reason"] == "stopped, because worker-0 failed"
+    job = job_of(place, found["id"])
+    wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", job))
+    assert place.until_accounted(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
+
+
+def test_whom_somebody_cancels_is_stopped_and_it_is_said_by_whom(place: SlurmPlace) -> None:
+    runs = [
+        submit(place, "sleep 300", environment=on(*nodes, place=place), framework="pytorch")
+        for nodes in (["node1"], ["node2", "node3"])
+    ]
+    for run in runs:
+        place.until(run, "running")
+    for run in runs:
+        place.cluster.ask("scancel", job_of(place, run))
+    for found in over(place, *runs):
+        assert (found["status"], found["reason"]) == ("stopped", "the job was cancelled by root")
+    assert {row["status"] for row in found["replicas"]} == {"stopped"}
+
+
+def test_runs_stop_while_they_wait_and_while_they_run(place: SlurmPlace) -> None:
+    busy = submit(place, "trap 'echo ended; exit 0' TERM; sleep 300 & wait", environment=on("node1", place=place))
+    waiting = submit(place, "true", environment={"slurm": {"directives": {"hold": ""}}})
+    place.until(busy, "running")
+    wait_for(lambda: "JobHeldUser" in json.dumps(see(place, waiting)))
+    answer = place.call("stop", busy, waiting)
+    assert answer.code == 0, answer.err
+    assert [found["status"] for found in over(place, busy, waiting)] == ["stopped", "stopped"]
+    jobs = f"{job_of(place, busy)},{job_of(place, waiting)}"
+    wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", jobs))
+    assert log(place, busy) == "ended\n"
+    assert not (place.attempt(waiting) / "log").exists()
+
+
+def test_what_slurm_refuses_is_told_in_its_words(place: SlurmPlace) -> None:
+    bad = {"partition": "nowhere", "account": "nobody", "qos": "golden", "constraint": "moon"}
+    runs = [submit(place, "true", environment={"slurm": {name: value}}) for name, value in bad.items()]
+    for found, word in zip(over(place, *runs), ("partition", "account", "qos", "feature"), strict=True):
+        assert found["status"] == "failed"
+        assert found["reason"].startswith("slurm refused the job: ")
+        assert word in found["reason"].lower()
+        assert history(found) == ["created", "scheduled", "failed"]
+    assert not place.cluster.ask("squeue", "-h")
+
+
+# limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_at_its_time_limit(place: SlurmPlace) -> None:
+    own = submit(place, "sleep 300", "--timeout", "4")
+    slurms = submit(place, "sleep 300", environment={"slurm": {"directives": {"time": "1"}}})
+    place.until(slurms, "running")
+    place.cluster.ask("scontrol", "update", f"jobid={job_of(place, slurms)}", "EndTime=now+2")
+    first, second = over(place, own, slurms)
+    assert first["status"] == second["status"] == "failed"
+    assert first["reason"].startswith("master-0: ended by its time limit of 4 s; allow it more time"), first["reason"]
+    assert "time limit of its job" in second["reason"], second["reason"]
+    assert replica(second, "master-0")["cause"] == "timeout"
+
+
+def test_whoever_takes_too_much_memory_is_ended_and_named(place: SlurmPlace) -> None:
+    kept = submit(place, the("hog", 500), environment={"resources": {"memory": {"limits": 120}}})
+    (found,) = over(place, kept)
+    assert found["status"] == "failed"
+    assert replica(found, "master-0")["cause"] == "memory"
+    assert "of 120 MiB; ask for more memory: `environment.resources.memory`" in found["reason"]

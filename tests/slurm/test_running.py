@@ -1,0 +1,412 @@
+"""Runs on a real cluster, by the user's door: every topology, and what each rank is told and given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.homes import ended, wait_for
+from tests.slurm.cluster import Cluster
+from tests.slurm.configuration import ACCOUNT, GPU_TYPE, LIMITED_QOS
+from tests.slurm.places import SlurmPlace
+from tests.slurm.programs import (
+    HERE,
+    folder,
+    history,
+    job_of,
+    log,
+    over,
+    ran,
+    replica,
+    see,
+    series,
+    submit,
+    succeeded,
+    told,
+)
+from tests.slurm.programs import program as the
+
+EASY = ["created", "scheduled", "running", "succeeded"]
+
+
+def asking(cpus: int = 1, gpus: int = 0, memory_mib: int = 200) -> dict[str, Any]:
+    asked: dict[str, Any] = {"cpu": {"requests": cpus}, "memory": {"limits": memory_mib}}
+    return {"resources": {**asked, **({"gpu": {"limits": gpus}} if gpus else {})}}
+
+
+def allocated(place: SlurmPlace, job: str) -> dict[str, dict[str, str]]:
+    """What Slurm gave each component, by its records: `{"12+1": {"cpu": "2", …}}`."""
+
+    def complete() -> dict[str, dict[str, str]]:
+        rows = place.rows("sacct", "-nXP", "-j", job, "-o", "JobID,AllocTRES")
+        given = {row[0]: dict(pair.split("=") for pair in row[1].split(",")) for row in rows if row[1]}
+        return given if len(given) == len(rows) else {}
+
+    found: dict[str, dict[str, str]] = wait_for(complete)
+    return found
+
+
+# alone ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_job_runs_on_a_node_in_the_folder_of_its_code(place: SlurmPlace) -> None:
+    answer = place.run('echo "$(hostname) in $PWD"; touch made; echo to stderr >&2; sleep 2', "--on", "slurm")
+    assert answer.code == 0, answer.err
+    (run,) = place.run_ids()
+    found = see(place, run)
+    host = replica(found, "master-0")["host"]
+    assert host in place.cluster.nodes
+    assert f"{host} in {place.folder}" in answer.out
+    assert "to stderr" in answer.out
+    assert (place.folder / "made").exists()
+    assert [status for status in history(found) if status != "starting"] == EASY
+    assert f"slurm:{job_of(place, run)}" in json.dumps(found), "whoever looks for its job finds the number"
+
+
+def test_the_shortest_run_has_begun(place: SlurmPlace) -> None:
+    """It may be over before anyone has seen it run."""
+    for found in over(place, *(submit(place, "true") for _ in range(4))):
+        assert found["status"] == "succeeded"
+        assert found["created_at"] < str(found["started_at"]) <= found["finished_at"]
+
+
+def test_the_exit_code_of_a_command_is_that_of_the_verb(place: SlurmPlace) -> None:
+    answer = place.run("exit 3", "--on", "slurm", "--json")
+    assert answer.code == 3, answer.err
+    found = answer.data
+    assert (found["status"], replica(found, "master-0")["code"]) == ("failed", 3)
+    assert place.until_accounted(job_of(place, found["id"]), "FAILED", "COMPLETED") == "FAILED"
+
+
+def test_a_run_asks_for_what_its_file_says_and_no_more(place: SlurmPlace) -> None:
+    found = succeeded(place, "true", environment={**asking(3, 2, 900), "slurm": {"gpu_type": GPU_TYPE}})
+    (given,) = allocated(place, job_of(place, found["id"])).values()
+    assert (given["cpu"], given["mem"], given["node"], given["gres/gpu"]) == ("3", "900M", "1", "2")
+
+
+# topologies ----------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(place: SlurmPlace) -> None:
+    four = {**asking(2), "replicas": {"n_workers": 3, "default_worker": asking(2)}, "slurm": {"replicas_per_node": 1}}
+    found = succeeded(place, the("allreduce", 3), framework="pytorch", environment=four)
+    ranks = told(place, found["id"])
+    assert sorted(ranks) == ["0", "1", "2", "3"]
+    assert {rank["host"] for rank in ranks.values()} == set(place.cluster.nodes)
+    assert all(rank["sums"] == [10, 20, 30] for rank in ranks.values())
+    names = {"0": "master-0", "1": "worker-0", "2": "worker-1", "3": "worker-2"}
+    for number, rank in ranks.items():
+        environment = rank["environment"]
+        assert (environment["RANK"], environment["WORLD_SIZE"]) == (number, "4")
+        assert environment["PHALANX_REPLICA"] == names[number]
+        assert environment["MASTER_ADDR"] == ranks["0"]["host"]
+        assert (environment["LOCAL_RANK"], environment["LOCAL_WORLD_SIZE"]) == ("0", "1")
+        assert (environment["GROUP_RANK"], environment["GROUP_WORLD_SIZE"]) == (number, "4")
+        assert replica(found, names[number])["host"] == rank["host"]
+
+
+TENSORFLOW = {
+    **asking(1, 1),
+    "replicas": {
+        "n_workers": 2,
+        "n_ps": 2,
+        "default_worker": asking(1),
+        "worker": [{"index": 1, **asking(2, 2, 300)}],
+        "default_ps": asking(1, memory_mib=100),
+    },
+}
+
+
+def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(place: SlurmPlace) -> None:
+    """A master with a GPU, a worker like no other and servers that never end: they are one job, and it ends."""
+    found = succeeded(place, the("topology"), framework="tensorflow", environment=TENSORFLOW)
+    ranks, job = told(place, found["id"]), job_of(place, found["id"])
+    names = ["master-0", "ps-0", "ps-1", "worker-0", "worker-1"]
+    assert sorted(ranks) == names
+    for name, rank in ranks.items():
+        assert rank["answers"] == {other: other for other in names}, name
+        config = json.loads(rank["environment"]["TF_CONFIG"])
+        role, _, index = name.partition("-")
+        assert config["task"] == {"type": "chief" if role == "master" else role, "index": int(index)}
+        assert {key: len(places) for key, places in config["cluster"].items()} == {"chief": 1, "worker": 2, "ps": 2}
+        assert config["cluster"][config["task"]["type"]][int(index)].partition(":")[0] == rank["host"]
+        assert config["cluster"]["ps"] == json.loads(rank["environment"]["PHALANX_CLUSTER"])["ps"]
+    cpus = {name: rank["environment"]["SLURM_CPUS_PER_TASK"] for name, rank in ranks.items()}
+    assert cpus == {"master-0": "1", "ps-0": "1", "ps-1": "1", "worker-0": "1", "worker-1": "2"}
+    gpus = {name: rank["environment"].get("CUDA_VISIBLE_DEVICES", "") for name, rank in ranks.items()}
+    assert gpus == {"master-0": "0", "ps-0": "", "ps-1": "", "worker-0": "", "worker-1": "0,1"}
+    given = sorted((tres["cpu"], tres["mem"], tres.get("gres/gpu", "0")) for tres in allocated(place, job).values())
+    assert given == [("1", "200M", "0"), ("1", "200M", "1"), ("2", "200M", "0"), ("2", "300M", "2")]
+    assert {replica(found, name)["status"] for name in names} <= {"succeeded", "stopped"}
+    place.until_accounted(job, "COMPLETED")
+
+
+def test_replicas_of_mxnet_are_scheduler_servers_and_workers(place: SlurmPlace) -> None:
+    environment = {
+        **asking(1),
+        "replicas": {"n_workers": 2, "n_ps": 1, "default_worker": asking(2), "default_ps": asking(1, memory_mib=300)},
+    }
+    found = succeeded(place, the("topology"), framework="mxnet", environment=environment)
+    ranks = told(place, found["id"])
+    assert sorted(ranks) == ["master-0", "server-0", "worker-0", "worker-1"]
+    said = {name: rank["environment"] for name, rank in ranks.items()}
+    roles = {name: environment["DMLC_ROLE"] for name, environment in said.items()}
+    assert roles == {"master-0": "scheduler", "server-0": "server", "worker-0": "worker", "worker-1": "worker"}
+    for name, rank in ranks.items():
+        assert rank["answers"] == {other: other for other in ranks}
+        assert said[name]["DMLC_PS_ROOT_URI"] == ranks["master-0"]["host"]
+        assert (said[name]["DMLC_NUM_WORKER"], said[name]["DMLC_NUM_SERVER"]) == ("2", "1")
+        assert said[name]["DMLC_NODE_HOST"] == rank["host"]
+    root = {f"{said[name]['DMLC_PS_ROOT_URI']}:{said[name]['DMLC_PS_ROOT_PORT']}" for name in ranks}
+    assert root == {json.loads(said["master-0"]["PHALANX_CLUSTER"])["master"][0]}
+    assert len(allocated(place, job_of(place, found["id"]))) == 3
+
+
+def test_several_replicas_share_a_node_and_its_gpus(place: SlurmPlace) -> None:
+    two = {
+        **asking(1, 1),
+        "replicas": {"n_workers": 3, "default_worker": asking(1, 1)},
+        "slurm": {"replicas_per_node": 2},
+    }
+    found = succeeded(place, the("topology"), framework="pytorch", environment=two)
+    ranks = told(place, found["id"])
+    assert sorted(Counter(rank["host"] for rank in ranks.values()).values()) == [2, 2]
+    for host in {rank["host"] for rank in ranks.values()}:
+        gpus = [rank["environment"]["CUDA_VISIBLE_DEVICES"] for rank in ranks.values() if rank["host"] == host]
+        assert sorted(gpus) == ["0", "1"]
+    assert all(rank["answers"] == {other: other for other in ranks} for rank in ranks.values())
+
+
+def test_the_processes_of_a_replica_stay_on_one_node(place: SlurmPlace) -> None:
+    pairs = {**asking(2, 2), "replicas": {"n_workers": 1, "default_worker": asking(2, 2), "processes": 2}}
+    found = succeeded(place, the("allreduce", 2), framework="pytorch", environment=pairs)
+    ranks = told(place, found["id"])
+    assert [rank["sums"] for rank in ranks.values()] == [[10, 20]] * 4
+    assert ranks["0"]["host"] == ranks["1"]["host"] != ranks["2"]["host"] == ranks["3"]["host"]
+    said = [rank["environment"] for rank in ranks.values()]
+    assert [environment["LOCAL_RANK"] for environment in said] == ["0", "1", "0", "1"]
+    assert [environment["LOCAL_WORLD_SIZE"] for environment in said] == ["2"] * 4
+    assert [environment["GROUP_RANK"] for environment in said] == ["0", "0", "1", "1"]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in said] == ["0,1"] * 4
+
+
+def test_a_homogeneous_layout_gives_everyone_what_the_largest_asks_for(place: SlurmPlace) -> None:
+    mixed = {
+        **asking(1),
+        "replicas": {"n_workers": 2, "default_worker": asking(1), "worker": [{"index": 1, **asking(2, 0, 600)}]},
+        "slurm": {"layout": "homogeneous"},
+    }
+    found = succeeded(place, the("allreduce", 1), framework="pytorch", environment=mixed)
+    ranks = told(place, found["id"])
+    assert [rank["environment"]["SLURM_CPUS_PER_TASK"] for rank in ranks.values()] == ["2"] * 3
+    (given,) = allocated(place, job_of(place, found["id"])).values()
+    assert (given["cpu"], given["mem"]) == ("6", "1800M")
+
+
+# MPI -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="reduce")
+def reduce_fixture(place: SlurmPlace) -> Path:
+    if shutil.which("mpicc") is None:
+        pytest.skip("mpicc is not here: Debian has it in libopenmpi-dev")
+    binary = place.folder / "reduce"
+    subprocess.run(["mpicc", "-o", binary, HERE / "reduce.c"], check=True)
+    return binary
+
+
+def mpi(n: int = 4, **slurm: Any) -> dict[str, Any]:
+    return {"replicas": {"n_workers": n, "default_worker": asking(1)}, "slurm": {"replicas_per_node": 2, **slurm}}
+
+
+def has_pmix(place: SlurmPlace) -> bool:
+    listed = place.cluster.call("srun", "--mpi=list")
+    return "pmix" in listed.stdout + listed.stderr
+
+
+def said_by_mpi(place: SlurmPlace, run: str, n: int) -> list[str]:
+    return sorted(line for number in range(n) for line in log(place, run, f"worker-{number}").splitlines())
+
+
+def test_srun_starts_the_ranks_of_mpi(place: SlurmPlace, reduce: Path) -> None:
+    if not has_pmix(place):
+        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
+    found = succeeded(place, str(reduce), framework="mpi", environment=mpi())
+    assert said_by_mpi(place, found["id"], 4) == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
+    assert len({row["host"] for row in found["replicas"]}) == 2
+
+
+def test_srun_starts_the_ranks_of_mpi_in_several_components(place: SlurmPlace, reduce: Path) -> None:
+    if not has_pmix(place):
+        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
+    environment = {
+        "replicas": {"n_workers": 3, "default_worker": asking(1), "worker": [{"index": 1, **asking(2)}]},
+    }
+    found = succeeded(place, str(reduce), framework="mpi", environment=environment)
+    assert said_by_mpi(place, found["id"], 3) == [f"rank {n} of 3: sum 6, as worker-{n}" for n in range(3)]
+
+
+def test_mpirun_starts_the_ranks_where_the_file_wants_it(place: SlurmPlace, reduce: Path) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not here: Debian has it in openmpi-bin")
+    found = succeeded(place, str(reduce), framework="mpi", environment=mpi(mpi="mpirun"))
+    assert said_by_mpi(place, found["id"], 4) == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
+
+
+def test_a_rank_of_mpi_that_fails_is_named(place: SlurmPlace, reduce: Path) -> None:
+    if not has_pmix(place):
+        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
+    found = ran(place, f"{reduce} 2", framework="mpi", environment=mpi())
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("worker-2: exit code 7"), found["reason"]
+
+
+# what is seen of a run -----------------------------------------------------------------------------------------------
+
+
+def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_its_end(place: SlurmPlace) -> None:
+    environment = {**asking(1), "replicas": {"n_workers": 2, "default_worker": asking(1)}}
+    run = submit(place, the("allreduce", 16, 0.5), framework="pytorch", environment=environment)
+    place.until(run, "running")
+
+    def seen_of(rank: int) -> bool:
+        return f"rank {rank} at step 1:" in place.call("logs", run, "--no-fold").out
+
+    wait_for(lambda: all(map(seen_of, range(3))))
+    wait_for(lambda: sorted(series(place, run, "total")) == ["master-0", "worker-0", "worker-1"])
+    assert see(place, run)["status"] == "running"
+    place.until(run, "succeeded")
+    lines = place.call("logs", run, "--no-fold").out.splitlines()
+    for rank in range(3):
+        for step in range(16):
+            assert sum(f"rank {rank} at step {step}: {6 * (step + 1)}" in line for line in lines) == 1
+    points = series(place, run, "total")
+    assert points == {name: [(1, step) for step in range(16)] for name in ("master-0", "worker-0", "worker-1")}
+
+
+def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
+    """The job before it is somebody else's, and has all CPUs of all nodes."""
+    other = place.submit("sleep 300", "-N4", "--ntasks-per-node=1", "-c4", "-t5")
+    place.until_job(other, "RUNNING")
+    run = submit(place, "true")
+    held = submit(place, "true", environment={"slurm": {"directives": {"hold": ""}}})
+    later = submit(place, "true", environment={"slurm": {"directives": {"begin": "now+1hour"}}})
+
+    def words(which: str) -> str:
+        return place.call("show", which).out
+
+    wait_for(lambda: "waits for enough free nodes (Resources)" in words(run), 60)
+    wait_for(lambda: "held by its user: `scontrol release` lets it go (JobHeldUser)" in words(held), 60)
+    wait_for(lambda: "it may not begin yet (BeginTime)" in words(later), 60)
+    rows = {row["id"]: row for row in place.call("ps", "--json").data["runs"]}
+    assert {rows[which]["status"] for which in (run, held, later)} == {"scheduled"}
+    assert "(Resources)" in json.dumps(rows[run])
+    listed = place.call("ps").out
+    assert "held by its user" in listed
+    assert f"slurm:{job_of(place, run)} waits" in words(run)
+    attended = place.start("logs", "-f", run)
+    place.cluster.ask("scancel", other)
+    place.cluster.ask("scontrol", "release", job_of(place, held))
+    place.call("stop", later)
+    assert [found["status"] for found in over(place, run, held, later)] == ["succeeded", "succeeded", "stopped"]
+    assert ended(attended).code == 0
+    assert "waits for " not in words(run)
+
+
+def test_what_the_file_says_of_the_site_reaches_the_job(place: SlurmPlace) -> None:
+    slurm = {
+        "account": ACCOUNT,
+        "partition": "short",
+        "qos": LIMITED_QOS,
+        "constraint": "rack2",
+        "directives": {"nice": 7, "exclude": "node3", "mail-type": "END", "spread-job": ""},
+    }
+    found = succeeded(place, "sleep 1", environment={"timeout": "90s", "slurm": slurm})
+    about = place.cluster.ask("scontrol", "show", "job", job_of(place, found["id"]))
+    for word in (
+        f"Account={ACCOUNT}",
+        "Partition=short",
+        f"QOS={LIMITED_QOS}",
+        "Features=rack2",
+        "Nice=7",
+        "ExcNodeList=node3",
+        "TimeLimit=00:02:00",
+        "NodeList=node4",
+        f"JobName=phalanx-{found['id']}",
+        f"Comment=phalanx:{found['id']}:1",
+    ):
+        assert word in about.split(), f"{word} is not in\n{about}"
+
+
+def test_directives_that_would_break_a_job_are_refused_before_anything_is_submitted(place: SlurmPlace) -> None:
+    for directives in ({"wrap": "true"}, {"output": "/x"}, {"x y": "1"}, {"mail-user": "a b\n#SBATCH --hold"}):
+        answer = place.run("true", "--on", "slurm", environment={"slurm": {"directives": directives}})
+        assert answer.code == 1, answer
+        assert "directives" in answer.err
+    assert not place.cluster.ask("squeue", "-h")
+
+
+HOSTILE = "a'b\"c $(touch pwned) `touch pwned` \n#SBATCH --hold\n; touch pwned #é漢 \\"
+
+
+@pytest.fixture(name="odd")
+def odd_fixture(tmp_path: Path, cluster: Cluster) -> Iterator[SlurmPlace]:
+    """A home with spaces in its path, and code in a folder that no shell would like."""
+    base = tmp_path / "with space é漢 %j"
+    base.mkdir()
+    place = SlurmPlace(base, cluster)
+    place.folder = tmp_path / "w $(touch pwned) 'q' \"#SBATCH \\ %j ;touch pwned"
+    place.folder.mkdir()
+    yield place
+    place.close()
+
+
+def test_nothing_that_a_user_writes_is_run_or_breaks_anything(odd: SlurmPlace, tmp_path: Path) -> None:
+    """Quotes, commands, lines and directives in paths, names, variables and params."""
+    environment = {
+        **asking(1),
+        "env_vars": [["HOSTILE", HOSTILE], ["IFS", " \t;"], ["BASH_ENV", "/dev/fd/pwned"]],
+        "replicas": {"n_workers": 1, "default_worker": asking(2)},
+    }
+    found = succeeded(
+        odd,
+        the("showing", 0) + " '{{ text }}'",
+        "--name",
+        "$(touch pwned) 'é漢\n#SBATCH --hold",
+        framework="pytorch",
+        description=HOSTILE,
+        tags=["$(touch pwned)", "#SBATCH"],
+        params={"text": 'é漢 "$HOME #SBATCH --hold'},
+        environment=environment,
+    )
+    ranks = told(odd, found["id"])
+    assert sorted(ranks) == ["master-0", "worker-0"]
+    for rank in ranks.values():
+        assert rank["environment"]["HOSTILE"] == HOSTILE
+        assert rank["arguments"] == ['é漢 "$HOME #SBATCH --hold']
+        assert Path(rank["working"]) == odd.folder
+    assert found["description"] == HOSTILE
+    script = (folder(odd, found["id"]) / "run.sh").read_text()
+    assert "touch" not in script
+    assert "--hold" not in script
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_home_that_cannot_be_passed_on_is_told(tmp_path: Path, cluster: Cluster) -> None:
+    """Paths go into JSON and shells of the user's own: quotes would break them."""
+    base = tmp_path / "it's"
+    base.mkdir()
+    place = SlurmPlace(base, cluster)
+    try:
+        answer = place.run("true", "--on", "slurm")
+    finally:
+        place.close()
+    assert answer.code != 0
+    assert "characters that cannot be passed on" in answer.err
