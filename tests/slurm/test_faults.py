@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,8 +13,9 @@ import pytest
 from tests.cli.homes import wait_for
 from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import URGENT_QOS
+from tests.slurm.debian import PATH
 from tests.slurm.places import PATIENCE_S, SlurmPlace
-from tests.slurm.programs import folder, history, job_of, log, over, ran, replica, see, series, submit
+from tests.slurm.programs import ON_SLURM, folder, history, job_of, log, over, ran, replica, see, series, submit
 from tests.slurm.programs import program as the
 
 MEMORY = {"memory": {"limits": 200}}
@@ -27,10 +30,32 @@ def on(*nodes: str, place: SlurmPlace, **directives: str) -> dict[str, Any]:
     return {"resources": MEMORY, **(replicas if len(nodes) > 1 else {}), "slurm": slurm}
 
 
+def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
+    """A PATH on which a command of Slurm's does something else first."""
+    folder, real = place.folder / "in-front", shutil.which(command, path=PATH)
+    folder.mkdir(exist_ok=True)
+    (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
+    (folder / command).chmod(0o755)
+    return f"{folder}:{place.environment()['PATH']}"
+
+
+def submit_with(place: SlurmPlace, command: str, environment: dict[str, Any] | None = None, **variables: str) -> str:
+    """A detached run, submitted and looked after in a shell with other variables."""
+    name = place.file(command, environment=environment or {})
+    answer = place.call("run", "-f", name, "-d", *ON_SLURM, **variables)
+    assert answer.code == 0, answer.err
+    return answer.out.strip()
+
+
+def jobs_named(place: SlurmPlace, run: str) -> list[str]:
+    """All jobs that there ever were of a run."""
+    return sorted({row[0] for row in place.rows("sacct", "-nXPD", f"--name=phalanx-{run}", "-o", "JobIDRaw")})
+
+
 # nodes ---------------------------------------------------------------------------------------------------------------
 
 
-STEPS = 200
+STEPS = 20
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
 WHEN_CUT = "echo ran >>$PHALANX_OUTPUTS/$PHALANX_RANK; until [ -e cut ]; do sleep 0.1; done"
 
@@ -52,7 +77,7 @@ def storm_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) ->
         pytest.skip("this machine cannot give nodes a network of their own")
     place = SlurmPlace(tmp_path_factory.mktemp("storm"), cluster)
     for_good = {"no-requeue": ""}
-    steps = the("steps", STEPS, 0.25, "--always")
+    steps = the("steps", STEPS, 0.25, "--always", "--again")
     storm = Storm(
         place,
         submit(place, steps, framework="pytorch", environment=on("node1", "node2", place=place)),
@@ -88,12 +113,18 @@ def lost_a_node_and_went_on(place: SlurmPlace, run: str) -> None:
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
     assert why.startswith("a node failed, and Slurm starts it again"), why
     for name, points in series(place, run, "loss").items():
-        assert {attempt for attempt, _ in points} == {1, 2}, name
-        assert sorted({step for _, step in points}) == list(range(STEPS)), name
-        later = [step for attempt, step in points if attempt == 2]
-        assert later[0] > 0, f"{name} began anew"
+        continues(points, STEPS, name)
     assert "begins at step 0 in attempt 1" in log(place, run)
     assert "begins at step 0" not in log(place, run, attempt=2)
+
+
+def continues(points: list[tuple[int, int]], steps: int, name: str = "master-0") -> None:
+    """That a series of two attempts has no gap, and that the second did so many steps and not all of them."""
+    later = [step for attempt, step in points if attempt == 2]
+    assert {attempt for attempt, _ in points} == {1, 2}, name
+    assert sorted({step for _, step in points}) == list(range(max(later) + 1)), name
+    assert min(later) > 0, f"{name} began anew"
+    assert len(later) == steps, name
 
 
 def lost_a_node_for_good(place: SlurmPlace, run: str, node: str) -> None:
@@ -128,18 +159,38 @@ def test_a_run_that_finished_behind_a_pulled_cable_is_not_run_again(storm: Storm
 
 
 def test_whoever_must_make_way_goes_on_later(place: SlurmPlace) -> None:
-    environment = on("node1", place=place)
-    run = submit(place, the("steps", 40, 0.25, "--always"), environment=environment)
+    run = submit(place, the("steps", 8, 0.25, "--always", "--again"), environment=on("node1", place=place))
     wait_for(lambda: series(place, run, "loss"))
     urgent = place.submit("sleep 3", "-w", "node1", "-c4", "--mem=4000", f"--qos={URGENT_QOS}")
     (found,) = over(place, run)
     assert found["status"] == "succeeded", found["reason"]
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
     assert why == "preempted by a job of higher priority, and started again"
-    points = series(place, run, "loss")["master-0"]
-    assert {attempt for attempt, _ in points} == {1, 2}
-    assert sorted({step for _, step in points}) == list(range(40))
+    continues(series(place, run, "loss")["master-0"], 8)
     place.until_accounted(urgent, "COMPLETED")
+
+
+def test_a_job_that_starts_again_unseen_is_not_submitted_once_more(place: SlurmPlace) -> None:
+    """The controller does not answer us from when it is let go until it has run for a while."""
+    silent = place.folder / "silent"
+    refusing = (
+        f"""[ -z "$SLURM_JOB_ID" ] && [ -e {silent} ] && echo 'Unable to contact slurm controller' >&2 && exit 1"""
+    )
+    path = in_front_of(place, "squeue", refusing)
+    run = submit_with(place, the("steps", 40, 0.25, "--always", "--again"), PATH=path)
+    wait_for(lambda: series(place, run, "loss"))
+    job = job_of(place, run)
+    place.cluster.ask("scontrol", "requeuehold", job)
+    wait_for(lambda: see(place, run)["attempt"] == 2)
+    silent.touch()
+    place.cluster.ask("scontrol", "release", job)
+    wait_for(lambda: len({attempt for attempt, _ in series(place, run, "loss")["master-0"]}) == 2)
+    look_at = time.monotonic() + 7.0  # a run that waits is looked at every 5 s
+    wait_for(lambda: time.monotonic() > look_at)
+    silent.unlink()
+    (found,) = over(place, run)
+    assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
+    assert jobs_named(place, run) == [job]
 
 
 # people --------------------------------------------------------------------------------------------------------------

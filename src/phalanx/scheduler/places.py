@@ -173,6 +173,8 @@ class Elsewhere:
         self.orders: dict[str, tuple[Order, Future[str | Refused | None]]] = {}
         self.pool: ThreadPoolExecutor | None = None
         self.next_order_at = float("-inf")
+        self.noticed: dict[tuple[str, int], float] = {}  # when we saw that a job had begun an attempt
+        self.asked_at = float("-inf")
         self.poll_at = float("-inf")
         self.poll_s = POLL_S
         self.trouble = ""  # why the engine does not answer
@@ -194,6 +196,7 @@ class Elsewhere:
             return
         live = {(seat.run_id, seat.attempt - earlier) for seat in runs.values() for earlier in (0, 1)}
         self.handles = {key: handle for key, handle in self.handles.items() if key in live}
+        self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
         handles = {handle for seat in runs.values() if (handle := self.handle(seat)) is not None}
         before = {handle: self.known.get(handle) for handle in handles}
         self._ask(handles)
@@ -204,13 +207,13 @@ class Elsewhere:
         self.poll_at = time.monotonic() + max(self.poll_s, 20 * took_s)
 
     def _ask(self, handles: Collection[str]) -> None:
+        now = time.monotonic()
         try:
             self.known = self.engine.observe(handles)
-            self.trouble = ""
         except Unavailable as fault:
             self.trouble = str(fault)
             return
-        now = time.monotonic()
+        self.asked_at, self.trouble = now, ""
         missing = {handle for handle in handles if self._state(handle) in (None, ENDED)}
         self.unseen_since = {handle: self.unseen_since.get(handle, now) for handle in missing}
 
@@ -338,7 +341,13 @@ class Elsewhere:
         """Whether a job that ran an attempt waits to run the next, or does so already."""
         if _job_of(seat._replace(attempt=seat.attempt + 1)) == handle:
             return True
-        return self._state(handle) == WAITING and _job_of(seat) == handle
+        if self._state(handle) != WAITING or _job_of(seat) != handle:
+            return False
+        # That it waits may be older than that it began.
+        noticed = self.noticed.setdefault((handle, seat.attempt), time.monotonic())
+        if self.asked_at <= noticed:
+            self._ask([handle])
+        return self._state(handle) == WAITING and self.asked_at > noticed
 
     def is_free(self, seat: Seat) -> bool:
         before = _before(seat)

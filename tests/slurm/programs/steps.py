@@ -1,7 +1,7 @@
 """Training that can be ended at any time and goes on from what it saved, a file per rank.
 
-steps.py UNTIL PAUSE_S [--always] [--told] [--leave]: --always saves at every step, --told when it is told to, and
---leave ends then.
+steps.py UNTIL PAUSE_S [--always] [--told] [--leave] [--again]: --always saves at every step, --told when it is told to,
+--leave ends then; with --again only a later attempt comes to an end, after UNTIL steps of its own.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ until, pause_s, wishes = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
 if "--told" in wishes or "--leave" in wishes:
     tracking.on_checkpoint(save_as_told, leave="--leave" in wishes)
 signal.signal(signal.SIGTERM, end)
+if "--again" in wishes:
+    until = step + until if ATTEMPT != "1" else sys.maxsize
 print(f"begins at step {step} in attempt {ATTEMPT}", flush=True)
 while step < until:
     tracking.log(step=step, loss=1 / (1 + step))

@@ -1,0 +1,388 @@
+"""Runs elsewhere: what is made of an engine's word and of what agents left. Slurm's own is tried in tests/slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx import spec
+from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation, Refused, Unavailable
+from phalanx.scheduler import places
+from phalanx.scheduler.places import Elsewhere
+from phalanx.scheduler.scheduler import Scheduler
+from phalanx.scheduler.statuses import Status
+from phalanx.scheduler.submitting import submit
+from phalanx.store import Run
+from tests.scheduler.working import Works
+
+FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
+
+
+class Told:
+    """An engine that does what it is told: jobs are states, which the test sets."""
+
+    name = "slurm"
+    submit_interval_s = 0.0
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Observation] = {}
+        self.cancelled: list[str] = []
+        self.polls = 0
+        self.fault: Exception | None = None
+        self.recalled: dict[str, Observation] = {}
+
+    def submit(
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,
+        *,
+        working: Path,
+        environment: Mapping[str, str],
+    ) -> str:
+        if self.fault is not None:
+            raise self.fault
+        handle = f"slurm:{len(self.jobs) + 1}"
+        self.jobs[handle] = Observation(WAITING, "because", run_id=run_id, attempt=attempt)
+        return handle
+
+    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
+        self.polls += 1
+        if isinstance(self.fault, Unavailable):
+            raise self.fault
+        return dict(self.jobs)
+
+    def recall(self, run_id: str) -> dict[str, Observation]:
+        return {handle: seen for handle, seen in self.recalled.items() if seen.run_id == run_id}
+
+    def why_restarted(self, handle: str) -> str:
+        return "a node failed"
+
+    def log_of(self, folder: Path, handle: str) -> Path:
+        return folder / "job" / f"{handle.partition(':')[2]}.out"
+
+    def cancel(self, handles: Collection[str]) -> None:
+        self.cancelled += handles
+
+
+class Cluster:
+    def __init__(self, works: Works) -> None:
+        self.works, self.engine = works, Told()
+        self.scheduler = self.new_scheduler()
+
+    def new_scheduler(self) -> Scheduler:
+        """As whoever comes after one that was killed."""
+        scheduler = Scheduler(self.works.home, self.works.store)
+        scheduler.places.engines["slurm"] = Elsewhere(self.engine)
+        return scheduler
+
+    def submit(self, environment: bytes = b"") -> str:
+        loaded = spec.load([("p.yml", FILE % environment)])
+        works = self.works
+        wishes = {"on": "slurm"}
+        run, _ = submit(works.home, works.store, loaded, working=Path("/"), environment=dict(os.environ), wishes=wishes)
+        return run.id
+
+    def turn(self, times: int = 3) -> None:
+        for _ in range(times):
+            self.scheduler.turn()
+
+    def run(self, run_id: str) -> Run:
+        return self.works.store.find(run_id)
+
+    def became(self, handle: str, state: str, why: str = "", cause: str = "lost") -> None:
+        self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=cause)
+
+    def facts(self, run_id: str, handle: str, attempt: int = 1) -> None:
+        """The job says that it has begun an attempt."""
+        path = self.works.run_folder(run_id).path / "job" / f"attempt-{attempt}.json"
+        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1}))
+
+    def agent(self, run_id: str, attempt: int = 1) -> Path:
+        folder = self.works.place(run_id, attempt=attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "agent.json").write_text("{}")
+        return folder
+
+    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "") -> None:
+        folder = self.agent(run_id, attempt)
+        now = time.time()
+        end: dict[str, Any] = {"cause": cause, "message": message or cause, "started_at": now, "ended_at": now}
+        (folder / "end.json").write_text(json.dumps({**end, "code": 0 if cause == "finished" else 1, "signal": None}))
+
+
+@pytest.fixture(name="cluster")
+def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    for name in ("POLL_S", "SLOWEST_POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
+        monkeypatch.setattr(places, name, 0.0)
+    cluster = Cluster(works)
+    yield cluster
+    for run in works.store.active():
+        cluster.scheduler.finish(run, Status.STOPPED, "the test is over")
+
+
+def test_a_run_waits_starts_runs_and_finishes(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    assert cluster.run(run).status == "scheduled"
+    assert cluster.works.store.facts(run)["waiting"]["why"] == "slurm:1 waits: because"
+    cluster.became("slurm:1", RUNNING)
+    cluster.turn()
+    assert cluster.run(run).status == "starting"
+    cluster.agent(run)
+    cluster.turn()
+    assert cluster.run(run).status == "running"
+    cluster.end(run, "finished")
+    cluster.turn()
+    assert cluster.run(run).status == "succeeded"
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+
+
+def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [cluster.submit() for _ in range(100)]
+    cluster.turn(4)
+    assert {cluster.run(run).status for run in runs} == {"scheduled"}
+    before = cluster.engine.polls
+    monkeypatch.setattr(places, "POLL_S", 60.0)
+    monkeypatch.setattr(places, "SLOWEST_POLL_S", 60.0)
+    place = cluster.scheduler.places.engines["slurm"]
+    place.poll_s = 60.0
+    cluster.turn(20)
+    assert cluster.engine.polls <= before + 2
+
+
+def test_what_was_submitted_by_one_who_was_killed_is_not_submitted_again(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn()
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").unlink()
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn()
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+
+
+def test_a_job_that_ended_before_anyone_wrote_its_handle_is_recalled(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
+    cluster.engine.recalled = {"slurm:1": cluster.engine.jobs.pop("slurm:1")._replace(state=ENDED, cause="finished")}
+    cluster.end(run, "finished")
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn()
+    assert cluster.run(run).status == "succeeded"
+    assert cluster.engine.jobs == {}
+
+
+def test_while_a_submission_may_be_under_way_none_is_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.engine.jobs.clear()
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
+    monkeypatch.setattr(places, "SUBMITTING_S", 600.0)
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn()
+    assert cluster.engine.jobs == {}
+    monkeypatch.setattr(places, "SUBMITTING_S", 0.0)
+    cluster.turn()
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+
+
+def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.engine.fault = Unavailable("the controller is down")
+    cluster.turn()
+    assert cluster.run(run).status == "scheduled"
+    assert cluster.scheduler.places.engines["slurm"].trouble == "the controller is down"
+    cluster.engine.fault = None
+    cluster.turn()
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+    cluster.engine.fault = Unavailable("the controller is down")
+    cluster.end(run, "finished")
+    cluster.turn()
+    assert cluster.run(run).status == "succeeded"  # the agent's word is enough
+
+
+def test_what_the_engine_refuses_fails_with_its_words(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.engine.fault = Refused("Invalid account")
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.run(run).reason) == ("failed", "slurm refused the job: Invalid account")
+
+
+def test_a_job_that_is_started_again_is_the_next_attempt(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    cluster.agent(run)
+    cluster.turn()
+    cluster.became("slurm:1", WAITING, "because")
+    cluster.turn(5)
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("scheduled", 2)
+    assert "a node failed" in [change.reason for change in cluster.works.store.statuses(run)]
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1", attempt=2)
+    cluster.end(run, "finished", attempt=2)
+    cluster.turn()
+    assert cluster.run(run).status == "succeeded"
+
+
+def test_it_is_also_seen_when_nobody_looked_meanwhile(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    for attempt in (1, 2, 3):
+        cluster.facts(run, "slurm:1", attempt)
+        cluster.agent(run, attempt)
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn(8)
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("running", 3)
+
+
+def test_a_failure_is_final_only_when_the_engine_says_so(cluster: Cluster) -> None:
+    """A rank may fail of a lost node before anyone knows that the node is lost."""
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    cluster.end(run, "error")
+    cluster.turn()
+    assert cluster.run(run).status == "running"
+    cluster.became("slurm:1", ENDED, "the job failed")
+    cluster.turn()
+    assert cluster.run(run).status == "failed"
+    assert cluster.run(run).reason.startswith("master-0: error")
+
+
+@pytest.mark.parametrize(
+    ("cause", "why", "status", "reason"),
+    [
+        ("stopped", "the job was cancelled by ana", "stopped", "the job was cancelled by ana"),
+        ("timeout", "ended by the time limit of its job", "failed", "master-0: ended by the time limit of its job"),
+        ("memory", "killed by Slurm for memory", "failed", "master-0: killed by Slurm for memory"),
+        ("lost", "node2 failed", "failed", "master-0: node2 failed"),
+    ],
+)
+@pytest.mark.parametrize("has_word", [True, False])
+def test_agents_that_were_told_to_end_do_not_know_why(  # noqa: PLR0917
+    cluster: Cluster, cause: str, why: str, status: str, reason: str, has_word: bool
+) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    if has_word:
+        cluster.end(run, "stopped")
+    else:
+        cluster.agent(run)
+    cluster.turn()
+    cluster.became("slurm:1", ENDED, why, cause)
+    cluster.turn()
+    assert cluster.run(run).status == status
+    assert cluster.run(run).reason.startswith(reason)
+
+
+def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.facts(run, "slurm:1")
+    cluster.agent(run)
+    cluster.engine.jobs.clear()
+    cluster.turn()
+    assert cluster.run(run).status in ("scheduled", "running")
+    monkeypatch.setattr(places, "FORGOTTEN_S", 0.0)
+    cluster.turn()
+    assert cluster.run(run).status == "failed"
+    assert "does not know job slurm:1 any more" in cluster.run(run).reason
+
+
+def test_what_the_script_of_a_job_complained_of_is_told(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    (cluster.works.run_folder(run).path / "job" / "1.out").write_text("phalanx: this node has no modules\n")
+    cluster.became("slurm:1", ENDED, "the job failed")
+    cluster.turn()
+    assert cluster.run(run).reason == "master-0: the job failed: this node has no modules"
+
+
+def test_a_run_that_waits_is_stopped_by_cancelling_its_job(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.works.run_folder(run).ask_to_stop("enough")
+    cluster.turn()
+    assert cluster.engine.cancelled == ["slurm:1"]
+    assert cluster.run(run).status == "scheduled"
+    cluster.became("slurm:1", ENDED, "the job was cancelled", "stopped")
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.run(run).reason) == ("stopped", "enough")
+
+
+def test_the_next_segment_follows_in_the_same_job_or_in_another(cluster: Cluster) -> None:
+    run = cluster.submit(b"slurm: {segment: 24h}")
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    cluster.end(run, "segment")
+    cluster.turn()
+    assert cluster.run(run).status == "running"  # its script is about to say whether it goes on
+    cluster.became("slurm:1", ENDED, "the job failed")
+    cluster.turn(4)
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("scheduled", 2)
+    assert list(cluster.engine.jobs) == ["slurm:1", "slurm:2"]
+
+
+def test_a_failed_run_is_restarted_as_often_as_its_file_allows(cluster: Cluster) -> None:
+    run = cluster.submit(b"max_restarts: 1")
+    for attempt in (1, 2):
+        cluster.turn(4)
+        cluster.became(f"slurm:{attempt}", RUNNING)
+        cluster.facts(run, f"slurm:{attempt}", attempt)
+        cluster.end(run, "error", attempt)
+        cluster.turn()
+        cluster.became(f"slurm:{attempt}", ENDED, "the job failed")
+        cluster.turn(4)
+    assert cluster.run(run).status == "failed"
+    assert list(cluster.engine.jobs) == ["slurm:1", "slurm:2"]
+
+
+def test_jobs_that_wait_for_runs_that_are_over_are_cancelled(cluster: Cluster) -> None:
+    over, other = cluster.submit(), cluster.submit()
+    cluster.turn()
+    handles = {seen.run_id: handle for handle, seen in cluster.engine.jobs.items()}
+    cluster.end(over, "finished")
+    cluster.turn()
+    assert cluster.run(over).status == "succeeded"
+    cluster.turn()
+    assert cluster.engine.cancelled
+    assert set(cluster.engine.cancelled) == {handles[over]}
+    assert cluster.run(other).status == "scheduled"
+
+
+def test_a_number_that_is_used_again_is_not_ours(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.engine.jobs["slurm:1"] = Observation(ENDED, "finished", "finished", run_id="another")
+    cluster.agent(run)
+    cluster.turn()
+    assert cluster.run(run).status in ("scheduled", "running")
+
+
+def test_runs_elsewhere_do_not_wait_for_those_here(cluster: Cluster) -> None:
+    works = cluster.works
+    works.submit("sleep 100")
+    works.submit("sleep 100", resources={"cpu": {"requests": 100_000}})
+    run = cluster.submit()
+    cluster.turn()
+    assert list(cluster.engine.jobs) == ["slurm:1"]
+    assert cluster.run(run).status == "scheduled"
