@@ -3,6 +3,8 @@
 The environment is the one that torchrun sets: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; without it, one rank trains.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -40,7 +42,7 @@ def main() -> None:
         batch = tinynet.examples(64 // size, random.Random(f"{rank} {step}"))
         slope, loss = tinynet.gradient(weights, batch)
         *slope, loss, told = group.mean(array("d", [*slope, loss, len(is_time)]))
-        state = {"step": step + 1, "weights": [w - options.lr * s for w, s in zip(weights, slope, strict=True)]}
+        state = {"step": step + 1, "weights": [w - options.lr * slope[i] for i, w in enumerate(weights)]}
         if rank == 0:
             tracking.log(step=step, loss=loss)
             if step % 10 == 0:

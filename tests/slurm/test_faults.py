@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.cli.homes import wait_for
+from tests.cli.running import COMMAND
 from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import URGENT_QOS
 from tests.slurm.debian import PATH
@@ -130,8 +136,7 @@ def continues(points: list[tuple[int, int]], steps: int, name: str = "master-0")
 def lost_a_node_for_good(place: SlurmPlace, run: str, node: str) -> None:
     found = see(place, run)
     assert (found["status"], found["attempt"]) == ("failed", 1)
-    assert "node failed" in found["reason"], found["reason"]
-    assert node in found["reason"], found["reason"]
+    assert f"{node} failed" in found["reason"], found["reason"]
 
 
 def test_a_power_cut_starts_a_run_again_and_its_series_goes_on(storm: Storm) -> None:
@@ -272,3 +277,131 @@ def test_whoever_takes_too_much_memory_is_ended_and_named(place: SlurmPlace) -> 
     assert found["status"] == "failed"
     assert replica(found, "master-0")["cause"] == "memory"
     assert "of 120 MiB; ask for more memory: `environment.resources.memory`" in found["reason"]
+
+
+# daemons -------------------------------------------------------------------------------------------------------------
+
+
+def until_saved(cluster: Cluster) -> None:
+    """The controller writes down what it knows every few seconds; a crash loses the rest."""
+    state = cluster.state / "controller" / "job_state"
+    before = state.stat().st_mtime_ns
+    wait_for(lambda: state.stat().st_mtime_ns > before)
+
+
+def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace) -> None:
+    """Of runs that run, end, wait and are submitted meanwhile."""
+    until = "until [ -e {} ]; do sleep 0.1; done"
+    running, ending = (submit(place, until.format(name)) for name in ("later", "soon"))
+    held = submit(place, "true", environment={"slurm": {"directives": {"hold": ""}}})
+    for run in (running, ending):
+        place.until(run, "running")
+    wait_for(lambda: "JobHeldUser" in json.dumps(see(place, held)))
+    until_saved(place.cluster)
+    place.cluster.kill_controller()
+    new = submit(place, "true")
+    (place.folder / "soon").touch()
+    assert place.until(ending, "succeeded", "failed", "stopped") == "succeeded"
+    wait_for(lambda: "slurm controller" in json.dumps(see(place, new)).lower(), PATIENCE_S)
+    assert {run: see(place, run)["status"] for run in (running, held, new)} == {
+        running: "running",
+        held: "scheduled",
+        new: "scheduled",
+    }
+    place.cluster.start_controller()
+    place.cluster.ask("scontrol", "release", job_of(place, held))
+    (place.folder / "later").touch()
+    runs = (running, ending, held, new)
+    assert [found["status"] for found in over(place, *runs)] == ["succeeded"] * 4
+    assert [found["attempt"] for found in over(place, *runs)] == [1] * 4
+    for run in runs:
+        wait_for(lambda run=run: jobs_named(place, run) == [job_of(place, run)])  # accounts come late, too
+
+
+def test_without_a_database_runs_come_to_their_true_ends(place: SlurmPlace) -> None:
+    place.cluster.kill_database()
+    good, bad, cancelled = (submit(place, command) for command in ("true", "exit 3", "sleep 300"))
+    place.until(cancelled, "running")
+    place.cluster.ask("scancel", job_of(place, cancelled))
+    found = over(place, good, bad, cancelled)
+    assert [run["status"] for run in found] == ["succeeded", "failed", "stopped"]
+    assert found[1]["reason"].startswith("master-0: exit code 3")
+    assert found[2]["reason"].startswith("the job was cancelled")
+
+
+# our own processes ---------------------------------------------------------------------------------------------------
+
+
+def schedulers(place: SlurmPlace) -> list[int]:
+    """Whoever schedules for this home; not what runs on nodes, which is none of a killer's business here."""
+    found = []
+    for pid in place.processes():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"phalanx.scheduler" in words or COMMAND.encode() in words:
+                found.append(pid)
+    return found
+
+
+def kill_schedulers(place: SlurmPlace) -> int:
+    pids = schedulers(place)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+SLOW_SBATCH = """case "$TRICK" in
+early) echo $$ >"$MARK"; sleep 3 ;;
+late) {real} "$@"; code=$?; echo $$ >"$MARK"; sleep 3; exit $code ;;
+never) echo $$ >"$MARK"; sleep 300 ;;
+random) sleep 0.$((RANDOM % 5)); {real} "$@"; code=$?; sleep 0.$((RANDOM % 5)); exit $code ;;
+esac"""
+
+
+def slow_sbatch(place: SlurmPlace) -> str:
+    return in_front_of(place, "sbatch", SLOW_SBATCH.format(real=shutil.which("sbatch", path=PATH)))
+
+
+def test_a_scheduler_that_is_killed_as_it_submits_leaves_one_job_of_each_run(place: SlurmPlace) -> None:
+    """Before Slurm has the job, after it has but before anyone wrote that down, and with the command that submits."""
+    path, runs = slow_sbatch(place), {}
+    for trick in ("early", "late", "never"):
+        mark = place.folder / f"mark-{trick}"
+        runs[trick] = submit_with(
+            place, f"echo {trick} >>$PHALANX_OUTPUTS/times", PATH=path, TRICK=trick, MARK=str(mark)
+        )
+        wait_for(lambda mark=mark: mark.exists() and mark.read_text().endswith("\n"))
+        assert kill_schedulers(place) >= 1
+        if trick == "never":
+            os.kill(int(mark.read_text()), signal.SIGKILL)
+    (place.folder / "in-front" / "sbatch").unlink()
+    found = over(place, *runs.values())
+    for run, (trick, run_id) in zip(found, runs.items(), strict=True):
+        assert (run["status"], run["attempt"]) == ("succeeded", 1), (trick, run["reason"])
+        assert (folder(place, run_id) / "outputs" / "times").read_text() == f"{trick}\n"
+        assert jobs_named(place, run_id) == [job_of(place, run_id)], trick
+
+
+def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place: SlurmPlace) -> None:
+    seed = int(time.time())
+    dice, path, runs = Random(seed), slow_sbatch(place), list[str]()
+    command = "echo ran >>$PHALANX_OUTPUTS/times; sleep 2"
+    for number in range(6):
+        code = 7 if number == 3 else 0
+        runs.append(submit_with(place, f"{command}; exit {code}", PATH=path, TRICK="random"))
+        for _ in range(2):
+            wait_until_moment(dice.uniform(0.1, 1.5))
+            kill_schedulers(place)
+            place.start("ps", PATH=path)  # whoever looks leaves someone who goes on
+    found = over(place, *runs)
+    for number, run in enumerate(found):
+        told = f"run {number} of seed {seed}: {run['statuses']}"
+        assert (run["status"], run["attempt"]) == ("failed" if number == 3 else "succeeded", 1), told
+        assert (folder(place, run["id"]) / "outputs" / "times").read_text() == "ran\n", told
+        assert jobs_named(place, run["id"]) == [job_of(place, run["id"])], told
+
+
+def wait_until_moment(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    wait_for(lambda: time.monotonic() > until)

@@ -1,4 +1,6 @@
-"""A classifier so small that one core fills it: what `mxnet` or `torch` is to a real training, and fits into a wheel."""
+"""A classifier so small that one core fills it: it stands where `mxnet` or `torch` stands in a real training."""
+
+from __future__ import annotations
 
 import math
 import random
@@ -50,7 +52,7 @@ class Group:
             _send(self.peers[0], values)
             return _receive(self.peers[0])
         parts = [values, *map(_receive, self.peers)]
-        mean = array("d", [sum(column) / self.size for column in zip(*parts)])
+        mean = array("d", [sum(part[i] for part in parts) / self.size for i in range(len(values))])
         for peer in self.peers:
             _send(peer, mean)
         return mean

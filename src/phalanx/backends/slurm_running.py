@@ -59,8 +59,8 @@ class Slurm:
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
         answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
         found = self._observed(slurm_words.queue_rows(answer))
-        # What squeue has forgotten, and who cancelled a job, only the records know.
-        asked = [handle for handle in handles if handle not in found or found[handle].cause == "stopped"]
+        # What squeue has forgotten, who cancelled a job, and of what exactly one failed, only the records know.
+        asked = [handle for handle in handles if handle not in found or _is_unclear(found[handle])]
         with suppress(Unavailable):  # there may be none at this site; what squeue says is true without them
             found |= self._records(asked) if asked else {}
         return found
@@ -97,6 +97,10 @@ class Slurm:
 
     def cancel(self, handles: Collection[str]) -> None:
         _call(["scancel", "--quiet", *map(_number, handles)])
+
+
+def _is_unclear(seen: Observation) -> bool:
+    return seen.state == ENDED and seen.cause in ("stopped", "lost")
 
 
 def _number(handle: str) -> str:

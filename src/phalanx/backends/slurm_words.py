@@ -11,8 +11,9 @@ from typing import NamedTuple
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation
 
 PREFIX = "phalanx"
-QUEUE_FORMAT = "%A|%i|%T|%S|%N|%r|%j|%k"
-RECORDS_FORMAT = "JobID,State,ExitCode,NodeList,JobName,Comment"
+QUEUE_FORMAT = "%A|%i|%T|%r|%S|%e|%V|%N|%k|%j"
+RECORDS_FORMAT = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList,Comment,JobName"
+OUT_OF_MEMORY = "0:125"  # as an exit code
 _COMMENT = re.compile(rf"{PREFIX}:([A-Za-z0-9_-]+)(?::(\d+))?\Z")
 _NAME = re.compile(rf"{PREFIX}-([A-Za-z0-9_-]+)\Z")
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"}
@@ -86,7 +87,7 @@ _REASONS = {
 _PASSING = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection refused|"
     r"Unexpected message received|temporarily unavailable|Transport endpoint|Communication connection failure|"
-    r"AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit|MaxSubmitJobs|job submit limit|"
+    r"AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit|MaxSubmitJobs|"
     r"Slurm temporarily unable to accept job|Resource temporarily|Message receive failure|"
     r"authentication|Munge|slurm_persist_conn|Insane message",
     re.IGNORECASE,
@@ -103,45 +104,40 @@ class Row(NamedTuple):
     reason: str
     starts_at: str
     exit_code: str
+    of_steps: str  # the exit code of the worst of its steps
     name: str
     comment: str
 
 
 def queue_rows(text: str) -> list[Row]:
-    """Of `squeue -h -o QUEUE_FORMAT`. Lines of other shapes are of other jobs, whose names have bars in them."""
+    """Of `squeue -h -o QUEUE_FORMAT`. Only names and comments may have bars in them, and ours have none."""
     rows = []
     for line in text.splitlines():
-        parts = line.split("|")
-        if len(parts) < 8:
+        parts = [*line.split("|"), ""]
+        if len(parts) < 10:
             continue
-        number, ident, state, starts_at, nodes, reason = parts[:6]
-        name, comment = "|".join(parts[6:-1]), parts[-1]
-        row = _row(ident if "+" in ident else number, state, nodes, reason, starts_at, "", name, comment)
-        if row is not None:
-            rows.append(row)
-    return rows
+        number, ident, state, reason, starts_at, _, _, nodes, comment, name = parts[:10]
+        rows.append(_row(ident if "+" in ident else number, state, nodes, reason, starts_at, "", "", name, comment))
+    return [row for row in rows if row is not None]
 
 
 def record_rows(text: str) -> list[Row]:
     """Of `sacct -nXP -o RECORDS_FORMAT`. A job that was started again has a row for each time with `-D`."""
     rows = []
     for line in text.splitlines():
-        parts = line.split("|")
-        if len(parts) < 6:
+        parts = [*line.split("|"), ""]
+        if len(parts) < 10:
             continue
-        ident, state, exit_code, nodes = parts[:4]
-        row = _row(ident, state, nodes, "", "", exit_code, "|".join(parts[4:-1]), parts[-1])
-        if row is not None:
-            rows.append(row)
-    return rows
+        ident, state, exit_code, of_steps, reason, _, _, nodes, comment, name = parts[:10]
+        rows.append(_row(ident, state, nodes, reason, "", exit_code, of_steps, name, comment))
+    return [row for row in rows if row is not None]
 
 
 def _row(ident: str, *rest: str) -> Row | None:
     leader, _, component = ident.partition("+")
     if not leader.isdigit() or (component and not component.isdigit()):
         return None
-    state, nodes, reason, starts_at, exit_code, name, comment = rest
-    return Row(int(leader), int(component or 0), state, nodes, reason, starts_at, exit_code, name, comment)
+    return Row(int(leader), int(component or 0), *rest)
 
 
 def observed(rows: list[Row]) -> Observation:
@@ -157,6 +153,8 @@ def observed(rows: list[Row]) -> Observation:
         return Observation(WAITING, waiting_for(reasons[0] if reasons else "None"), starts_at=starts_at, **known)  # type: ignore[arg-type]
     if state in _RUNNING or state not in _CAUSES:  # a state that we have never heard of is no end
         return Observation(RUNNING, "suspended" if state == "SUSPENDED" else "", **known)  # type: ignore[arg-type]
+    if state == "FAILED" and any(row.of_steps == OUT_OF_MEMORY for row in rows):
+        state = "OUT_OF_MEMORY"  # of a step, whose job only failed of it
     cause, words = _CAUSES[state]
     if state == "FAILED" and first.exit_code not in ("", "0:0"):
         words = f"{words} ({_exit_words(first.exit_code)})"

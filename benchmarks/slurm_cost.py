@@ -1,0 +1,231 @@
+"""What runs on Slurm cost: submitting many, waiting for many, and starting four ranks, beside bare sbatch and srun.
+
+It brings up a cluster on this machine (root, Debian), whose daemons share the cores with what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from measuring import PHALANX, PYTHON, ROOT, report
+
+sys.path.insert(0, str(ROOT))
+
+from tests.slurm.cluster import Cluster
+from tests.slurm.configuration import Settings
+
+from phalanx import spec
+from phalanx.scheduler.home import Home
+from phalanx.scheduler.places import AT_ONCE
+from phalanx.scheduler.scheduler import Scheduler
+from phalanx.scheduler.submitting import submit
+from phalanx.store import Store
+
+SUBMITTED, ROUNDS = 150, 3
+WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
+RANKS, STARTS = 4, 5
+HELD = b"version: 1\nkind: job\nenvironment: {slurm: {directives: {hold: ''}}}\nrun: {cmd: 'true'}\n"
+STAMP = "import os, time; open(os.path.join(os.environ['STAMPS'], str(os.getpid()) + os.uname().nodename), 'w').write(repr(time.time()))"
+COUNTED = ("squeue", "sacct", "scontrol", "sbatch", "scancel")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+# submitting ----------------------------------------------------------------------------------------------------------
+
+
+def queue(folder: Path, count: int) -> Home:
+    """A home with so many runs that shall go to Slurm, where they will be held."""
+    home = Home(folder)
+    loaded = spec.load([("held.yml", HELD)])
+    with Store.open(home.path, None) as store:
+        for _ in range(count):
+            submit(home, store, loaded, working=folder, environment=dict(os.environ), wishes={"on": "slurm"})
+    return home
+
+
+def submit_all(home: Home) -> None:
+    with Store.open(home.path, None) as store:
+        scheduler = Scheduler(home, store)
+        while store.count("status:created"):
+            scheduler.turn()
+
+
+def sbatch(script: str) -> None:
+    subprocess.run(["sbatch", "--parsable", "--hold", script], check=True, stdout=subprocess.DEVNULL, cwd="/tmp")  # noqa: S108
+
+
+def submission(folder: Path, cluster: Cluster) -> None:
+    rates: dict[str, list[float]] = {}
+
+    def measure(name: str, act: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        act()
+        rates.setdefault(name, []).append(SUBMITTED / (time.perf_counter() - began))
+        cluster.cancel_all(patience_s=60)
+
+    for turn in range(ROUNDS):
+        home = queue(folder / f"submit{turn}", SUBMITTED)
+        script = str(home.run(home.run_ids()[0]).path / "run.sh")
+
+        def at_once(script: str = script) -> None:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(sbatch, [script] * SUBMITTED))
+
+        def one_by_one(script: str = script) -> None:
+            for _ in range(SUBMITTED):
+                sbatch(script)
+
+        acts: list[tuple[str, Callable[[], None]]] = [
+            ("phalanx", lambda home=home: submit_all(home)),  # type: ignore[misc]
+            ("sbatch, one by one", one_by_one),
+            (f"sbatch, {AT_ONCE} at once", at_once),
+        ]
+        for name, act in acts[turn % 3 :] + acts[: turn % 3]:
+            measure(name, act)
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    print(f"submission of {SUBMITTED} queued runs (median of {ROUNDS} rounds in turn)")
+    for name, rate in medians.items():
+        print(f"  {name:<24} {rate:6.1f} a second   ({', '.join(f'{value:.1f}' for value in rates[name])})")
+    ratio = medians["phalanx"] / medians["sbatch, one by one"]
+    report("submission rate against a bare sbatch loop", f"{ratio:.2f}x", "0.5x", met=ratio >= 0.5)
+
+
+# waiting -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def counted(folder: Path) -> Iterator[Callable[[], Counter[str]]]:
+    """PATH with commands of Slurm that are counted. They are small, but a shell more each: that time counts too."""
+    shims, log = folder / "shims", folder / "calls"
+    shims.mkdir(exist_ok=True)
+    log.write_text("")
+    for name in COUNTED:
+        real = subprocess.run(["which", name], check=True, capture_output=True, text=True).stdout.strip()
+        (shims / name).write_text(f'#!/bin/sh\necho {name} >>{log}\nexec {real} "$@"\n')
+        (shims / name).chmod(0o755)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{shims}:{before}"
+    try:
+        yield lambda: Counter(log.read_text().split())
+    finally:
+        os.environ["PATH"] = before
+
+
+def cpu_s(pid: int) -> tuple[float, float]:
+    """Of a process, and of its children that are over."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    return own / TICKS, children / TICKS
+
+
+def waiting(folder: Path, cluster: Cluster) -> None:
+    found: dict[int, tuple[float, float]] = {}
+    for count in (1, WAITING):
+        home = queue(folder / f"wait{count}", count)
+        submit_all(home)
+        with counted(folder) as calls:
+            server = subprocess.Popen([*PYTHON, "-m", "phalanx.scheduler", str(home.path)])
+            try:
+                time.sleep(SETTLE_S)
+                calls_before, cpu_before = calls(), cpu_s(server.pid)
+                time.sleep(WATCH_S)
+                asked, after = calls() - calls_before, cpu_s(server.pid)
+            finally:
+                server.terminate()
+                server.wait()
+        began = time.perf_counter()
+        cluster.call("squeue", "-h", "-t", "all", "-o", "%A|%i|%T|%S|%N|%r|%j|%k")
+        squeue_s = time.perf_counter() - began
+        own, children = ((now - then) * 60 / WATCH_S for now, then in zip(after, cpu_before, strict=True))
+        per_minute = sum(asked.values()) * 60 / WATCH_S
+        found[count] = (per_minute, own + children)
+        words = ", ".join(f"{name} {number}" for name, number in sorted(asked.items())) or "none"
+        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}; "
+              f"CPU {own:.2f} s of ours and {children:.2f} s of theirs a minute; one squeue takes {squeue_s * 1000:.0f} ms")  # fmt: skip
+        cluster.cancel_all(patience_s=120)
+    calls_per_minute, cpu = found[WAITING]
+    report(
+        f"processes of Slurm a minute, {WAITING} waiting", f"{calls_per_minute:.0f}", "30", met=calls_per_minute <= 30
+    )
+    report(f"CPU a minute, {WAITING} waiting", f"{cpu:.1f} s", "3 s (5 %)", met=cpu <= 3)
+    more = calls_per_minute / max(found[1][0], 1)
+    report("the same against 1 waiting, processes", f"{more:.1f}x", "1.5x", met=more <= 1.5)
+
+
+# starting ------------------------------------------------------------------------------------------------------------
+
+
+def starting(folder: Path, cluster: Cluster) -> None:
+    stamps = folder / "stamps"
+    stamps.mkdir()
+    program = folder / "stamp.py"
+    program.write_text(STAMP)
+    command = f"{sys.executable} {program}"
+    file, script = folder / "polyaxonfile.yml", folder / "bare.sh"
+    environment = {"slurm": {"replicas_per_node": 1}, "replicas": {"n_workers": RANKS - 1}}
+    content = {"version": 1, "kind": "experiment", "framework": "pytorch", "environment": environment}
+    file.write_text(json.dumps({**content, "run": {"cmd": f"exec {command}"}}))
+    script.write_text(f"#!/bin/sh\n#SBATCH -N{RANKS} --output=/dev/null\nsrun -n{RANKS} {command}\n")
+    commands = {
+        f"srun -N{RANKS}": ["srun", f"-N{RANKS}", *command.split()],
+        "sbatch, srun in it": ["sbatch", "--wait", str(script)],
+        "phalanx run --on slurm": [*PHALANX, "run", "--json", "--on", "slurm", "-f", str(file)],
+    }
+    variables = {**os.environ, "STAMPS": str(stamps), "PHALANX_HOME": str(folder / "home")}
+    found: dict[str, list[float]] = {name: [] for name in commands}
+    whole: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(STARTS + 1):
+        for name, words in commands.items():
+            for old in stamps.iterdir():
+                old.unlink()
+            began = time.time()
+            subprocess.run(
+                words, check=True, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder
+            )
+            over = time.time()
+            times = [float(path.read_text()) for path in stamps.iterdir()]
+            assert len(times) == RANKS, f"{len(times)} ranks of {RANKS} started"
+            if turn:  # the first one warms the page cache
+                found[name].append(max(times) - began)
+                whole[name].append(over - began)
+            cluster.cancel_all()
+            time.sleep(0.5)
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    floor = medians[f"srun -N{RANKS}"]
+    print(f"start of {RANKS} ranks on {RANKS} nodes, to the last one's first instruction (median of {STARTS})")
+    for name, seconds in medians.items():
+        print(
+            f"  {name:<24} {seconds:6.2f} s  {seconds / floor:5.1f}x   whole command {statistics.median(whole[name]):.2f} s"
+        )
+    more = medians["phalanx run --on slurm"] - floor
+    report("start latency beyond bare srun", f"{more:.1f} s", "5 s", met=more <= 5)
+
+
+def main() -> None:
+    cluster = Cluster.new(Settings(isolation="node"))
+    try:
+        cluster.up()
+        os.environ.update(cluster.environment)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            wanted = sys.argv[1:] or ["starting", "submission", "waiting"]
+            for part in (starting, submission, waiting):
+                if part.__name__ in wanted:
+                    part(folder, cluster)
+    finally:
+        cluster.down()
+
+
+if __name__ == "__main__":
+    main()
