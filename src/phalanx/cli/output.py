@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -107,3 +109,21 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows in aligned columns; the first row is the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def write_file(path: Path, text: str, *, force: bool) -> None:
+    """The file, whole: a new one is never half there, and an old one is only replaced by a complete one."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        try:
+            if force:
+                fresh.replace(path)
+            else:
+                os.link(fresh, path)  # fails when the name is taken, also by someone who came first just now
+        finally:
+            fresh.unlink(missing_ok=True)
+    except FileExistsError:
+        raise CallError(f"{path} is there already: name another file with -o, or write over it with --force") from None
+    except OSError as fault:
+        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None

@@ -49,6 +49,9 @@ def command(run: str, as_json: bool) -> None:
             click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
         for line in fact_lines(facts, is_done=found.is_done):
             click.echo(line)
+        packages = home.run(found.id).path / "job" / f"attempt-{found.attempt}.packages.json"
+        if packages.exists():
+            click.echo(f"  packages   installed on its nodes: {packages}")
         click.echo(f"  folder     {home.run(found.id).path}")
         click.echo("")
         for line in replica_table(replicas):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.files import json_option
-from phalanx.cli.output import answering, print_json, printable, table
+from phalanx.cli.output import answering, print_json, printable, table, write_file
 from phalanx.errors import CallError, SpecErrors
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def init(output: str | None, name: str | None, force: bool, as_json: bool) -> No
         text = write(found.site, found.comments)
         load("the new profile", text.encode())  # what we write, we can read
         if target is not None:
-            _write(target, text, force=force)
+            write_file(target, text, force=force)
         if as_json:
             file = str(target) if target is not None else None
             answer = {"ok": True, "file": file, "remarks": list(found.remarks), "site": as_document(found.site)}
@@ -94,24 +94,6 @@ def _target(output: str | None) -> Path | None:
     from phalanx.sites.locating import OWN
 
     return Home(default_home()).path / OWN
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """The file, whole: a new one is never half there, and an old one is only replaced by a complete one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        try:
-            if force:
-                fresh.replace(path)
-            else:
-                os.link(fresh, path)  # fails when the name is taken, also by someone who came first just now
-        finally:
-            fresh.unlink(missing_ok=True)
-    except FileExistsError:
-        raise CallError(f"{path} is there already: name another file with -o, or write over it with --force") from None
-    except OSError as fault:
-        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
 
 
 @command.command("show")

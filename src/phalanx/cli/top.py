@@ -98,8 +98,12 @@ def look(home: Home, store: Store) -> Frame:
 
 
 def _asked(home: Home, run: Run) -> Share:
+    """Of this machine: one that runs elsewhere asks nothing of it."""
     from phalanx.scheduler.machine import NOTHING, asked_by
+    from phalanx.scheduler.places import LOCAL
 
+    if run.backend not in LOCAL:
+        return NOTHING
     try:
         return asked_by(json.loads(home.run(run.id).plan_file.read_bytes()))
     except (OSError, ValueError, KeyError):

@@ -52,32 +52,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
     made = plan.make(loaded, run_id, project)
     if wishes.get("timeout_s") is not None:
         made = replace(made, timeout_s=wishes["timeout_s"])
-    now = datetime.now(UTC)
-    run = Run(
-        id=run_id,
-        project=project,
-        kind=made.kind,
-        name=wishes.get("name") or loaded.name,
-        description=wishes.get("description") or loaded.description,
-        framework=loaded.framework,
-        backend=place_of(made, wishes.get("on")),
-        user=user_name(),
-        status=Status.CREATED,
-        reason="submitted",
-        attempt=0,
-        priority=wishes.get("priority") or 0,
-        created_at=now,
-        updated_at=now,
-        started_at=None,
-        finished_at=None,
-        original=wishes.get("original"),
-        cloning=wishes.get("cloning"),
-        group=wishes.get("group"),
-        commit=wishes.get("commit"),
-        tags=tuple(dict.fromkeys([*loaded.tags, *wishes.get("tags", ())])),
-        params=thaw(loaded.params),
-        summary={},
-    )
+    run = _run(loaded, made, project, wishes)
     job = _job(home, made, run.backend, working)
     own_code = home.run(run_id).path / "code"
 
@@ -111,6 +86,35 @@ def submit(  # noqa: PLR0913 - all that makes a run
     folder = home.add(run, files, environment, fill)
     add_to_store(store, folder, run)
     return run, made
+
+
+def _run(loaded: spec.Spec, made: Plan, project: str, wishes: Mapping[str, Any]) -> Run:
+    now = datetime.now(UTC)
+    return Run(
+        id=made.run_id,
+        project=project,
+        kind=made.kind,
+        name=wishes.get("name") or loaded.name,
+        description=wishes.get("description") or loaded.description,
+        framework=loaded.framework,
+        backend=place_of(made, wishes.get("on")),
+        user=user_name(),
+        status=Status.CREATED,
+        reason="submitted",
+        attempt=0,
+        priority=wishes.get("priority") or 0,
+        created_at=now,
+        updated_at=now,
+        started_at=None,
+        finished_at=None,
+        original=wishes.get("original"),
+        cloning=wishes.get("cloning"),
+        group=wishes.get("group"),
+        commit=wishes.get("commit"),
+        tags=tuple(dict.fromkeys([*loaded.tags, *wishes.get("tags", ())])),
+        params=thaw(loaded.params),
+        summary={},
+    )
 
 
 def place_of(made: Plan, on: str | None) -> str:
