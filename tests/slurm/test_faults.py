@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,12 +17,25 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.homes import wait_for
-from tests.cli.running import COMMAND
-from tests.slurm.cluster import Cluster
+from tests.cli.running import COMMAND, is_silent_about_itself
+from tests.slurm.cluster import Cluster, Settings
 from tests.slurm.configuration import URGENT_QOS
 from tests.slurm.debian import PATH
 from tests.slurm.places import PATIENCE_S, SlurmPlace
-from tests.slurm.programs import ON_SLURM, folder, history, job_of, log, over, ran, replica, see, series, submit
+from tests.slurm.programs import (
+    ON_SLURM,
+    folder,
+    history,
+    job_of,
+    log,
+    over,
+    ran,
+    replica,
+    see,
+    series,
+    submit,
+    submit_with,
+)
 from tests.slurm.programs import program as the
 
 MEMORY = {"memory": {"limits": 200}}
@@ -43,14 +57,6 @@ def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
     (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
     (folder / command).chmod(0o755)
     return f"{folder}:{place.environment()['PATH']}"
-
-
-def submit_with(place: SlurmPlace, command: str, environment: dict[str, Any] | None = None, **variables: str) -> str:
-    """A detached run, submitted and looked after in a shell with other variables."""
-    name = place.file(command, environment=environment or {})
-    answer = place.call("run", "-f", name, "-d", *ON_SLURM, **variables)
-    assert answer.code == 0, answer.err
-    return answer.out.strip()
 
 
 def jobs_named(place: SlurmPlace, run: str) -> list[str]:
@@ -182,7 +188,7 @@ def test_a_job_that_starts_again_unseen_is_not_submitted_once_more(place: SlurmP
         f"""[ -z "$SLURM_JOB_ID" ] && [ -e {silent} ] && echo 'Unable to contact slurm controller' >&2 && exit 1"""
     )
     path = in_front_of(place, "squeue", refusing)
-    run = submit_with(place, the("steps", 40, 0.25, "--always", "--again"), PATH=path)
+    run = submit_with(place, the("steps", 40, 0.25, "--always", "--again"), {"PATH": path})
     wait_for(lambda: series(place, run, "loss"))
     job = job_of(place, run)
     place.cluster.ask("scontrol", "requeuehold", job)
@@ -375,12 +381,12 @@ def test_a_scheduler_that_is_killed_as_it_submits_leaves_one_job_of_each_run(pla
         assert kill_schedulers(place) >= 1
         if trick == "never":
             os.kill(int(mark.read_text()), signal.SIGKILL)
-    (place.folder / "in-front" / "sbatch").unlink()
     found = over(place, *runs.values())
     for run, (trick, run_id) in zip(found, runs.items(), strict=True):
         assert (run["status"], run["attempt"]) == ("succeeded", 1), (trick, run["reason"])
         assert (folder(place, run_id) / "outputs" / "times").read_text() == f"{trick}\n"
-        assert jobs_named(place, run_id) == [job_of(place, run_id)], trick
+        wait_for(lambda run_id=run_id: jobs_named(place, run_id))
+        assert len(jobs_named(place, run_id)) == 1, trick
 
 
 def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place: SlurmPlace) -> None:
@@ -389,7 +395,7 @@ def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place:
     command = "echo ran >>$PHALANX_OUTPUTS/times; sleep 2"
     for number in range(6):
         code = 7 if number == 3 else 0
-        runs.append(submit_with(place, f"{command}; exit {code}", PATH=path, TRICK="random"))
+        runs.append(submit_with(place, f"{command}; exit {code}", {"PATH": path, "TRICK": "random"}))
         for _ in range(2):
             wait_until_moment(dice.uniform(0.1, 1.5))
             kill_schedulers(place)
@@ -399,9 +405,115 @@ def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place:
         told = f"run {number} of seed {seed}: {run['statuses']}"
         assert (run["status"], run["attempt"]) == ("failed" if number == 3 else "succeeded", 1), told
         assert (folder(place, run["id"]) / "outputs" / "times").read_text() == "ran\n", told
-        assert jobs_named(place, run["id"]) == [job_of(place, run["id"])], told
+        assert len(jobs_named(place, run["id"])) == 1, told
 
 
 def wait_until_moment(seconds: float) -> None:
     until = time.monotonic() + seconds
     wait_for(lambda: time.monotonic() > until)
+
+
+# disks, and a site that keeps no records -----------------------------------------------------------------------------
+
+
+class Small(NamedTuple):
+    """A cluster of one node without a database, and a home on a small disk of its own."""
+
+    place: SlurmPlace
+    disk: Path
+
+    def remount(self, way: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{way}", self.disk], check=True)
+
+    def remount_in_node(self, way: str) -> None:
+        """Where the node alone sees it."""
+        inside = ["nsenter", "-m", "-t", str(self.place.cluster.daemon("node1").pid)]
+        subprocess.run([*inside, "mount", "-o", f"remount,bind,{way}", self.disk], check=True)
+
+    def until_idle(self) -> None:
+        """Nobody has a file of the home open."""
+        wait_for(lambda: not self.place.processes())
+
+
+@pytest.fixture(name="small", scope="module")
+def small_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    """The disk comes first: a node sees what was mounted when it started."""
+    base = tmp_path_factory.mktemp("small")
+    disk = base / "home"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk], check=True)
+    cluster = Cluster.new(Settings(nodes=1, gpus=0, has_database=False))
+    try:
+        cluster.up()
+        place = SlurmPlace(base, cluster)
+        yield Small(place, disk)
+        place.close()
+    finally:
+        cluster.down()
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_that_is_full_is_told(small: Small) -> None:
+    """By the run that filled it, and by whoever wants to submit another; then all is well again."""
+    place = small.place
+    found = ran(place, "sleep 1; head -c 100000000 /dev/zero >$PHALANX_OUTPUTS/big")
+    big = folder(place, found["id"]) / "outputs" / "big"
+    try:
+        answer = place.run("true", *ON_SLURM)
+        assert answer.code != 0
+        assert "no space left" in answer.err.lower() or "full" in answer.err, answer.err
+        assert is_silent_about_itself(answer)
+    finally:
+        big.unlink()
+    assert ran(place, "true")["status"] == "succeeded"
+    assert found["status"] == "failed"
+    assert "full" in found["reason"] or "o space" in found["reason"], found["reason"]
+
+
+def test_a_home_that_is_read_only_is_told(small: Small) -> None:
+    place = small.place
+    found = ran(place, "true")
+    small.until_idle()
+    small.remount("ro")
+    try:
+        refused = place.run("true", *ON_SLURM)
+        shown = place.call("show", found["id"])
+        listed = place.call("ps")
+    finally:
+        small.remount("rw")
+    assert refused.code != 0
+    assert "may not be written" in refused.err
+    assert all(map(is_silent_about_itself, (refused, shown, listed)))
+    assert ran(place, "true")["status"] == "succeeded"
+
+
+def test_a_home_that_nodes_cannot_write_to_is_told(small: Small) -> None:
+    """As at sites whose nodes see homes but may only read them."""
+    small.remount_in_node("ro")
+    try:
+        found = ran(small.place, "true")
+    finally:
+        small.remount_in_node("rw")
+    assert found["status"] == "failed"
+    assert "write" in found["reason"], found["reason"]
+    assert ran(small.place, "true")["status"] == "succeeded"
+
+
+def test_a_job_that_slurm_has_forgotten_came_to_its_true_end(small: Small) -> None:
+    """Nobody looked while two jobs ended and Slurm forgot them."""
+    place = small.place
+    configuration = place.cluster.state / "etc" / "slurm.conf"
+    configuration.write_text(configuration.read_text().replace("MinJobAge=300", "MinJobAge=2"))
+    place.cluster.ask("scontrol", "reconfigure")
+    good, gone = submit(place, "sleep 2"), submit(place, "sleep 300")
+    for run in (good, gone):
+        place.until(run, "running")
+    jobs = [job_of(place, run) for run in (good, gone)]
+    kill_schedulers(place)
+    place.cluster.ask("scancel", "-s", "KILL", "-f", jobs[1])
+    place.cluster.ask("scancel", jobs[1])
+    wait_for(lambda: not any(map(place.job_state, jobs)), 150)
+    first, second = over(place, good, gone, patience_s=150)
+    assert first["status"] == "succeeded"
+    assert second["status"] in ("failed", "stopped")
+    assert "does not know job" in second["reason"]

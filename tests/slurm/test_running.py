@@ -106,7 +106,7 @@ def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(place: SlurmPlace) -> N
         environment = rank["environment"]
         assert (environment["RANK"], environment["WORLD_SIZE"]) == (number, "4")
         assert environment["PHALANX_REPLICA"] == names[number]
-        assert environment["MASTER_ADDR"] == ranks["0"]["host"]
+        assert environment["MASTER_ADDR"] == place.cluster.settings.address(ranks["0"]["host"])
         assert (environment["LOCAL_RANK"], environment["LOCAL_WORLD_SIZE"]) == ("0", "1")
         assert (environment["GROUP_RANK"], environment["GROUP_WORLD_SIZE"]) == (number, "4")
         assert replica(found, names[number])["host"] == rank["host"]
@@ -136,7 +136,9 @@ def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(place: Slurm
         role, _, index = name.partition("-")
         assert config["task"] == {"type": "chief" if role == "master" else role, "index": int(index)}
         assert {key: len(places) for key, places in config["cluster"].items()} == {"chief": 1, "worker": 2, "ps": 2}
-        assert config["cluster"][config["task"]["type"]][int(index)].partition(":")[0] == rank["host"]
+        assert config["cluster"][config["task"]["type"]][int(index)].partition(":")[
+            0
+        ] == place.cluster.settings.address(rank["host"])
         assert config["cluster"]["ps"] == json.loads(rank["environment"]["PHALANX_CLUSTER"])["ps"]
     cpus = {name: rank["environment"]["SLURM_CPUS_PER_TASK"] for name, rank in ranks.items()}
     assert cpus == {"master-0": "1", "ps-0": "1", "ps-1": "1", "worker-0": "1", "worker-1": "2"}
@@ -161,9 +163,9 @@ def test_replicas_of_mxnet_are_scheduler_servers_and_workers(place: SlurmPlace) 
     assert roles == {"master-0": "scheduler", "server-0": "server", "worker-0": "worker", "worker-1": "worker"}
     for name, rank in ranks.items():
         assert rank["answers"] == {other: other for other in ranks}
-        assert said[name]["DMLC_PS_ROOT_URI"] == ranks["master-0"]["host"]
+        assert said[name]["DMLC_PS_ROOT_URI"] == place.cluster.settings.address(ranks["master-0"]["host"])
         assert (said[name]["DMLC_NUM_WORKER"], said[name]["DMLC_NUM_SERVER"]) == ("2", "1")
-        assert said[name]["DMLC_NODE_HOST"] == rank["host"]
+        assert said[name]["DMLC_NODE_HOST"] == place.cluster.settings.address(rank["host"])
     root = {f"{said[name]['DMLC_PS_ROOT_URI']}:{said[name]['DMLC_PS_ROOT_PORT']}" for name in ranks}
     assert root == {json.loads(said["master-0"]["PHALANX_CLUSTER"])["master"][0]}
     assert len(allocated(place, job_of(place, found["id"]))) == 3

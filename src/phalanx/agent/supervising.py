@@ -25,6 +25,7 @@ SAMPLE_S = 5.0  # how often use is written down
 ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program was, frame by frame
 TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
+FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found no room
 ABORT_S = 2.0  # for a command that hangs to say where
 LISTEN_S = 1.0  # how often we look for what we are told by files
 ASKED_TO_END, ASKED_TO_ABORT = "asked-to-end", "asked-to-abort"
@@ -327,6 +328,8 @@ class Supervisor:
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
+        if _is_full(self.task.folder):
+            how += ", and no space is left on the disk of its run"
         return End("error", code, number, how)
 
     def _why(self) -> str:
@@ -381,6 +384,14 @@ def last_lines(path: str) -> list[str]:
     except OSError:
         return []
     return [line[-400:] for line in text.splitlines() if line.strip()][-ENDS_KEPT:]
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return False
+    return state.f_bavail * state.f_frsize < FULL_BYTES
 
 
 def _is_told_to_end() -> bool:

@@ -57,7 +57,7 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
 
 def waits_for(store: Store, run: Run) -> str | None:
     """What a run waits for in the queue of a cluster, in words."""
-    told = store.facts(run.id).get("waiting") if run.status == "scheduled" else None
+    told = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
     return str(told["why"]) if isinstance(told, dict) else None
 
 

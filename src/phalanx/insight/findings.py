@@ -119,6 +119,8 @@ class Findings:
         else:
             share = 100 * self.share(verdict.chosen, verdict.best)
             yield f"{name} is the smallest that is fast enough: {share:.0f} % of the best, {self.label(verdict.best)}"
+            if share < 100 * self.within:
+                yield "a GPU that does not make it half as fast again is better left to a colleague"
         if verdict.larger is not None:
             gain = 100 * (self.share(verdict.larger, verdict.chosen) - 1)
             brings = f"brings {gain:.0f} % more" if gain >= 0.5 else "brings nothing" if gain > -5 else "is even slower"

@@ -16,6 +16,7 @@ MOST_TRIALS = 32
 RESOURCES = ("gpu", "cpu", "memory", "workers")
 OTHERS_CORES = 0.25  # that others may take without disturbing
 LOOSE_CORES = 0.25  # used beyond what was asked for: then the trial says nothing of what it was asked to be
+PAYS = 1.5  # times as fast as without: then a GPU is worth what it blocks
 
 Choice = Mapping[str, float]
 
@@ -91,7 +92,8 @@ def value_text(name: str, value: float) -> str:
 
 def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: float) -> Verdict | None:
     """The cheapest trial whose speed is at least that share of the best one's. Trials that nobody held to what they
-    asked for are no evidence. None when no trial is."""
+    asked for are no evidence. One with GPUs must be faster by half than the best without: a GPU is for those who fill
+    it, and one trial each is a rough measure. None when no trial is evidence."""
     told = {
         place: speed
         for place, (trial, speed) in enumerate(zip(trials, speeds, strict=True))
@@ -101,6 +103,11 @@ def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: f
         return None
     best = max(told, key=lambda place: (told[place], _smallness(trials[place])))
     enough = [place for place in told if told[place] >= within * told[best]]
+    without = [place for place in told if not trials[place].cost.gpus]
+    if without and len(without) < len(told):
+        fair = max(without, key=lambda place: told[place])
+        if told[best] < PAYS * told[fair]:
+            enough = [place for place in without if told[place] >= within * told[fair]]
     chosen = min(enough, key=lambda place: (trials[place].cost, -told[place]))
     dearer = [place for place in told if trials[place].cost > trials[chosen].cost]
     cheaper = [place for place in told if trials[place].cost < trials[chosen].cost]

@@ -291,7 +291,7 @@ _KNOWN = (
     (r"cannot start (\S+):", "`{0}` is not on the PATH of {name}"),
     (r"EADDRINUSE|[Aa]ddress already in use", "another program has this port: run again to be given another"),
     (r"CUDA out of memory|OutOfMemoryError", "smaller batches, or more GPUs, fit into the memory of a GPU"),
-    (r"No space left on device|ENOSPC", "free space, or put PHALANX_HOME elsewhere"),
+    (r"[Nn]o space (?:is )?left on|ENOSPC", "free space, or put PHALANX_HOME elsewhere"),
     (
         r"[Tt]imed? ?out.*(?:clients joined|rendezvous|barrier|waiting for)",
         "a rank did not arrive: is the world size that of the replicas?",

@@ -10,6 +10,7 @@ from typing import Any
 
 from phalanx.backends import attempts, local_running
 from phalanx.backends.attempts import Seat
+from phalanx.backends.engines import Observation
 from phalanx.errors import CallError
 from phalanx.naming import named
 from phalanx.scheduler import settling
@@ -84,9 +85,10 @@ class Ledger:
         except CallError:
             return False
 
-    def tell_job(self, run: Run, handle: str | None, nodes: str) -> None:
+    def tell_job(self, run: Run, handle: str | None, seen: Observation | None) -> None:
         """Under which number a run is known elsewhere, and where it is."""
         watched = self.watched.get(run.id)
+        nodes = seen.nodes if seen is not None else ""
         if watched is not None and handle is not None and watched.job != (handle, nodes):
             watched.job = (handle, nodes)
             self.store.put_fact(run.id, "job", {"handle": handle, "nodes": nodes})

@@ -249,6 +249,16 @@ class Elsewhere:
         began = self.unseen_since.get(handle)
         return 0.0 if began is None else time.monotonic() - began
 
+    def waits_for(self, seat: Seat) -> str:
+        """What an attempt waits for, in words; empty when it does not wait."""
+        if self.trouble:
+            return f"{self.engine.name} does not answer: {self.trouble}"
+        seen = self.observation(seat)
+        if seen is None or seen.state != WAITING:
+            return ""
+        expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
+        return f"{self.handle(seat)} waits: {seen.why}{expected}"
+
     # starting ----------------------------------------------------------------------------------------------------
 
     def order(self, order: Order) -> None:

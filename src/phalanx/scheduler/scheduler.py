@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from phalanx.backends import attempts, local_running
 from phalanx.backends.attempts import Seat, Sighting
-from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation
+from phalanx.backends.engines import ENDED, RUNNING, Observation
 from phalanx.errors import CallError
 from phalanx.scheduler import watching
 from phalanx.scheduler.failures import Failure
@@ -199,9 +199,7 @@ class Scheduler(Ledger):
             failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
             for run_id, refusal in failed.items():
                 run = self.store.find(run_id)
-                if refusal is None:
-                    self.tell_waiting(run, place.trouble)
-                else:
+                if refusal is not None:
                     self.finish(run, Status.FAILED, f"{name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, seat: Seat, working: Path) -> None:
@@ -231,8 +229,8 @@ class Scheduler(Ledger):
             return False
         stop = self.home.run(run.id).stop_reason()
         if isinstance(place, Elsewhere):
-            seen_there = place.observation(seat)
-            self.tell_job(run, place.handle(seat), seen_there.nodes if seen_there is not None else "")
+            self.tell_job(run, place.handle(seat), place.observation(seat))
+            self.tell_waiting(run, place.waits_for(seat))
         again = place.restarted(seat) if stop is None else None
         if again is not None:
             return self._go_on(run, seat, again)
@@ -243,7 +241,6 @@ class Scheduler(Ledger):
         self.gatherers.turn(run, seat.replicas)
         now = Picture.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
-            self.tell_waiting(run, "")
             run = run._replace(status=Status.RUNNING)
         if now.is_running:
             self._end(run, seat, seen, watched.how_to_end(seat, now, self.clock(), stop), all_of_it=stop is not None)
@@ -287,7 +284,9 @@ class Scheduler(Ledger):
         place = self.places.of(run)
         if place.has_begun(run, seat):
             if isinstance(place, Elsewhere):
-                self._see_it_wait(run, seat, place)
+                seen_there = place.observation(seat)
+                if seen_there is not None and seen_there.state == RUNNING:
+                    self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen_there.nodes}")
                 if stop is not None:
                     self._end(run, seat, seen, signal.SIGTERM, all_of_it=True)
             return False  # a later turn sees how it went on
@@ -296,16 +295,6 @@ class Scheduler(Ledger):
             return True
         self._start(run)
         return False
-
-    def _see_it_wait(self, run: Run, seat: Seat, place: Elsewhere) -> None:
-        seen = place.observation(seat)
-        if seen is None:
-            return
-        if seen.state == WAITING:
-            expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
-            self.tell_waiting(run, f"{place.handle(seat)} waits: {seen.why}{expected}")
-        elif seen.state == RUNNING and self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen.nodes}"):
-            self.tell_waiting(run, "")
 
     def _end(
         self,

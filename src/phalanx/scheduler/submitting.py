@@ -53,7 +53,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
     if wishes.get("timeout_s") is not None:
         made = replace(made, timeout_s=wishes["timeout_s"])
     run = _run(loaded, made, project, wishes)
-    job = _job(home, made, run.backend, working)
+    job = _job(home, made, run.backend)
     own_code = home.run(run_id).path / "code"
 
     def fill(folder: Path) -> None:
@@ -124,12 +124,13 @@ def place_of(made: Plan, on: str | None) -> str:
     return made.backend if on in LOCAL and made.backend in LOCAL else on
 
 
-def _job(home: Home, made: Plan, backend: str, working: Path) -> Job | None:
+def _job(home: Home, made: Plan, backend: str) -> Job | None:
     """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError."""
     if backend in LOCAL:
         return None
-    for what, path in (("the home", home.path), ("the folder", working)):
-        if not is_safe(str(path)):
-            why = f"{what} {str(path)!r} has quotes or other characters in its name"
-            raise CallError(f"{why} that cannot be passed on to {backend}: use another")
+    if not is_safe(str(home.path)):
+        raise CallError(
+            f"the home {str(home.path)!r} has quotes or other characters that cannot be passed on to {backend}: "
+            "PHALANX_HOME names another"
+        )
     return backends.find(backend).render(made, sites.find(made.slurm.site, home.path))

@@ -67,7 +67,7 @@ class Watched:
     absent_since: float | None = None  # when we first missed an agent
     look_at: float = 0.0  # not before
     job: tuple[str, str] | None = None  # as we last told of it
-    waits_for: str = ""  # what we last said that it waits for
+    waits_for: str | None = None  # what we last said that it waits for
     listen_at: float = 0.0
 
     @classmethod

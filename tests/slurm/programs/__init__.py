@@ -28,6 +28,13 @@ def submit(place: SlurmPlace, command: str, *options: str, **fields: Any) -> str
     return place.queued(command, *ON_SLURM, *options, **fields)
 
 
+def submit_with(place: SlurmPlace, command: str, variables: dict[str, str], **fields: Any) -> str:
+    """The same, in a shell with other variables, which are also those of whoever looks after it."""
+    answer = place.call("run", "-f", place.file(command, **fields), "-d", *ON_SLURM, **variables)
+    assert answer.code == 0, answer.err
+    return answer.out.strip()
+
+
 def ran(place: SlurmPlace, command: str, *options: str, **fields: Any) -> dict[str, Any]:
     """A run on the cluster from start to end, as `show` has it."""
     return over(place, submit(place, command, *options, **fields))[0]

@@ -1,0 +1,186 @@
+"""The Python that a run asks for, on nodes that have none of it: made once on each, or elsewhere, or there already."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from tests.cli.homes import wait_for
+from tests.slurm import debian
+from tests.slurm.cluster import Cluster
+from tests.slurm.places import SlurmPlace
+from tests.slurm.programs import HERE, folder, job_of, log, over, ran, see, submit, submit_with, succeeded, told
+
+SHOWING = f"python -c 'import tiny; print(tiny.WORDS)' && python {HERE / 'showing.py'} 0"
+MADE = 'sed -n "s/^[$] /made: /p" "$(dirname "$VIRTUAL_ENV")/log"'  # by whom ever, on this node
+SMALL: dict[str, Any] = {"resources": {"memory": {"limits": 300}}}
+ON_TWO_NODES = {**SMALL, "replicas": {"n_workers": 3, "default_worker": SMALL}}
+
+
+@pytest.fixture(name="wheels")
+def wheels_fixture(place: SlurmPlace) -> Path:
+    """A wheelhouse with one wheel of our own."""
+    house = place.folder / "wheel house"
+    house.mkdir()
+    about = "tiny-1.0.dist-info"
+    with ZipFile(house / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "WORDS = 'from the wheelhouse'\n")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/RECORD", "")
+    return house
+
+
+def packages(place: SlurmPlace, run: str) -> Any:
+    return json.loads((folder(place, run) / "job" / "attempt-1.packages.json").read_text())
+
+
+def test_requirements_are_installed_once_on_each_node(place: SlurmPlace, wheels: Path) -> None:
+    """From a wheelhouse, into the node's own storage, for all ranks there; what was installed is on record."""
+    environment = {
+        **ON_TWO_NODES,
+        "slurm": {"replicas_per_node": 2},
+        "python": {"requirements": ["tiny==1.0"], "wheelhouse": str(wheels)},
+    }
+    found = succeeded(place, f"{SHOWING} && {MADE}", framework="pytorch", environment=environment)
+    ranks, job = told(place, found["id"]), job_of(place, found["id"])
+    hosts = {rank["host"] for rank in ranks.values()}
+    assert (len(ranks), len(hosts)) == (4, 2)
+    for name, rank in ranks.items():
+        scratch = rank["environment"]["SLURM_TMPDIR"]
+        assert scratch.endswith(f"/{job}")
+        assert rank["python"].startswith(f"{scratch}/phalanx-{job}-"), name
+        lines = log(place, found["id"], name).splitlines()
+        assert "from the wheelhouse" in lines
+        assert sum("-m venv" in line for line in lines if line.startswith("made: ")) == 1
+        assert sum("pip install" in line for line in lines if line.startswith("made: ")) == 1
+    assert len({(rank["host"], rank["python"]) for rank in ranks.values()}) == 2
+    recorded = packages(place, found["id"])
+    assert set(recorded) == hosts
+    assert all("tiny==1.0" in [line.partition(" ")[0] for line in lines] for lines in recorded.values()), recorded
+    left = [place.cluster.state / "local" / node / "scratch" / job for node in place.cluster.nodes]
+    wait_for(lambda: not any(path.exists() for path in left))
+
+
+def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(place: SlurmPlace, wheels: Path) -> None:
+    environment = {
+        **SMALL,
+        "slurm": {"directives": {"hold": ""}},
+        "python": {"requirements": ["tiny"], "wheelhouse": str(wheels), "build_on": "login"},
+    }
+    run = submit(place, SHOWING, environment=environment)
+    wait_for(lambda: "JobHeldUser" in json.dumps(see(place, run)))
+    shutil.rmtree(wheels)
+    place.cluster.ask("scontrol", "release", job_of(place, run))
+    (found,) = over(place, run)
+    assert found["status"] == "succeeded", found["reason"]
+    (rank,) = told(place, run).values()
+    assert rank["python"].startswith(rank["environment"]["SLURM_TMPDIR"])
+    assert "from the wheelhouse" in log(place, run)
+    assert ["tiny==1.0" in line for line in packages(place, run)[rank["host"]]].count(True) == 1
+
+
+def test_a_virtual_environment_that_is_there_is_used(place: SlurmPlace) -> None:
+    venv = place.folder / "my venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (packages_of,) = venv.glob("lib/python*/site-packages")
+    (packages_of / "tiny.py").write_text("WORDS = 'from the venv'\n")
+    found = succeeded(place, SHOWING, environment={**SMALL, "python": {"venv": "$PWD/my venv"}})
+    (rank,) = told(place, found["id"]).values()
+    assert Path(rank["python"]) == venv
+    assert rank["environment"]["VIRTUAL_ENV"] == str(venv)
+    assert log(place, found["id"]) == "from the venv\n"
+
+
+def test_a_virtual_environment_that_is_not_there_is_told(place: SlurmPlace) -> None:
+    found = ran(
+        place, SHOWING, environment={**SMALL, "python": {"venv": "/not/there"}, "slurm": {"constraint": "rack2"}}
+    )
+    assert found["status"] == "failed"
+    assert "there is no bin/python in /not/there" in found["reason"], found["reason"]
+    assert "node3" in found["reason"] or "node4" in found["reason"], found["reason"]
+
+
+def test_a_package_that_is_missing_is_told_with_its_node_and_advice(place: SlurmPlace, wheels: Path) -> None:
+    environment = {
+        **ON_TWO_NODES,
+        "slurm": {"replicas_per_node": 2},
+        "python": {"requirements": ["tiny", "huge==7"], "wheelhouse": str(wheels)},
+    }
+    found = ran(place, SHOWING, framework="pytorch", environment=environment)
+    assert found["status"] == "failed"
+    assert "could not be prepared: `pip install tiny huge==7` failed with code 1" in found["reason"], found["reason"]
+    assert any(node in found["reason"] for node in place.cluster.nodes)
+    assert "phalanx wheels huge==7" in found["reason"], found["reason"]
+    shown = place.call("show", found["id"]).out
+    assert "No matching distribution found for huge==7" in shown
+    assert place.until_accounted(job_of(place, found["id"]), "FAILED", "COMPLETED") == "FAILED"
+
+
+# modules -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="modules")
+def modules_fixture(place: SlurmPlace) -> dict[str, str]:
+    """The variables of a shell that has modules, with one of our own."""
+    if not Path("/etc/profile.d/modules.sh").exists():
+        debian.install(["environment-modules"])
+    tools = place.folder / "modules" / "tool"
+    tools.mkdir(parents=True)
+    (tools / "1.0").write_text("#%Module1.0\nsetenv TOOL {the one}\nprepend-path PATH /opt/tool/bin\n")
+    return {"MODULEPATH": str(tools.parent)}
+
+
+def test_modules_are_loaded_for_every_rank(place: SlurmPlace, modules: dict[str, str]) -> None:
+    replicas = {"n_workers": 1, "default_worker": SMALL}
+    environment = {
+        **SMALL,
+        "replicas": replicas,
+        "slurm": {"replicas_per_node": 1},
+        "python": {"modules": ["tool/1.0"]},
+    }
+    command = f"python3 {HERE / 'showing.py'} 0"
+    run = submit_with(place, command, modules, framework="pytorch", environment=environment)
+    (found,) = over(place, run)
+    assert found["status"] == "succeeded", found["reason"]
+    for rank in told(place, run).values():
+        assert rank["environment"]["TOOL"] == "the one"
+        assert "/opt/tool/bin" in rank["environment"]["PATH"].split(":")
+
+
+def test_a_module_that_is_missing_is_named(place: SlurmPlace, modules: dict[str, str]) -> None:
+    run = submit_with(place, "true", modules, environment={**SMALL, "python": {"modules": ["tool/1.0", "tool/9.9"]}})
+    (found,) = over(place, run)
+    assert found["status"] == "failed"
+    assert "cannot load the modules: tool/1.0 tool/9.9" in found["reason"], found["reason"]
+
+
+@pytest.fixture(name="without_modules")
+def without_modules_fixture(cluster: Cluster) -> Iterator[None]:
+    """Nodes that have no modules, even where this machine does."""
+    there = [str(path) for path in Path("/etc/profile.d").glob("*modules.sh")]
+    inside = [["nsenter", "-m", "-t", str(cluster.daemon(node).pid)] for node in cluster.nodes]
+    for path in there:
+        for node in inside:
+            subprocess.run([*node, "mount", "--bind", "/dev/null", path], check=True)
+    yield
+    for path in there:
+        for node in inside:
+            subprocess.run([*node, "umount", path], check=True)
+
+
+@pytest.mark.usefixtures("without_modules")
+def test_nodes_without_modules_say_so(place: SlurmPlace) -> None:
+    found = ran(place, "true", environment={**SMALL, "python": {"modules": ["python/3.11"]}})
+    assert found["status"] == "failed"
+    assert "this node has no modules, and the file asks for some" in found["reason"], found["reason"]
