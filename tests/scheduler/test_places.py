@@ -319,6 +319,14 @@ def test_what_the_script_of_a_job_complained_of_is_told(cluster: Cluster) -> Non
     assert cluster.run(run).reason == "master-0: the job failed: this node has no modules"
 
 
+def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", ENDED, "the job failed")
+    cluster.turn()
+    assert "it could not write to" in cluster.run(run).reason
+
+
 def test_a_run_that_waits_is_stopped_by_cancelling_its_job(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()

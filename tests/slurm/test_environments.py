@@ -22,7 +22,6 @@ from tests.slurm.programs import HERE, folder, job_of, log, over, ran, see, subm
 SHOWING = f"python -c 'import tiny; print(tiny.WORDS)' && python {HERE / 'showing.py'} 0"
 MADE = 'sed -n "s/^[$] /made: /p" "$(dirname "$VIRTUAL_ENV")/log"'  # by whom ever, on this node
 SMALL: dict[str, Any] = {"resources": {"memory": {"limits": 300}}}
-ON_TWO_NODES = {**SMALL, "replicas": {"n_workers": 3, "default_worker": SMALL}}
 
 
 @pytest.fixture(name="wheels")
@@ -48,7 +47,8 @@ def packages(place: SlurmPlace, run: str) -> Any:
 def test_requirements_are_installed_once_on_each_node(place: SlurmPlace, wheels: Path) -> None:
     """From a wheelhouse, into the node's own storage, for all ranks there; what was installed is on record."""
     environment = {
-        **ON_TWO_NODES,
+        **SMALL,
+        "replicas": {"n_workers": 3, "default_worker": SMALL},
         "slurm": {"replicas_per_node": 2},
         "python": {"requirements": ["tiny==1.0"], "wheelhouse": str(wheels)},
     }
@@ -113,7 +113,8 @@ def test_a_virtual_environment_that_is_not_there_is_told(place: SlurmPlace) -> N
 
 def test_a_package_that_is_missing_is_told_with_its_node_and_advice(place: SlurmPlace, wheels: Path) -> None:
     environment = {
-        **ON_TWO_NODES,
+        **SMALL,
+        "replicas": {"n_workers": 1, "default_worker": SMALL},
         "slurm": {"replicas_per_node": 2},
         "python": {"requirements": ["tiny", "huge==7"], "wheelhouse": str(wheels)},
     }
@@ -168,7 +169,7 @@ def test_a_module_that_is_missing_is_named(place: SlurmPlace, modules: dict[str,
 @pytest.fixture(name="without_modules")
 def without_modules_fixture(cluster: Cluster) -> Iterator[None]:
     """Nodes that have no modules, even where this machine does."""
-    there = [str(path) for path in Path("/etc/profile.d").glob("*modules.sh")]
+    there = {str(path.resolve()) for path in Path("/etc/profile.d").glob("*modules.sh")}
     inside = [["nsenter", "-m", "-t", str(cluster.daemon(node).pid)] for node in cluster.nodes]
     for path in there:
         for node in inside:
@@ -176,7 +177,7 @@ def without_modules_fixture(cluster: Cluster) -> Iterator[None]:
     yield
     for path in there:
         for node in inside:
-            subprocess.run([*node, "umount", path], check=True)
+            subprocess.run([*node, "umount", "-l", path], check=True)
 
 
 @pytest.mark.usefixtures("without_modules")

@@ -397,7 +397,11 @@ class Elsewhere:
         has_ended = seen is not None and seen.state == ENDED and handle is not None
         # What was never begun leaves nothing to wait for.
         is_over = has_ended and (self._since(handle or "") > SETTLES_S or not seat.facts_file.exists())
-        said = attempts.end_of(self.engine.log_of(seat.run_folder, handle)) if is_over and handle else ()
+        log = self.engine.log_of(seat.run_folder, handle) if is_over and handle else None
+        said = attempts.end_of(log) if log is not None else ()
+        if log is not None and seen is not None and seen.cause == "lost" and not log.exists():
+            where = f"it could not write to {seat.run_folder}: can the nodes? PHALANX_HOME names another place"
+            said = (f"{COMPLAINT}{where}",)
         ends = {name: attempts.read_end(seat.folder(name)) for name in seat.replicas}
         has_said = any(end is not None for end in ends.values())  # then the script has nothing to add
         verdict = _with_complaint(seen, () if has_said else said) if is_over and seen is not None else None
