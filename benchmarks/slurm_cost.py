@@ -36,7 +36,11 @@ SUBMITTED, ROUNDS = 150, 3
 WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
 RANKS, STARTS = 4, 5
 HELD = b"version: 1\nkind: job\nenvironment: {slurm: {directives: {hold: ''}}}\nrun: {cmd: 'true'}\n"
-STAMP = "import os, time; open(os.path.join(os.environ['STAMPS'], str(os.getpid()) + os.uname().nodename), 'w').write(repr(time.time()))"
+STAMP = """
+import os, time
+now, name = time.time(), f"{os.uname().nodename}-{os.getpid()}"
+open(os.path.join(os.environ["STAMPS"], name), "w").write(repr(now))
+"""
 COUNTED = ("squeue", "sacct", "scontrol", "sbatch", "scancel")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -62,7 +66,8 @@ def submit_all(home: Home) -> None:
 
 
 def sbatch(script: str) -> None:
-    subprocess.run(["sbatch", "--parsable", "--hold", script], check=True, stdout=subprocess.DEVNULL, cwd="/tmp")  # noqa: S108
+    folder = Path(script).parent
+    subprocess.run(["sbatch", "--parsable", "--hold", script], check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
 
 def submission(folder: Path, cluster: Cluster) -> None:
@@ -151,8 +156,8 @@ def waiting(folder: Path, cluster: Cluster) -> None:
         per_minute = sum(asked.values()) * 60 / WATCH_S
         found[count] = (per_minute, own + children)
         words = ", ".join(f"{name} {number}" for name, number in sorted(asked.items())) or "none"
-        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}; "
-              f"CPU {own:.2f} s of ours and {children:.2f} s of theirs a minute; one squeue takes {squeue_s * 1000:.0f} ms")  # fmt: skip
+        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}; CPU {own:.2f} s "
+              f"of ours and {children:.2f} s of theirs a minute; one squeue takes {squeue_s * 1000:.0f} ms")  # fmt: skip
         cluster.cancel_all(patience_s=120)
     calls_per_minute, cpu = found[WAITING]
     report(
@@ -205,9 +210,8 @@ def starting(folder: Path, cluster: Cluster) -> None:
     floor = medians[f"srun -N{RANKS}"]
     print(f"start of {RANKS} ranks on {RANKS} nodes, to the last one's first instruction (median of {STARTS})")
     for name, seconds in medians.items():
-        print(
-            f"  {name:<24} {seconds:6.2f} s  {seconds / floor:5.1f}x   whole command {statistics.median(whole[name]):.2f} s"
-        )
+        all_s = statistics.median(whole[name])
+        print(f"  {name:<24} {seconds:6.2f} s  {seconds / floor:5.1f}x   whole command {all_s:.2f} s")
     more = medians["phalanx run --on slurm"] - floor
     report("start latency beyond bare srun", f"{more:.1f} s", "5 s", met=more <= 5)
 

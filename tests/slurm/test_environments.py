@@ -170,14 +170,20 @@ def test_a_module_that_is_missing_is_named(place: SlurmPlace, modules: dict[str,
 def without_modules_fixture(cluster: Cluster) -> Iterator[None]:
     """Nodes that have no modules, even where this machine does."""
     there = {str(path.resolve()) for path in Path("/etc/profile.d").glob("*modules.sh")}
-    inside = [["nsenter", "-m", "-t", str(cluster.daemon(node).pid)] for node in cluster.nodes]
+    inside = [["nsenter", "-m", "-p", "-t", first_process(cluster, node)] for node in cluster.nodes]
     for path in there:
         for node in inside:
             subprocess.run([*node, "mount", "--bind", "/dev/null", path], check=True)
     yield
     for path in there:
         for node in inside:
-            subprocess.run([*node, "umount", "-l", path], check=True)
+            subprocess.run([*node, "umount", path], check=True)
+
+
+def first_process(cluster: Cluster, node: str) -> str:
+    """The one that has its own processes beside it, unlike whoever made the node."""
+    pid = cluster.daemon(node).pid
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
 
 
 @pytest.mark.usefixtures("without_modules")

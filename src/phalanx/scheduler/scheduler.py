@@ -262,8 +262,10 @@ class Scheduler(Ledger):
         elif now.goes_on:
             self._go_on(run, seat, SEGMENT_OVER)
         else:
-            failed = watching.failure(self.watched[run.id].plan, seen, now, verdict)
-            watching.keep(self.store, self.watched[run.id], run, seen, failed)
+            seen, watched = watching.as_judged(seen, verdict), self.watched[run.id]
+            failed = Picture.of(watched.plan, seen, is_stopping=False).failed
+            assert failed is not None, "it ended neither well nor because somebody asked for it"
+            watching.keep(self.store, watched, run, seen, failed)
             self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
         return True
 

@@ -129,15 +129,17 @@ def look(place: Place, watched: Watched, run: Run, seat: Seat) -> dict[str, Sigh
             return seen
 
 
-def failure(plan: Mapping[str, Any], seen: Mapping[str, Sighting], now: Picture, verdict: Observation) -> Failure:
-    """Of a run that ended otherwise than well. Agents that were told to end do not know why; their place does."""
-    assert now.failed is not None, "it has ended, and neither well nor because somebody asked for it"
-    if now.failed.end["cause"] != "stopped" or not verdict.why or verdict.cause in ("stopped", "finished"):
-        return now.failed
+def as_judged(seen: Mapping[str, Sighting], verdict: Observation) -> Mapping[str, Sighting]:
+    """Agents that were told to end do not know why; their place may."""
+    if not verdict.why or verdict.cause in ("stopped", "finished"):
+        return seen
     told = {"cause": verdict.cause, "message": verdict.why}
-    ends = {name: sight.end for name, sight in seen.items() if sight.end is not None}
-    ends = {name: {**end, **told} if end["cause"] == "stopped" else end for name, end in ends.items()}
-    return failures.find(plan, ends) or now.failed
+    return {
+        name: sight._replace(end={**sight.end, **told})
+        if sight.end is not None and sight.end["cause"] == "stopped"
+        else sight
+        for name, sight in seen.items()
+    }
 
 
 def keep(store: Store, watched: Watched, run: Run, seen: Mapping[str, Sighting], failed: Failure | None = None) -> None:

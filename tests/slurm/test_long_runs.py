@@ -1,0 +1,136 @@
+"""Runs that take longer than the site's longest job: told to save, split into segments, each resuming the last.
+
+All of them run at the same time: a segment takes two minutes at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.slurm.cluster import Cluster
+from tests.slurm.places import SlurmPlace
+from tests.slurm.programs import HERE, folder, job_of, log, over, see, series, submit
+from tests.slurm.programs import program as the
+
+SEGMENT_S = 120.0
+OVER = "the time of its segment was over"
+MEMORY = {"resources": {"memory": {"limits": 200}}}
+STEPS = 12
+TRAPPING = f"bash {HERE / 'trapping.sh'}"
+
+
+def segmented(checkpoint_s: int, workers: int = 0, timeout_s: int | None = None) -> dict[str, Any]:
+    replicas = {"replicas": {"n_workers": workers, "default_worker": MEMORY}} if workers else {}
+    slurm = {"segment": "2m", "checkpoint": checkpoint_s, "replicas_per_node": 1}
+    return {**MEMORY, **replicas, "slurm": slurm, **({"timeout": timeout_s} if timeout_s else {})}
+
+
+class Runs(NamedTuple):
+    place: SlurmPlace
+    told: str  # saves when it is told to, and goes on until its segment is over
+    leaving: str  # leaves when it has saved
+    trapping: str  # a shell that leaves
+    timed: str  # has less time than two segments
+    leaving_timed: str  # has less time left, when it is first told to save, than it wants to be told before
+
+
+@pytest.fixture(name="runs", scope="module")
+def runs_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[Runs]:
+    place = SlurmPlace(tmp_path_factory.mktemp("long"), cluster)
+    try:
+        going_on, leaving = (the("steps", STEPS, 0.5, wish, "--again") for wish in ("--told", "--leave"))
+        runs = Runs(
+            place,
+            submit(place, going_on, framework="pytorch", environment=segmented(50, workers=2)),
+            submit(place, leaving, framework="pytorch", environment=segmented(80, workers=1)),
+            submit(place, TRAPPING, environment=segmented(80)),
+            submit(place, "sleep 1000", environment=segmented(10, timeout_s=125)),
+            submit(place, f"{TRAPPING} ever", environment=segmented(80, timeout_s=95)),
+        )
+        over(place, *runs[1:], patience_s=300)
+        yield runs
+    finally:
+        place.close()
+
+
+def went_on(place: SlurmPlace, run: str) -> dict[str, Any]:
+    """In the same job, which Slurm started again, as the second attempt; nothing failed."""
+    found = see(place, run)
+    assert found["status"] == "succeeded", found["reason"]
+    assert [change["reason"] for change in found["statuses"] if change["status"] == "resuming"] == [OVER]
+    assert found["attempt"] == 2, found["statuses"]
+    assert job_of(place, run, 1) == job_of(place, run, 2)
+    assert [row[0] for row in place.accounted(job_of(place, run))] == ["REQUEUED", "COMPLETED"]
+    return found
+
+
+def saved_at(place: SlurmPlace, run: str) -> dict[str, tuple[int, float]]:
+    """By rank: the step and time at which it was told to save, in the first attempt."""
+    rows = [line.split() for line in (folder(place, run) / "outputs" / "told").read_text().splitlines()]
+    first = {rank: (int(step), float(at)) for attempt, rank, step, at in rows if attempt == "1"}
+    assert len(first) == sum(row[0] == "1" for row in rows), "told once"
+    return first
+
+
+def test_all_ranks_are_told_to_save_before_the_end_and_go_on_in_the_next_segment(runs: Runs) -> None:
+    place, run = runs.place, runs.told
+    found = went_on(place, run)
+    told = saved_at(place, run)
+    assert sorted(told) == ["0", "1", "2"]
+    began = min(replica_start(place, run, name) for name in ("master-0", "worker-0", "worker-1"))
+    assert all(20 < at - began < SEGMENT_S - 50 for _, at in told.values()), (began, told)
+    are_continued(place, run, told)
+    for rank, name in enumerate(("master-0", "worker-0", "worker-1")):
+        (ended,) = (line for line in log(place, run, name).splitlines() if line.startswith("ended at step "))
+        assert int(ended.rpartition(" ")[2]) > told[str(rank)][0] + 3, "it went on when it had saved"
+    assert {row["attempt"] for row in found["replicas"]} == {2}
+
+
+def replica_start(place: SlurmPlace, run: str, name: str) -> float:
+    return (place.attempt(run, name) / "agent.json").stat().st_mtime
+
+
+def test_ranks_that_leave_when_they_have_saved_go_on_in_the_next_segment(runs: Runs) -> None:
+    place, run = runs.place, runs.leaving
+    went_on(place, run)
+    told = saved_at(place, run)
+    assert sorted(told) == ["0", "1"]
+    are_continued(place, run, told)
+    assert "ended at step" not in log(place, run)
+
+
+def are_continued(place: SlurmPlace, run: str, told: dict[str, tuple[int, float]]) -> None:
+    """One series of each rank: what it had saved, and from there what the second attempt did."""
+    found = series(place, run, "loss")
+    assert len(found) == len(told)
+    for rank, (name, points) in enumerate(sorted(found.items())):
+        step = told[str(rank)][0]
+        assert points == [*((1, n) for n in range(step)), *((2, n) for n in range(step, step + STEPS))], name
+
+
+def test_a_shell_can_trap_the_signal(runs: Runs) -> None:
+    place, run = runs.place, runs.trapping
+    went_on(place, run)
+    first, second = log(place, run).splitlines(), log(place, run, attempt=2).splitlines()
+    assert first[0] == "begins at 0"
+    number = int(first[1].removeprefix("saved "))
+    assert second == [f"begins at {number}", f"done at {number + 3}"]
+    assert number > 3
+
+
+def test_the_time_limit_of_a_run_counts_all_its_segments(runs: Runs) -> None:
+    place, run = runs.place, runs.timed
+    found = see(place, run)
+    assert (found["status"], found["attempt"]) == ("failed", 2), found["statuses"]
+    assert "ended by its time limit of 125 s" in found["reason"], found["reason"]
+
+
+def test_whoever_leaves_with_no_time_left_is_not_started_over_and_over(runs: Runs) -> None:
+    place, run = runs.place, runs.leaving_timed
+    found = see(place, run)
+    assert found["status"] == "failed", found["reason"]
+    assert "time limit of 95 s" in found["reason"], found["reason"]
+    assert found["attempt"] <= 2, [change["status"] for change in found["statuses"]]
