@@ -156,8 +156,8 @@ def waiting(folder: Path, cluster: Cluster) -> None:
         per_minute = sum(asked.values()) * 60 / WATCH_S
         found[count] = (per_minute, own + children)
         words = ", ".join(f"{name} {number}" for name, number in sorted(asked.items())) or "none"
-        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}; CPU {own:.2f} s "
-              f"of ours and {children:.2f} s of theirs a minute; one squeue takes {squeue_s * 1000:.0f} ms")  # fmt: skip
+        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}")
+        print(f"  CPU a minute: {own:.2f} s of ours, {children:.2f} s of theirs; squeue takes {1000 * squeue_s:.0f} ms")
         cluster.cancel_all(patience_s=120)
     calls_per_minute, cpu = found[WAITING]
     report(

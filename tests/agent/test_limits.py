@@ -42,7 +42,7 @@ def test_the_job_is_left_before_its_place_ends_it() -> None:
 def test_the_time_of_earlier_segments_counts() -> None:
     plan = {"timeout_s": 100.0, "segment_s": 50.0, "checkpoint": {"before_s": None, "signal": "USR2"}}
     limits = limits_of(plan, {"spent_s": 30.0, "ends_at": 5.0})
-    assert limits == Limits(70.0, 5.0, True, 300.0, signal.SIGUSR2)
+    assert limits == Limits(70.0, 5.0, True, 300.0, signal.SIGUSR2, 100.0)
     assert limits_of({}, {}) == Limits()
 
 

@@ -254,7 +254,13 @@ def test_a_node_that_cannot_be_prepared_says_so_in_the_end_of_its_rank(tmp_path:
     assert end["cause"] == "setup"
     assert end["message"] == "localhost could not be prepared: `pip install no-such-package` failed with code 1"
     assert any("no-such-package" in line for line in end["last_lines"])
-    assert list(scratch.iterdir()) == []
+    again = agent(placed, "--here", SLURM_PROCID="0", SLURM_TMPDIR=str(scratch), SLURMD_NODENAME="localhost")
+    assert again.wait(120) == 1  # who waited for it says the same, and tries nothing
+    assert (
+        json.loads((tmp_path / "replicas" / "master-0" / "attempt-1" / "end.json").read_text())["message"]
+        == end["message"]
+    )
+    assert list(scratch.glob("*/venv")) == []
 
 
 def test_a_rank_says_where_it_is_in_one_line(tmp_path: Path) -> None:

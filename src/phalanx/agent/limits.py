@@ -15,14 +15,15 @@ CHECKPOINTED = 85  # the exit code of a program that saved and wants to go on in
 
 
 class Limits(NamedTuple):
-    """`timeout_s`: of the run, as far as it is left. `ends_at`: when the place ends the job. `is_segment`: the run goes
-    on then, in another job. `signal` is sent `before_s` before the end, whichever it is."""
+    """`timeout_s`: of the run, as far as it is left of `whole_s`. `ends_at`: when the place ends the job. `is_segment`: the
+    run goes on then, in another job. `signal` is sent `before_s` before the end, whichever it is."""
 
     timeout_s: float | None = None
     ends_at: float | None = None
     is_segment: bool = False
     before_s: float | None = None
     signal: int = signal.SIGUSR1
+    whole_s: float | None = None
 
 
 def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> Limits:
@@ -38,6 +39,7 @@ def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> Limits:
         is_segment=is_segment,
         before_s=before_s,
         signal=getattr(signal, f"SIG{told.get('signal') or 'USR1'}"),
+        whole_s=timeout_s,
     )
 
 

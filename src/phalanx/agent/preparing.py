@@ -102,15 +102,15 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
             raise NotPrepared(f"{place} belongs to somebody else", [])
         with open(os.path.join(place, "lock"), "w") as lock, open(os.path.join(place, "log"), "a") as log:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.fstat(lock.fileno()).st_nlink == 0:  # whoever came first has failed, and removed all of it
-                raise NotPrepared("another rank of this node could not prepare it", [])
+            _raise_as_before(place)
             venv = os.path.join(place, "venv")
             if not os.path.exists(os.path.join(place, "done")):
                 shutil.rmtree(venv, ignore_errors=True)
                 try:
                     make(venv, lambda text: _tell(log, text))
-                except NotPrepared:
-                    shutil.rmtree(place, ignore_errors=True)
+                except NotPrepared as fault:
+                    shutil.rmtree(venv, ignore_errors=True)
+                    _write(os.path.join(place, "failed"), json.dumps([str(fault), fault.lines]))
                     raise
                 _write(os.path.join(place, "packages"), "\n".join(packages_of(venv)))
                 _write(os.path.join(place, "done"), "")
@@ -121,6 +121,16 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
     with open(os.path.join(place, "packages")) as stream:
         packages = stream.read().splitlines()
     return Prepared({"VIRTUAL_ENV": venv, "PATH": _first(venv)}, [], packages)
+
+
+def _raise_as_before(place: str) -> None:
+    """Whoever waited for another that failed says what that one said."""
+    try:
+        with open(os.path.join(place, "failed")) as stream:
+            message, lines = json.load(stream)
+    except FileNotFoundError:
+        return
+    raise NotPrepared(message, lines)
 
 
 def leave(variables: Mapping[str, str]) -> None:

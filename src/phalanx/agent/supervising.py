@@ -337,7 +337,7 @@ class Supervisor:
             asked = self.task.memory_mib or 0.0
             return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
         if self.cause == "timeout":
-            limit_s = self.task.limits.timeout_s
+            limit_s = self.task.limits.whole_s
             return (
                 "ended by the time limit of its job" if limit_s is None else f"ended by its time limit of {limit_s:g} s"
             )

@@ -144,7 +144,9 @@ class Scheduler(Ledger):
             if found is not None and found.status == run.status:
                 self._guarded(lambda run: self.finish(run, Status.STOPPED, reason), run, None)
         else:
-            self.home.forget_stop(run_id)  # over, or started: then it is looked at anyway
+            self.home.forget_stop(run_id)  # over, or started: then it is looked at anyway, and soon
+            if run_id in self.watched:
+                self.watched[run_id].look_at = 0.0
 
     def _place(self, run: Run, used: Share) -> Share | None:
         """Start a queued run when there is room for all of it. Answers what it takes; None when it must wait."""
@@ -177,7 +179,8 @@ class Scheduler(Ledger):
         watched, now = self.watched[run.id], time.monotonic()
         if now < watched.look_at:
             return False
-        watched.look_at = now + place.pause_s(self.seat(run))
+        pause_s = place.pause_s(self.seat(run))
+        watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, 0.3))
         return True
 
     def _start(self, run: Run) -> None:

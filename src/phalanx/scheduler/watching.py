@@ -24,6 +24,7 @@ from phalanx.scheduler.statuses import Status
 from phalanx.store import Replica, Run, StatusChange, Store
 
 SYMPTOM_S = 2.0
+_STATUSES = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}  # of replicas, by how they ended
 LISTEN_S = 2.0  # how often to look whether anybody says anything
 
 
@@ -161,7 +162,9 @@ def row_of(run: Run, replica: Mapping[str, Any], sight: Sighting, failed: Failur
     taken = failed.others.get(named(replica)) if failed is not None else None
     status = {"absent": "starting", "running": "running"}.get(sight.state)
     if status is None:
-        status = {"finished": "succeeded", "stopped": "stopped"}.get(end.get("cause", ""), "failed")
+        status = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}.get(
+            end.get("cause", ""), "failed"
+        )
     started, ended = end.get("started_at"), end.get("ended_at")
     return Replica(
         run_id=run.id,
