@@ -15,8 +15,8 @@ CHECKPOINTED = 85  # the exit code of a program that saved and wants to go on in
 
 
 class Limits(NamedTuple):
-    """`timeout_s`: of the run, as far as it is left of `whole_s`. `ends_at`: when the place ends the job. `is_segment`: the
-    run goes on then, in another job. `signal` is sent `before_s` before the end, whichever it is."""
+    """`timeout_s`: of the run, as far as it is left of `whole_s`. `ends_at`: when the place ends the job. `is_segment`:
+    the run goes on then, in another job. `signal` is sent `before_s` before the end, whichever it is."""
 
     timeout_s: float | None = None
     ends_at: float | None = None
