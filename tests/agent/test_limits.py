@@ -58,6 +58,13 @@ def test_whoever_handles_the_signal_is_told_to_save_and_goes_on_in_the_next_segm
     assert "saved" in (agents.attempt() / "log").read_text()
 
 
+def test_whoever_leaves_when_the_time_of_the_run_is_over_is_not_started_again(tmp_path: Path) -> None:
+    environment = {"timeout": "1h", "slurm": {"segment": "1d", "checkpoint": "2h"}}
+    agents = Agents(tmp_path, SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 86400)
+    agents.start()
+    assert agents.end()["cause"] == "timeout"
+
+
 def test_whoever_does_not_handle_it_does_not_die_of_it(tmp_path: Path) -> None:
     """The shell has no handler, nor has what it waits for: both would be ended by the signal."""
     environment = {"timeout": 3, "slurm": {"checkpoint": "2s"}}

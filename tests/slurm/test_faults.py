@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.homes import wait_for
-from tests.cli.running import COMMAND, is_silent_about_itself
+from tests.cli.running import is_silent_about_itself
 from tests.slurm.cluster import Cluster, Settings
 from tests.slurm.configuration import URGENT_QOS
 from tests.slurm.debian import PATH
@@ -27,6 +26,8 @@ from tests.slurm.programs import (
     folder,
     history,
     job_of,
+    jobs_named,
+    kill_schedulers,
     log,
     over,
     ran,
@@ -39,7 +40,6 @@ from tests.slurm.programs import (
 from tests.slurm.programs import program as the
 
 MEMORY = {"memory": {"limits": 200}}
-PAIR = {"replicas": {"n_workers": 1}}
 
 
 def on(*nodes: str, place: SlurmPlace, **directives: str) -> dict[str, Any]:
@@ -57,11 +57,6 @@ def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
     (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
     (folder / command).chmod(0o755)
     return f"{folder}:{place.environment()['PATH']}"
-
-
-def jobs_named(place: SlurmPlace, run: str) -> list[str]:
-    """All jobs that there ever were of a run."""
-    return sorted({row[0] for row in place.rows("sacct", "-nXPD", f"--name=phalanx-{run}", "-o", "JobIDRaw")})
 
 
 # nodes ---------------------------------------------------------------------------------------------------------------
@@ -204,6 +199,16 @@ def test_a_job_that_starts_again_unseen_is_not_submitted_once_more(place: SlurmP
     assert jobs_named(place, run) == [job]
 
 
+def test_a_run_that_may_restart_does_so_in_a_job_of_its_own(place: SlurmPlace) -> None:
+    command = "[ $PHALANX_ATTEMPT = 2 ] || exit 4"
+    found = ran(place, command, environment={"max_restarts": 1})
+    assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
+    assert [change["reason"] for change in found["statuses"] if change["status"] == "warning"] == [
+        "master-0: exit code 4; restart 1 of 1 follows"
+    ]
+    assert len(set(jobs_named(place, found["id"]))) == 2
+
+
 # people --------------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +290,13 @@ def test_whoever_takes_too_much_memory_is_ended_and_named(place: SlurmPlace) -> 
     assert "of 120 MiB; ask for more memory: `environment.resources.memory`" in found["reason"]
 
 
+def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(place: SlurmPlace) -> None:
+    """It asked for little and set itself no limit: then Slurm ends it."""
+    found = ran(place, the("hog", 900), environment={"resources": {"memory": {"requests": 150}}})
+    assert found["status"] == "failed", found["statuses"]
+    assert "memory" in found["reason"], found["reason"]
+
+
 # daemons -------------------------------------------------------------------------------------------------------------
 
 
@@ -338,25 +350,6 @@ def test_without_a_database_runs_come_to_their_true_ends(place: SlurmPlace) -> N
 # our own processes ---------------------------------------------------------------------------------------------------
 
 
-def schedulers(place: SlurmPlace) -> list[int]:
-    """Whoever schedules for this home; not what runs on nodes, which is none of a killer's business here."""
-    found = []
-    for pid in place.processes():
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"phalanx.scheduler" in words or COMMAND.encode() in words:
-                found.append(pid)
-    return found
-
-
-def kill_schedulers(place: SlurmPlace) -> int:
-    pids = schedulers(place)
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(pids)
-
-
 SLOW_SBATCH = """case "$TRICK" in
 early) echo $$ >"$MARK"; sleep 3 ;;
 late) {real} "$@"; code=$?; echo $$ >"$MARK"; sleep 3; exit $code ;;
@@ -390,20 +383,22 @@ def test_a_scheduler_that_is_killed_as_it_submits_leaves_one_job_of_each_run(pla
 
 
 def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place: SlurmPlace) -> None:
+    """In the background and in front, while each run is submitted, waits, runs and ends."""
     seed = int(time.time())
-    dice, path, runs = Random(seed), slow_sbatch(place), list[str]()
-    command = "echo ran >>$PHALANX_OUTPUTS/times; sleep 2"
-    for number in range(6):
-        code = 7 if number == 3 else 0
-        runs.append(submit_with(place, f"{command}; exit {code}", {"PATH": path, "TRICK": "random"}))
+    dice, path = Random(seed), slow_sbatch(place)
+    file = place.file("echo ran >>$PHALANX_OUTPUTS/times; sleep 2")
+    for number in range(8):
+        detach = ["-d"] if number % 2 else []
+        place.start("run", "-f", file, *ON_SLURM, *detach, PATH=path, TRICK="random")
         for _ in range(2):
-            wait_until_moment(dice.uniform(0.1, 1.5))
+            wait_until_moment(dice.uniform(0.1, 1.6))
             kill_schedulers(place)
             place.start("ps", PATH=path)  # whoever looks leaves someone who goes on
-    found = over(place, *runs)
-    for number, run in enumerate(found):
-        told = f"run {number} of seed {seed}: {run['statuses']}"
-        assert (run["status"], run["attempt"]) == ("failed" if number == 3 else "succeeded", 1), told
+    runs = place.run_ids()
+    assert len(runs) > 2
+    for run in over(place, *runs):
+        told = f"of seed {seed}: {run['statuses']}"
+        assert (run["status"], run["attempt"]) == ("succeeded", 1), told
         assert (folder(place, run["id"]) / "outputs" / "times").read_text() == "ran\n", told
         assert len(jobs_named(place, run["id"])) == 1, told
 

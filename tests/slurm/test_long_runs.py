@@ -13,7 +13,20 @@ import pytest
 from tests.cli.homes import wait_for
 from tests.slurm.cluster import Cluster
 from tests.slurm.places import SlurmPlace
-from tests.slurm.programs import DONE, HERE, folder, job_of, log, over, see, series, submit
+from tests.slurm.programs import (
+    DONE,
+    HERE,
+    folder,
+    job_of,
+    jobs_named,
+    kill_schedulers,
+    log,
+    over,
+    schedulers,
+    see,
+    series,
+    submit,
+)
 from tests.slurm.programs import program as the
 
 SEGMENT_S = 120.0
@@ -36,12 +49,17 @@ class Runs(NamedTuple):
     trapping: str  # a shell that leaves
     timed: str  # has less time than two segments
     leaving_timed: str  # has less time left, when it is first told to save, than it wants to be told before
+    other_place: SlurmPlace
+    unattended: str  # leaves twice, while nobody of ours is there
 
 
 @pytest.fixture(name="runs", scope="module")
 def runs_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[Runs]:
-    place = SlurmPlace(tmp_path_factory.mktemp("long"), cluster)
+    place, other = (SlurmPlace(tmp_path_factory.mktemp(name), cluster) for name in ("long", "unattended"))
     try:
+        unattended = submit(other, f"{TRAPPING} 3", environment=segmented(80))
+        wait_for(lambda: "begins" in log(other, unattended))
+        kill_schedulers(other)
         going_on, leaving = (the("steps", STEPS, 0.5, wish, "--again") for wish in ("--told", "--leave"))
         runs = Runs(
             place,
@@ -49,12 +67,15 @@ def runs_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> 
             submit(place, leaving, framework="pytorch", environment=segmented(80, workers=1)),
             submit(place, TRAPPING, environment=segmented(80)),
             submit(place, "sleep 1000", environment=segmented(10, timeout_s=125)),
-            submit(place, f"{TRAPPING} ever", environment=segmented(80, timeout_s=95)),
+            submit(place, f"{TRAPPING} 99", environment=segmented(80, timeout_s=95)),
+            other,
+            unattended,
         )
-        over(place, *runs[1:-1], patience_s=300)
+        over(place, runs.told, runs.leaving, runs.trapping, runs.timed, patience_s=300)
         yield runs
     finally:
         place.close()
+        other.close()
 
 
 def went_on(place: SlurmPlace, run: str) -> dict[str, Any]:
@@ -141,3 +162,19 @@ def test_whoever_leaves_with_no_time_left_is_not_started_over_and_over(runs: Run
     assert found["status"] == "failed", found["statuses"]
     assert "time limit of 95 s" in found["reason"], found["reason"]
     assert found["attempt"] <= 2, found["statuses"]
+
+
+def test_a_run_goes_on_while_nobody_looks_after_it(runs: Runs) -> None:
+    """Its job asks for its next segment itself; whoever looks later finds all of them."""
+    place, run = runs.other_place, runs.unattended
+    job = job_of(place, run)
+    assert not schedulers(place)
+    assert place.until_job(job, "COMPLETED", "FAILED") == "COMPLETED"
+    assert not schedulers(place)
+    (found,) = over(place, run)
+    assert (found["status"], found["attempt"]) == ("succeeded", 3), found["statuses"]
+    assert [change["reason"] for change in found["statuses"] if change["status"] == "resuming"] == [OVER, OVER]
+    saved = [int(log(place, run, attempt=attempt).splitlines()[-1].split()[-1]) for attempt in (1, 2, 3)]
+    assert saved == sorted(saved)
+    assert log(place, run, attempt=3).splitlines() == [f"begins at {saved[1]}", f"done at {saved[1] + 3}"]
+    assert jobs_named(place, run) == [job]

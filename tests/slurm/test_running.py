@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.homes import ended, wait_for
+from tests.cli.running import COMMAND
 from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import ACCOUNT, GPU_TYPE, LIMITED_QOS
 from tests.slurm.places import SlurmPlace
@@ -320,6 +321,35 @@ def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
     assert [found["status"] for found in over(place, run, held, later)] == ["succeeded", "succeeded", "stopped"]
     assert ended(attended).code == 0
     assert "waits for " not in words(run)
+
+
+def test_a_run_may_be_submitted_from_within_a_job(place: SlurmPlace) -> None:
+    """Whose variables are none of its own."""
+    file = place.file(the("showing", 0), environment=asking(1))
+    home = f"export PHALANX_HOME='{place.home}'"
+    body = f"{home}\n{COMMAND} run -f {file} --on slurm --json"
+    outer = place.submit(body, "-n3", "-c1", "--mem-per-cpu=300", f"--chdir={place.folder}")
+    assert place.until_job(outer, "COMPLETED", "FAILED") == "COMPLETED", place.output(outer)
+    found = json.loads(place.output(outer).splitlines()[-1])
+    assert found["status"] == "succeeded"
+    inner = job_of(place, found["id"])
+    assert inner != outer
+    (rank,) = told(place, found["id"]).values()
+    variables = rank["environment"]
+    assert (variables["SLURM_JOB_ID"], variables["SLURM_NTASKS"], variables["PHALANX_RANK"]) == (inner, "1", "0")
+    (given,) = allocated(place, inner).values()
+    assert (given["cpu"], given["mem"]) == ("1", "200M")
+
+
+def test_a_run_that_is_over_goes_on_when_it_is_resumed(place: SlurmPlace) -> None:
+    found = ran(place, f"{the('steps', 5, 0, '--always')} && [ $PHALANX_ATTEMPT = 2 ]", environment=asking(1))
+    assert found["status"] == "failed"
+    answer = place.call("resume", found["id"], "--json")
+    assert answer.code == 0, answer.err
+    again = see(place, found["id"])
+    assert (again["status"], again["attempt"]) == ("succeeded", 2)
+    assert "begins at step 5 in attempt 2" in log(place, found["id"], attempt=2)
+    assert job_of(place, found["id"], 2) != job_of(place, found["id"], 1)
 
 
 def test_what_the_file_says_of_the_site_reaches_the_job(place: SlurmPlace) -> None:

@@ -86,6 +86,7 @@ class Supervisor:
         self.over_memory = False
         self.is_syncing = False
         self.cause: str | None = None  # why we ended it ourselves
+        self.deadline = Deadline(task.limits)
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
 
@@ -107,6 +108,7 @@ class Supervisor:
         ended_at = time.time()
         if end is None:
             child = self._start()
+            self.deadline = Deadline(self.task.limits)  # the time in which the replicas met does not count
             self._note({"start": child})
             ended = self._watch(child)
             ended_at = ended.at
@@ -167,7 +169,7 @@ class Supervisor:
 
     def _watch(self, child: int) -> Ended:
         """Until the command itself ends."""
-        deadline = Deadline(self.task.limits)
+        deadline = self.deadline
         kill_at: float | None = None
         measure_at = listen_at = 0.0
         while True:
@@ -324,6 +326,8 @@ class Supervisor:
         if code == 0:
             return End("finished", 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
+            if self.deadline.cause == "timeout":  # no segment follows: the time of the whole run is nearly over
+                return End("timeout", code, None, "saved, and left: the time of the run is over")
             return End("segment", code, None, "saved, and left for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.cli.homes import wait_for
+from tests.cli.running import COMMAND
 from tests.slurm.places import PATIENCE_S, SlurmPlace
 
 HERE = Path(__file__).parent
@@ -110,3 +114,27 @@ def series(place: SlurmPlace, run: str, metric: str) -> dict[str, list[tuple[int
     answer = place.call("metrics", run, metric, "--json")
     (found,) = answer.data["metrics"] if answer.code == 0 else ({"series": []},)
     return {line["replica"]: list(zip(line["attempts"], line["steps"], strict=True)) for line in found["series"]}
+
+
+def jobs_named(place: SlurmPlace, run: str) -> list[str]:
+    """All jobs that there ever were of a run."""
+    return sorted({row[0] for row in place.rows("sacct", "-nXPD", f"--name=phalanx-{run}", "-o", "JobIDRaw")})
+
+
+def schedulers(place: SlurmPlace) -> list[int]:
+    """Whoever schedules for this home; not what runs on nodes, which is none of a killer's business here."""
+    found = []
+    for pid in place.processes():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"phalanx.scheduler" in words or COMMAND.encode() in words:
+                found.append(pid)
+    return found
+
+
+def kill_schedulers(place: SlurmPlace) -> int:
+    pids = schedulers(place)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
