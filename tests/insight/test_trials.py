@@ -13,7 +13,7 @@ from phalanx import spec
 from phalanx.insight.findings import Findings
 from phalanx.insight.holding import busy_s, held_to_cores
 from phalanx.insight.speed import Pace, Speeds
-from phalanx.insight.trials import Cost, Trial, combinations, label, recommend
+from phalanx.insight.trials import PAYS, Cost, Trial, combinations, label, recommend
 from phalanx.spec.writing import to_yaml
 from tests.insight.samples import file, gpu, planned
 
@@ -136,8 +136,24 @@ def test_nothing_cheaper_than_the_recommended_one_is_fast_enough(rows: list[Any]
     if verdict is not None:
         best = max(speeds[n] for n in told)
         assert speeds[verdict.best] == best
-        assert speeds[verdict.chosen] >= within * best
-        assert all(trials[n].cost >= trials[verdict.chosen].cost for n in told if speeds[n] >= within * best)
+        without = [n for n in told if not trials[n].cost.gpus]
+        fair = max((speeds[n] for n in without), default=0)
+        pays = not without or best >= PAYS * fair
+        measured = best if pays else fair
+        assert speeds[verdict.chosen] >= within * measured
+        asked = told if pays else without
+        assert all(trials[n].cost >= trials[verdict.chosen].cost for n in asked if speeds[n] >= within * measured)
+
+
+def test_a_gpu_must_pay_for_what_it_blocks() -> None:
+    slow, fast = trial(10), trial(12, gpus=1)
+    verdict = recommend([slow, fast], [10, 12], 0.9)
+    assert verdict is not None
+    assert (verdict.chosen, verdict.best) == (0, 1)
+    assert "better left to a colleague" in text(found(slow, fast))
+    verdict = recommend([slow, trial(16, gpus=1)], [10, 16], 0.9)
+    assert verdict is not None
+    assert verdict.chosen == 1
 
 
 def test_a_machine_that_was_busy_with_other_work_gives_rough_speeds() -> None:
