@@ -11,6 +11,7 @@ from phalanx.backends.engines import ENDED, RUNNING, WAITING
 from phalanx.backends.slurm_words import (
     by_job,
     complaint_of,
+    heard,
     may_pass,
     observed,
     owner,
@@ -111,6 +112,23 @@ def test_why_a_job_was_started_again_is_in_its_earlier_records() -> None:
 )
 def test_what_may_pass_is_told_from_what_will_not(complaint: str, passes: bool) -> None:
     assert may_pass(complaint) is passes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd-node1: error: StepId=25.1 exceeded memory limit (335175680 > 157286400), being killed",
+        "slurmstepd: error: Exceeded job memory limit",
+        "slurmstepd-node1: error: Detected 1 oom_kill event in StepId=1.batch.",
+        "slurmstepd: error: Detected 2 oom-kill event(s) in StepId=7.0 cgroup.",
+    ],
+)
+def test_that_a_step_was_killed_for_memory_stands_in_the_output_of_its_job(line: str) -> None:
+    failed = observed(record_rows("7|FAILED|1:0|0:0|None|x|y|node1||n"))
+    assert heard(failed, ["something", line]).cause == "memory"
+    assert heard(failed, ["something"]) == failed
+    cancelled = observed(record_rows("7|CANCELLED by 5|0:0|0:0|None|x|y|node1||n"))
+    assert heard(cancelled, [line]) == cancelled
 
 
 def test_complaints_are_told_without_the_name_of_the_command() -> None:

@@ -68,6 +68,9 @@ class Told:
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / "job" / f"{handle.partition(':')[2]}.out"
 
+    def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
+        return seen._replace(cause="memory", why="killed for memory") if "oom" in lines else seen
+
     def cancel(self, handles: Collection[str]) -> None:
         self.cancelled += handles
 
@@ -317,6 +320,17 @@ def test_what_the_script_of_a_job_complained_of_is_told(cluster: Cluster) -> Non
     cluster.became("slurm:1", ENDED, "the job failed")
     cluster.turn()
     assert cluster.run(run).reason == "master-0: the job failed: this node has no modules"
+
+
+def test_what_the_engine_wrote_beside_it_counts(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.facts(run, "slurm:1")
+    cluster.agent(run)
+    (cluster.works.run_folder(run).path / "job" / "1.out").write_text("oom\n")
+    cluster.became("slurm:1", ENDED, "the job failed")
+    cluster.turn()
+    assert cluster.run(run).reason.startswith("master-0: killed for memory; ask for more memory")
 
 
 def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:

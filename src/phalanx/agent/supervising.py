@@ -27,6 +27,7 @@ TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
 FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found no room
 ABORT_S = 2.0  # for a command that hangs to say where
+HEAR_S = 2.0  # for a signal that was sent to all to reach us, too
 LISTEN_S = 1.0  # how often we look for what we are told by files
 ASKED_TO_END, ASKED_TO_ABORT = "asked-to-end", "asked-to-abort"
 _TO_END = (signal.SIGTERM, signal.SIGINT)
@@ -177,7 +178,7 @@ class Supervisor:
             told = caught.si_signo if caught is not None else None
             ended = _reap(child)
             if ended is not None:
-                if told in _TO_END or _is_told_to_end():  # a cluster tells all at once, us and the command
+                if told in _TO_END or self._is_told_too(ended):
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
@@ -202,6 +203,13 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
+
+    def _is_told_too(self, ended: Ended) -> bool:
+        """A cluster tells all processes of a job to end at once: the command may be gone before we hear of it."""
+        if _is_told_to_end():
+            return True
+        was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
+        return self.task.is_remote and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
 
     def _asked(self) -> signal.Signals | None:
         """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""

@@ -64,3 +64,6 @@ class Engine(Protocol):
 
     def log_of(self, folder: Path, handle: str) -> Path:
         """The file with what the script of a job itself said."""
+
+    def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
+        """An observation, with what the last lines of that file add to it."""

@@ -95,6 +95,9 @@ class Slurm:
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / "job" / f"slurm-{_number(handle)}.out"
 
+    def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
+        return slurm_words.heard(seen, lines)
+
     def cancel(self, handles: Collection[str]) -> None:
         _call(["scancel", "--quiet", *map(_number, handles)])
 

@@ -6,6 +6,7 @@ Text formats, not JSON: that one changes its shape between releases, and is wron
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation
@@ -16,6 +17,7 @@ RECORDS_FORMAT = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList
 OUT_OF_MEMORY = "0:125"  # as an exit code
 _COMMENT = re.compile(rf"{PREFIX}:([A-Za-z0-9_-]+)(?::(\d+))?\Z")
 _NAME = re.compile(rf"{PREFIX}-([A-Za-z0-9_-]+)\Z")
+_MEMORY = re.compile(r"xceeded (?:job )?memory limit|oom_kill event|oom-kill event|out-of-memory handler")
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _CAUSES = {
@@ -163,6 +165,13 @@ def observed(rows: list[Row]) -> Observation:
     if state == "CANCELLED" and " by " in first.state:
         words = f"{words} by {{user:{first.state.rpartition(' ')[2]}}}"
     return Observation(ENDED, words, cause, **known)  # type: ignore[arg-type]
+
+
+def heard(seen: Observation, lines: Iterable[str]) -> Observation:
+    """With what Slurm wrote into the output of a job: its state does not say that a step was killed for memory."""
+    if seen.state == ENDED and seen.cause == "lost" and any(map(_MEMORY.search, lines)):
+        return seen._replace(cause="memory", why=_CAUSES["OUT_OF_MEMORY"][1])
+    return seen
 
 
 def owner(row: Row) -> tuple[str | None, int]:

@@ -389,22 +389,25 @@ class Elsewhere:
 
     def verdict(self, seat: Seat) -> Observation | None:
         seen = self.observation(seat)
-        return seen if seen is not None and seen.state == ENDED else None
+        return self.engine.heard(seen, self._said(seat)) if seen is not None and seen.state == ENDED else None
+
+    def _said(self, seat: Seat) -> tuple[str, ...]:
+        """The last lines of the script of a job that has ended."""
+        log = self.engine.log_of(seat.run_folder, self.handle(seat) or "")
+        if log.exists() or seat.facts_file.exists():
+            return attempts.end_of(log)
+        where = f"it could not write to {seat.run_folder}: can the nodes? PHALANX_HOME names another place"
+        return (f"{COMPLAINT}{where}",)
 
     def look(self, seat: Seat) -> dict[str, Sighting]:
-        seen = self.observation(seat)
-        handle = self.handle(seat)
-        has_ended = seen is not None and seen.state == ENDED and handle is not None
+        verdict = self.verdict(seat)
         # What was never begun leaves nothing to wait for.
-        is_over = has_ended and (self._since(handle or "") > SETTLES_S or not seat.facts_file.exists())
-        log = self.engine.log_of(seat.run_folder, handle) if is_over and handle else None
-        said = attempts.end_of(log) if log is not None else ()
-        if log is not None and seen is not None and seen.cause == "lost" and not log.exists():
-            where = f"it could not write to {seat.run_folder}: can the nodes? PHALANX_HOME names another place"
-            said = (f"{COMPLAINT}{where}",)
+        if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
+            verdict = None
+        said = self._said(seat) if verdict is not None and verdict.cause != "stopped" else ()
         ends = {name: attempts.read_end(seat.folder(name)) for name in seat.replicas}
-        has_said = any(end is not None for end in ends.values())  # then the script has nothing to add
-        verdict = _with_complaint(seen, () if has_said else said) if is_over and seen is not None else None
+        if verdict is not None and not any(ends.values()):  # otherwise the script has nothing to add
+            verdict = _with_complaint(verdict, said)
         return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
 
     def will_come(self, run: Run, seen: Mapping[str, Sighting], since: float) -> bool:  # noqa: ARG002
