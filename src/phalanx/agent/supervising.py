@@ -178,13 +178,13 @@ class Supervisor:
             told = caught.si_signo if caught is not None else None
             ended = _reap(child)
             if ended is not None:
-                if told in _TO_END or self._is_told_too(ended):
+                if told in _TO_END or _is_told_too(self.task, ended):
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                told = told if told in (*_TO_END, signal.SIGQUIT) else self._asked()
+                told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
             if told in _TO_END:
                 kill_at = self._ask_to_end(child, "stopped", kill_at)
             elif told == signal.SIGQUIT:
@@ -203,24 +203,6 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
-
-    def _is_told_too(self, ended: Ended) -> bool:
-        """A cluster tells all processes of a job to end at once: the command may be gone before we hear of it."""
-        if _is_told_to_end():
-            return True
-        was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
-        return self.task.is_remote and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
-
-    def _asked(self) -> signal.Signals | None:
-        """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
-        if os.path.exists(os.path.join(self.task.folder, ASKED_TO_ABORT)):
-            return signal.SIGQUIT
-        if os.path.exists(os.path.join(self.task.folder, ASKED_TO_END)):
-            return signal.SIGTERM
-        served = self.task.serves
-        if served and all(os.path.exists(os.path.join(folder, "end.json")) for folder in served):
-            return signal.SIGTERM
-        return None
 
     def _tell_to_save(self) -> None:
         heeding = who_heeds(processes.descendants(os.getpid()), self.task.limits.signal)
@@ -404,6 +386,26 @@ def _is_full(folder: str) -> bool:
     except OSError:
         return False
     return state.f_bavail * state.f_frsize < FULL_BYTES
+
+
+def _is_told_too(task: Task, ended: Ended) -> bool:
+    """A cluster tells all processes of a job to end at once: the command may be gone before we hear of it."""
+    if _is_told_to_end():
+        return True
+    was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
+    return task.is_remote and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+
+
+def _asked(task: Task) -> signal.Signals | None:
+    """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
+    if os.path.exists(os.path.join(task.folder, ASKED_TO_ABORT)):
+        return signal.SIGQUIT
+    if os.path.exists(os.path.join(task.folder, ASKED_TO_END)):
+        return signal.SIGTERM
+    served = task.serves
+    if served and all(os.path.exists(os.path.join(folder, "end.json")) for folder in served):
+        return signal.SIGTERM
+    return None
 
 
 def _is_told_to_end() -> bool:
