@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from tests.slurm.debian import PATH
 from tests.slurm.places import PATIENCE_S, SlurmPlace
 from tests.slurm.programs import (
     ON_SLURM,
+    AtOnce,
     folder,
     history,
     job_of,
@@ -97,7 +99,7 @@ def storm_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) ->
         for run in storm[1:]:
             place.until(run, "running")
         for run in (storm.cut, storm.pulled):
-            wait_for(lambda run=run: len(series(place, run, "loss")) == 2)
+            wait_for(lambda run=run: len(series(place, run, "loss")) == 2)  # type: ignore[misc]
         cluster.power_cut("node2")
         cluster.partition("node4")
         (place.folder / "cut").touch()
@@ -164,135 +166,188 @@ def test_a_run_that_finished_behind_a_pulled_cable_is_not_run_again(storm: Storm
     assert [(outputs / rank).read_text() for rank in "01"] == ["ran\n", "ran\n"]
 
 
-def test_whoever_must_make_way_goes_on_later(place: SlurmPlace) -> None:
-    run = submit(place, the("steps", 8, 0.25, "--always", "--again"), environment=on("node1", place=place))
-    wait_for(lambda: series(place, run, "loss"))
-    urgent = place.submit("sleep 3", "-w", "node1", "-c4", "--mem=4000", f"--qos={URGENT_QOS}")
-    (found,) = over(place, run)
-    assert found["status"] == "succeeded", found["reason"]
+class Again(NamedTuple):
+    """Two runs that Slurm took back into its queue."""
+
+    place: SlurmPlace
+    preempted: str
+    unseen: str  # while the controller did not answer us
+
+
+@pytest.fixture(name="again", scope="module")
+def again_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[Again]:
+    place = SlurmPlace(tmp_path_factory.mktemp("again"), cluster)
+    silent = place.folder / "silent"
+    words = "Unable to contact slurm controller (connect failure)"
+    refusing = f"""[ -z "$SLURM_JOB_ID" ] && [ -e {silent} ] && echo "{words}" >&2 && exit 1"""
+    path = {"PATH": in_front_of(place, "squeue", refusing)}
+    steps, here, there = (
+        the("steps", 32, 0.25, "--always", "--again"),
+        on("node1", place=place),
+        on("node2", place=place),
+    )
+    try:
+        again = Again(
+            place,
+            submit_with(place, steps, path, environment=here),
+            submit_with(place, steps, path, environment=there),
+        )
+        for run in again[1:]:
+            wait_for(lambda run=run: series(place, run, "loss"))  # type: ignore[misc]
+        place.submit("sleep 3", "-w", "node1", "-c4", "--mem=4000", f"--qos={URGENT_QOS}")
+        job = job_of(place, again.unseen)
+        cluster.ask("scontrol", "requeuehold", job)
+        for run in again[1:]:
+            wait_for(lambda run=run: see(place, run)["attempt"] == 2)  # type: ignore[misc]
+        silent.touch()  # from when it is let go until it has run for longer than a run that waits is not looked at
+        cluster.ask("scontrol", "release", job)
+        wait_for(lambda: len({attempt for attempt, _ in series(place, again.unseen, "loss")["master-0"]}) == 2)
+        wait_until_moment(7.0)
+        silent.unlink()
+        over(place, *again[1:])
+        yield again
+    finally:
+        place.close()
+
+
+def wait_until_moment(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    wait_for(lambda: time.monotonic() > until)
+
+
+def test_whoever_must_make_way_goes_on_later(again: Again) -> None:
+    found = see(again.place, again.preempted)
+    assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
     assert why == "preempted by a job of higher priority, and started again"
-    continues(series(place, run, "loss")["master-0"], 8)
-    place.until_accounted(urgent, "COMPLETED")
+    continues(series(again.place, again.preempted, "loss")["master-0"], 32)
 
 
-def test_a_job_that_starts_again_unseen_is_not_submitted_once_more(place: SlurmPlace) -> None:
-    """The controller does not answer us from when it is let go until it has run for a while."""
-    silent = place.folder / "silent"
-    refusing = (
-        f"""[ -z "$SLURM_JOB_ID" ] && [ -e {silent} ] && echo 'Unable to contact slurm controller' >&2 && exit 1"""
-    )
-    path = in_front_of(place, "squeue", refusing)
-    run = submit_with(place, the("steps", 40, 0.25, "--always", "--again"), {"PATH": path})
-    wait_for(lambda: series(place, run, "loss"))
-    job = job_of(place, run)
-    place.cluster.ask("scontrol", "requeuehold", job)
-    wait_for(lambda: see(place, run)["attempt"] == 2)
-    silent.touch()
-    place.cluster.ask("scontrol", "release", job)
-    wait_for(lambda: len({attempt for attempt, _ in series(place, run, "loss")["master-0"]}) == 2)
-    look_at = time.monotonic() + 7.0  # a run that waits is looked at every 5 s
-    wait_for(lambda: time.monotonic() > look_at)
-    silent.unlink()
-    (found,) = over(place, run)
+def test_a_job_that_starts_again_unseen_is_not_submitted_once_more(again: Again) -> None:
+    place, run = again.place, again.unseen
+    found = see(place, run)
     assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
-    assert jobs_named(place, run) == [job]
+    assert jobs_named(place, run) == [job_of(place, run)]
+    continues(series(place, run, "loss")["master-0"], 32)
 
 
-def test_a_run_that_may_restart_does_so_in_a_job_of_its_own(place: SlurmPlace) -> None:
-    command = "[ $PHALANX_ATTEMPT = 2 ] || exit 4"
-    found = ran(place, command, environment={"max_restarts": 1})
-    assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
+# people and limits ---------------------------------------------------------------------------------------------------
+
+REFUSED = {"partition": "nowhere", "account": "nobody", "qos": "golden", "constraint": "moon"}
+SLEEPING = ("stopped", "cancelled", "cancelled-pair", "at-slurms-limit")
+
+
+@pytest.fixture(name="ends", scope="module")
+def ends_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[AtOnce]:
+    """Runs that came to all kinds of ends, at the same time."""
+    place = SlurmPlace(tmp_path_factory.mktemp("ends"), cluster)
+    own = on("node1", place=place)
+    pair = {"framework": "pytorch", "environment": on("node2", "node3", place=place)}
+    three = {"framework": "pytorch", "environment": on("node1", "node2", "node3", place=place)}
+    try:
+        runs = {
+            "at-slurms-limit": submit(place, "sleep 300", environment=on("node1", place=place, time="1")),
+            "stopped": submit(place, "trap 'echo ended; exit 0' TERM; sleep 300 & wait", environment=own),
+            "held": submit(place, "true", environment=on("node1", place=place, hold="")),
+            "cancelled": submit(place, "sleep 300", environment=own),
+            "cancelled-pair": submit(place, "sleep 300", **pair),
+            "at-its-limit": submit(place, "sleep 300", "--timeout", "4"),
+            "hog": submit(place, the("hog", 500), environment={"resources": {"memory": {"limits": 120}}}),
+            "unlimited-hog": submit(place, the("hog", 900), environment={"resources": {"memory": {"requests": 150}}}),
+            "faltering": submit(place, the("faltering", 1), **three),
+            "restarting": submit(place, "[ $PHALANX_ATTEMPT = 2 ] || exit 4", environment={"max_restarts": 1}),
+            **{name: submit(place, "true", environment={"slurm": {name: word}}) for name, word in REFUSED.items()},
+        }
+        for name in SLEEPING:
+            place.until(runs[name], "running")
+        cluster.ask("scontrol", "update", f"jobid={job_of(place, runs['at-slurms-limit'])}", "EndTime=now+1")
+        wait_for(lambda: "JobHeldUser" in json.dumps(see(place, runs["held"])))
+        answer = place.call("stop", runs["stopped"], runs["held"])
+        assert answer.code == 0, answer.err
+        cluster.ask("scancel", job_of(place, runs["cancelled"]), job_of(place, runs["cancelled-pair"]))
+        yield AtOnce(place, dict(zip(runs, over(place, *runs.values()), strict=True)))
+    finally:
+        place.close()
+
+
+def is_gone(place: SlurmPlace, run: str) -> bool:
+    """Whether nobody finds its job in the queue any more, after a while."""
+    wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", job_of(place, run)))
+    return True
+
+
+def test_a_rank_that_fails_is_named_and_takes_the_others_along(ends: AtOnce) -> None:
+    found = ends.runs["faltering"]
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("worker-0: RuntimeError: the loss is not a number (exit code 1)")
+    names = ("master-0", "worker-0", "worker-1")
+    assert [replica(found, name)["status"] for name in names] == ["stopped", "failed", "stopped"]
+    assert replica(found, "worker-1")["reason"] == "stopped, because worker-0 failed"
+    assert is_gone(ends.place, found["id"])
+    assert ends.place.until_accounted(job_of(ends.place, found["id"]), "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
+
+
+def test_a_run_that_may_restart_does_so_in_a_job_of_its_own(ends: AtOnce) -> None:
+    found = ends.succeeded("restarting")
+    assert found["attempt"] == 2
     assert [change["reason"] for change in found["statuses"] if change["status"] == "warning"] == [
         "master-0: exit code 4; restart 1 of 1 follows"
     ]
-    assert len(set(jobs_named(place, found["id"]))) == 2
+    assert job_of(ends.place, found["id"], 1) != job_of(ends.place, found["id"], 2)
 
 
-# people --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_rank_that_fails_is_named_and_takes_the_others_along(place: SlurmPlace) -> None:
-    environment = on("node1", "node2", "node3", place=place)
-    found = ran(place, the("faltering", 1), framework="pytorch", environment=environment)
-    assert found["status"] == "failed"
-    assert found["reason"].startswith("worker-0: RuntimeError: the loss is not a number (exit code 1)")
-    assert {name: replica(found, name)["status"] for name in ("master-0", "worker-0", "worker-1")} == {
-        "master-0": "stopped",
-        "worker-0": "failed",
-        "worker-1": "stopped",
-    }
-    assert replica(found, "worker-1")["reason"] == "stopped, because worker-0 failed"
-    job = job_of(place, found["id"])
-    wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", job))
-    assert place.until_accounted(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
-
-
-def test_whom_somebody_cancels_is_stopped_and_it_is_said_by_whom(place: SlurmPlace) -> None:
-    runs = [
-        submit(place, "sleep 300", environment=on(*nodes, place=place), framework="pytorch")
-        for nodes in (["node1"], ["node2", "node3"])
-    ]
-    for run in runs:
-        place.until(run, "running")
-    for run in runs:
-        place.cluster.ask("scancel", job_of(place, run))
-    for found in over(place, *runs):
-        assert (found["status"], found["reason"]) == ("stopped", "the job was cancelled by root")
+@pytest.mark.parametrize("name", ["cancelled", "cancelled-pair"])
+def test_whom_somebody_cancels_is_stopped_and_it_is_said_by_whom(ends: AtOnce, name: str) -> None:
+    found = ends.runs[name]
+    assert (found["status"], found["reason"]) == ("stopped", "the job was cancelled by root")
     assert {row["status"] for row in found["replicas"]} == {"stopped"}
 
 
-def test_runs_stop_while_they_wait_and_while_they_run(place: SlurmPlace) -> None:
-    busy = submit(place, "trap 'echo ended; exit 0' TERM; sleep 300 & wait", environment=on("node1", place=place))
-    waiting = submit(place, "true", environment={"slurm": {"directives": {"hold": ""}}})
-    place.until(busy, "running")
-    wait_for(lambda: "JobHeldUser" in json.dumps(see(place, waiting)))
-    answer = place.call("stop", busy, waiting)
-    assert answer.code == 0, answer.err
-    assert [found["status"] for found in over(place, busy, waiting)] == ["stopped", "stopped"]
-    jobs = f"{job_of(place, busy)},{job_of(place, waiting)}"
-    wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", jobs))
-    assert log(place, busy) == "ended\n"
-    assert not (place.attempt(waiting) / "log").exists()
+def test_a_run_stops_while_it_runs(ends: AtOnce) -> None:
+    found = ends.runs["stopped"]
+    assert found["status"] == "stopped"
+    assert is_gone(ends.place, found["id"])
+    assert log(ends.place, found["id"]) == "ended\n", "it had time to end by itself"
 
 
-def test_what_slurm_refuses_is_told_in_its_words(place: SlurmPlace) -> None:
-    bad = {"partition": "nowhere", "account": "nobody", "qos": "golden", "constraint": "moon"}
-    runs = [submit(place, "true", environment={"slurm": {name: value}}) for name, value in bad.items()]
-    for found, word in zip(over(place, *runs), ("partition", "account", "qos", "feature"), strict=True):
-        assert found["status"] == "failed"
-        assert found["reason"].startswith("slurm refused the job: ")
-        assert word in found["reason"].lower()
-        assert history(found) == ["created", "scheduled", "failed"]
-    assert not place.cluster.ask("squeue", "-h")
+def test_a_run_stops_while_it_waits(ends: AtOnce) -> None:
+    found = ends.runs["held"]
+    assert found["status"] == "stopped"
+    assert is_gone(ends.place, found["id"])
+    assert not (ends.place.attempt(found["id"]) / "log").exists()
 
 
-# limits --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("name", "word"), [*zip(REFUSED, ("partition", "account", "qos", "feature"), strict=True)])
+def test_what_slurm_refuses_is_told_in_its_words(ends: AtOnce, name: str, word: str) -> None:
+    found = ends.runs[name]
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("slurm refused the job: ")
+    assert word in found["reason"].lower()
+    assert history(found) == ["created", "scheduled", "failed"]
 
 
-def test_a_run_ends_at_its_time_limit(place: SlurmPlace) -> None:
-    own = submit(place, "sleep 300", "--timeout", "4")
-    slurms = submit(place, "sleep 300", environment={"slurm": {"directives": {"time": "1"}}})
-    place.until(slurms, "running")
-    place.cluster.ask("scontrol", "update", f"jobid={job_of(place, slurms)}", "EndTime=now+2")
-    first, second = over(place, own, slurms)
-    assert first["status"] == second["status"] == "failed"
-    assert first["reason"].startswith("master-0: ended by its time limit of 4 s; allow it more time"), first["reason"]
-    assert "time limit of its job" in second["reason"], second["reason"]
-    assert replica(second, "master-0")["cause"] == "timeout"
+def test_a_run_ends_at_its_time_limit(ends: AtOnce) -> None:
+    found = ends.runs["at-its-limit"]
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("master-0: ended by its time limit of 4 s; allow it more time"), found["reason"]
 
 
-def test_whoever_takes_too_much_memory_is_ended_and_named(place: SlurmPlace) -> None:
-    kept = submit(place, the("hog", 500), environment={"resources": {"memory": {"limits": 120}}})
-    (found,) = over(place, kept)
+def test_a_run_that_slurm_ends_at_the_time_limit_of_its_job_is_told_so(ends: AtOnce) -> None:
+    found = ends.runs["at-slurms-limit"]
+    assert found["status"] == "failed"
+    assert "time limit of its job" in found["reason"], found["reason"]
+
+
+def test_whoever_takes_too_much_memory_is_ended_and_named(ends: AtOnce) -> None:
+    found = ends.runs["hog"]
     assert found["status"] == "failed"
     assert replica(found, "master-0")["cause"] == "memory"
     assert "of 120 MiB; ask for more memory: `environment.resources.memory`" in found["reason"]
 
 
-def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(place: SlurmPlace) -> None:
+def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> None:
     """It asked for little and set itself no limit: then Slurm ends it."""
-    found = ran(place, the("hog", 900), environment={"resources": {"memory": {"requests": 150}}})
+    found = ends.runs["unlimited-hog"]
     assert found["status"] == "failed", found["statuses"]
     assert "memory" in found["reason"], found["reason"]
 
@@ -300,10 +355,11 @@ def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(place: SlurmPlace)
 # daemons -------------------------------------------------------------------------------------------------------------
 
 
-def until_saved(cluster: Cluster) -> None:
-    """The controller writes down what it knows every few seconds; a crash loses the rest."""
+def until_saved(cluster: Cluster, job: str) -> None:
+    """The controller writes down what has changed after some seconds; a crash loses what is newer."""
     state = cluster.state / "controller" / "job_state"
     before = state.stat().st_mtime_ns
+    cluster.ask("scontrol", "update", f"jobid={job}", "nice=1")
     wait_for(lambda: state.stat().st_mtime_ns > before)
 
 
@@ -315,7 +371,7 @@ def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace)
     for run in (running, ending):
         place.until(run, "running")
     wait_for(lambda: "JobHeldUser" in json.dumps(see(place, held)))
-    until_saved(place.cluster)
+    until_saved(place.cluster, job_of(place, held))
     place.cluster.kill_controller()
     new = submit(place, "true")
     (place.folder / "soon").touch()
@@ -333,7 +389,7 @@ def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace)
     assert [found["status"] for found in over(place, *runs)] == ["succeeded"] * 4
     assert [found["attempt"] for found in over(place, *runs)] == [1] * 4
     for run in runs:
-        wait_for(lambda run=run: jobs_named(place, run) == [job_of(place, run)])  # accounts come late, too
+        wait_for(lambda run=run: jobs_named(place, run) == [job_of(place, run)])  # accounts come late, too  # type: ignore[misc]
 
 
 def test_without_a_database_runs_come_to_their_true_ends(place: SlurmPlace) -> None:
@@ -365,12 +421,11 @@ def slow_sbatch(place: SlurmPlace) -> str:
 def test_a_scheduler_that_is_killed_as_it_submits_leaves_one_job_of_each_run(place: SlurmPlace) -> None:
     """Before Slurm has the job, after it has but before anyone wrote that down, and with the command that submits."""
     path, runs = slow_sbatch(place), {}
-    for trick in ("early", "late", "never"):
+    for trick in ("never", "early", "late"):
         mark = place.folder / f"mark-{trick}"
-        runs[trick] = submit_with(
-            place, f"echo {trick} >>$PHALANX_OUTPUTS/times", PATH=path, TRICK=trick, MARK=str(mark)
-        )
-        wait_for(lambda mark=mark: mark.exists() and mark.read_text().endswith("\n"))
+        variables = {"PATH": path, "TRICK": trick, "MARK": str(mark)}
+        runs[trick] = submit_with(place, f"echo {trick} >>$PHALANX_OUTPUTS/times", variables)
+        wait_for(lambda mark=mark: mark.exists() and mark.read_text().endswith("\n"))  # type: ignore[misc]
         assert kill_schedulers(place) >= 1
         if trick == "never":
             os.kill(int(mark.read_text()), signal.SIGKILL)
@@ -378,7 +433,7 @@ def test_a_scheduler_that_is_killed_as_it_submits_leaves_one_job_of_each_run(pla
     for run, (trick, run_id) in zip(found, runs.items(), strict=True):
         assert (run["status"], run["attempt"]) == ("succeeded", 1), (trick, run["reason"])
         assert (folder(place, run_id) / "outputs" / "times").read_text() == f"{trick}\n"
-        wait_for(lambda run_id=run_id: jobs_named(place, run_id))
+        wait_for(lambda run_id=run_id: jobs_named(place, run_id))  # type: ignore[misc]
         assert len(jobs_named(place, run_id)) == 1, trick
 
 
@@ -403,19 +458,18 @@ def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place:
         assert len(jobs_named(place, run["id"])) == 1, told
 
 
-def wait_until_moment(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    wait_for(lambda: time.monotonic() > until)
-
-
 # disks, and a site that keeps no records -----------------------------------------------------------------------------
 
 
 class Small(NamedTuple):
-    """A cluster of one node without a database, and a home on a small disk of its own."""
+    """A cluster of one node without a database, which soon forgets jobs, and a home on a small disk of its own; and
+    another home with two runs whose jobs ended while nobody looked, one of them with its agent killed."""
 
     place: SlurmPlace
     disk: Path
+    forgetful: SlurmPlace
+    good: str
+    gone: str
 
     def remount(self, way: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{way}", self.disk], check=True)
@@ -437,15 +491,33 @@ def small_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     disk = base / "home"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk], check=True)
-    cluster = Cluster.new(Settings(nodes=1, gpus=0, has_database=False))
+    cluster = Cluster.new(Settings(nodes=1, gpus=0, has_database=False, more=("MinJobAge=12",)))
     try:
         cluster.up()
-        place = SlurmPlace(base, cluster)
-        yield Small(place, disk)
+        place, forgetful = SlurmPlace(base, cluster), SlurmPlace(tmp_path_factory.mktemp("forgetful"), cluster)
+        yield Small(place, disk, forgetful, *let_be_forgotten(forgetful))
         place.close()
+        forgetful.close()
     finally:
         cluster.down()
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def let_be_forgotten(place: SlurmPlace) -> tuple[str, str]:
+    good, gone = submit(place, "until [ -e go ]; do sleep 0.1; done"), submit(place, "sleep 300")
+    for run in (good, gone):
+        place.until(run, "running")
+    jobs = [job_of(place, run) for run in (good, gone)]
+    kill_schedulers(place)
+    (place.folder / "go").touch()
+    wait_for((place.attempt(good) / "end.json").exists)
+    wait_for(lambda: place.job_state(jobs[0]) == "COMPLETED")
+    for pid in place.processes():  # all that is there of the other, with whoever could tell
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(place.job_state, jobs)), PATIENCE_S)
+    place.call("ps")  # from now on somebody looks for them
+    return good, gone
 
 
 def test_a_disk_that_is_full_is_told(small: Small) -> None:
@@ -494,21 +566,8 @@ def test_a_home_that_nodes_cannot_write_to_is_told(small: Small) -> None:
     assert ran(small.place, "true")["status"] == "succeeded"
 
 
-def test_a_job_that_slurm_has_forgotten_came_to_its_true_end(small: Small) -> None:
-    """Nobody looked while two jobs ended and Slurm forgot them."""
-    place = small.place
-    configuration = place.cluster.state / "etc" / "slurm.conf"
-    configuration.write_text(configuration.read_text().replace("MinJobAge=300", "MinJobAge=2"))
-    place.cluster.ask("scontrol", "reconfigure")
-    good, gone = submit(place, "sleep 2"), submit(place, "sleep 300")
-    for run in (good, gone):
-        place.until(run, "running")
-    jobs = [job_of(place, run) for run in (good, gone)]
-    kill_schedulers(place)
-    place.cluster.ask("scancel", "-s", "KILL", "-f", jobs[1])
-    place.cluster.ask("scancel", jobs[1])
-    wait_for(lambda: not any(map(place.job_state, jobs)), 150)
-    first, second = over(place, good, gone, patience_s=150)
-    assert first["status"] == "succeeded"
-    assert second["status"] in ("failed", "stopped")
-    assert "does not know job" in second["reason"]
+def test_a_run_whose_job_slurm_has_forgotten_came_to_its_true_end(small: Small) -> None:
+    good, gone = over(small.forgetful, small.good, small.gone)
+    assert good["status"] == "succeeded"
+    assert gone["status"] == "failed"
+    assert "slurm does not know job" in gone["reason"], gone["reason"]

@@ -19,6 +19,7 @@ from tests.slurm.configuration import ACCOUNT, GPU_TYPE, LIMITED_QOS
 from tests.slurm.places import SlurmPlace
 from tests.slurm.programs import (
     HERE,
+    AtOnce,
     folder,
     history,
     job_of,
@@ -54,6 +55,21 @@ def allocated(place: SlurmPlace, job: str) -> dict[str, dict[str, str]]:
     return found
 
 
+# Each test of a topology says beside it what is to be run; all of that runs at the same time.
+WANTED: dict[str, tuple[str, dict[str, Any]]] = {}
+
+
+@pytest.fixture(name="at_once", scope="module")
+def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[AtOnce]:
+    place = SlurmPlace(tmp_path_factory.mktemp("at-once"), cluster)
+    try:
+        if shutil.which("mpicc") is not None:
+            subprocess.run(["mpicc", "-o", place.folder / "reduce", HERE / "reduce.c"], check=True)
+        yield AtOnce.of(place, WANTED)
+    finally:
+        place.close()
+
+
 # alone ---------------------------------------------------------------------------------------------------------------
 
 
@@ -71,11 +87,14 @@ def test_a_plain_job_runs_on_a_node_in_the_folder_of_its_code(place: SlurmPlace)
     assert f"slurm:{job_of(place, run)}" in json.dumps(found), "whoever looks for its job finds the number"
 
 
-def test_the_shortest_run_has_begun(place: SlurmPlace) -> None:
+WANTED |= {f"short-{number}": ("true", {}) for number in range(3)}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_shortest_run_has_begun(at_once: AtOnce, number: int) -> None:
     """It may be over before anyone has seen it run."""
-    for found in over(place, *(submit(place, "true") for _ in range(4))):
-        assert found["status"] == "succeeded"
-        assert found["created_at"] < str(found["started_at"]) <= found["finished_at"]
+    found = at_once.succeeded(f"short-{number}")
+    assert found["created_at"] < str(found["started_at"]) <= found["finished_at"]
 
 
 def test_the_exit_code_of_a_command_is_that_of_the_verb(place: SlurmPlace) -> None:
@@ -86,18 +105,24 @@ def test_the_exit_code_of_a_command_is_that_of_the_verb(place: SlurmPlace) -> No
     assert place.until_accounted(job_of(place, found["id"]), "FAILED", "COMPLETED") == "FAILED"
 
 
-def test_a_run_asks_for_what_its_file_says_and_no_more(place: SlurmPlace) -> None:
-    found = succeeded(place, "true", environment={**asking(3, 2, 900), "slurm": {"gpu_type": GPU_TYPE}})
-    (given,) = allocated(place, job_of(place, found["id"])).values()
+WANTED["asking"] = ("true", {"environment": {**asking(3, 2, 900), "slurm": {"gpu_type": GPU_TYPE}}})
+
+
+def test_a_run_asks_for_what_its_file_says_and_no_more(at_once: AtOnce) -> None:
+    found = at_once.succeeded("asking")
+    (given,) = allocated(at_once.place, job_of(at_once.place, found["id"])).values()
     assert (given["cpu"], given["mem"], given["node"], given["gres/gpu"]) == ("3", "900M", "1", "2")
 
 
 # topologies ----------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(place: SlurmPlace) -> None:
-    four = {**asking(2), "replicas": {"n_workers": 3, "default_worker": asking(2)}, "slurm": {"replicas_per_node": 1}}
-    found = succeeded(place, the("allreduce", 3), framework="pytorch", environment=four)
+FOUR = {**asking(2), "replicas": {"n_workers": 3, "default_worker": asking(2)}, "slurm": {"replicas_per_node": 1}}
+WANTED["pytorch"] = (the("allreduce", 3), {"framework": "pytorch", "environment": FOUR})
+
+
+def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("pytorch")
     ranks = told(place, found["id"])
     assert sorted(ranks) == ["0", "1", "2", "3"]
     assert {rank["host"] for rank in ranks.values()} == set(place.cluster.nodes)
@@ -125,9 +150,12 @@ TENSORFLOW = {
 }
 
 
-def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(place: SlurmPlace) -> None:
+WANTED["tensorflow"] = (the("topology"), {"framework": "tensorflow", "environment": TENSORFLOW})
+
+
+def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(at_once: AtOnce) -> None:
     """A master with a GPU, a worker like no other and servers that never end: they are one job, and it ends."""
-    found = succeeded(place, the("topology"), framework="tensorflow", environment=TENSORFLOW)
+    place, found = at_once.place, at_once.succeeded("tensorflow")
     ranks, job = told(place, found["id"]), job_of(place, found["id"])
     names = ["master-0", "ps-0", "ps-1", "worker-0", "worker-1"]
     assert sorted(ranks) == names
@@ -151,12 +179,15 @@ def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(place: Slurm
     place.until_accounted(job, "COMPLETED")
 
 
-def test_replicas_of_mxnet_are_scheduler_servers_and_workers(place: SlurmPlace) -> None:
-    environment = {
-        **asking(1),
-        "replicas": {"n_workers": 2, "n_ps": 1, "default_worker": asking(2), "default_ps": asking(1, memory_mib=300)},
-    }
-    found = succeeded(place, the("topology"), framework="mxnet", environment=environment)
+MXNET = {
+    **asking(1),
+    "replicas": {"n_workers": 2, "n_ps": 1, "default_worker": asking(2), "default_ps": asking(1, memory_mib=300)},
+}
+WANTED["mxnet"] = (the("topology"), {"framework": "mxnet", "environment": MXNET})
+
+
+def test_replicas_of_mxnet_are_scheduler_servers_and_workers(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("mxnet")
     ranks = told(place, found["id"])
     assert sorted(ranks) == ["master-0", "server-0", "worker-0", "worker-1"]
     said = {name: rank["environment"] for name, rank in ranks.items()}
@@ -172,13 +203,16 @@ def test_replicas_of_mxnet_are_scheduler_servers_and_workers(place: SlurmPlace) 
     assert len(allocated(place, job_of(place, found["id"]))) == 3
 
 
-def test_several_replicas_share_a_node_and_its_gpus(place: SlurmPlace) -> None:
-    two = {
-        **asking(1, 1),
-        "replicas": {"n_workers": 3, "default_worker": asking(1, 1)},
-        "slurm": {"replicas_per_node": 2},
-    }
-    found = succeeded(place, the("topology"), framework="pytorch", environment=two)
+SHARING = {
+    **asking(1, 1),
+    "replicas": {"n_workers": 3, "default_worker": asking(1, 1)},
+    "slurm": {"replicas_per_node": 2},
+}
+WANTED["sharing"] = (the("topology"), {"framework": "pytorch", "environment": SHARING})
+
+
+def test_several_replicas_share_a_node_and_its_gpus(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("sharing")
     ranks = told(place, found["id"])
     assert sorted(Counter(rank["host"] for rank in ranks.values()).values()) == [2, 2]
     for host in {rank["host"] for rank in ranks.values()}:
@@ -187,9 +221,12 @@ def test_several_replicas_share_a_node_and_its_gpus(place: SlurmPlace) -> None:
     assert all(rank["answers"] == {other: other for other in ranks} for rank in ranks.values())
 
 
-def test_the_processes_of_a_replica_stay_on_one_node(place: SlurmPlace) -> None:
-    pairs = {**asking(2, 2), "replicas": {"n_workers": 1, "default_worker": asking(2, 2), "processes": 2}}
-    found = succeeded(place, the("allreduce", 2), framework="pytorch", environment=pairs)
+PAIRS = {**asking(2, 2), "replicas": {"n_workers": 1, "default_worker": asking(2, 2), "processes": 2}}
+WANTED["pairs"] = (the("allreduce", 2), {"framework": "pytorch", "environment": PAIRS})
+
+
+def test_the_processes_of_a_replica_stay_on_one_node(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("pairs")
     ranks = told(place, found["id"])
     assert [rank["sums"] for rank in ranks.values()] == [[10, 20]] * 4
     assert ranks["0"]["host"] == ranks["1"]["host"] != ranks["2"]["host"] == ranks["3"]["host"]
@@ -200,13 +237,16 @@ def test_the_processes_of_a_replica_stay_on_one_node(place: SlurmPlace) -> None:
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in said] == ["0,1"] * 4
 
 
-def test_a_homogeneous_layout_gives_everyone_what_the_largest_asks_for(place: SlurmPlace) -> None:
-    mixed = {
-        **asking(1),
-        "replicas": {"n_workers": 2, "default_worker": asking(1), "worker": [{"index": 1, **asking(2, 0, 600)}]},
-        "slurm": {"layout": "homogeneous"},
-    }
-    found = succeeded(place, the("allreduce", 1), framework="pytorch", environment=mixed)
+MIXED = {
+    **asking(1),
+    "replicas": {"n_workers": 2, "default_worker": asking(1), "worker": [{"index": 1, **asking(2, 0, 600)}]},
+    "slurm": {"layout": "homogeneous"},
+}
+WANTED["homogeneous"] = (the("allreduce", 1), {"framework": "pytorch", "environment": MIXED})
+
+
+def test_a_homogeneous_layout_gives_everyone_what_the_largest_asks_for(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("homogeneous")
     ranks = told(place, found["id"])
     assert [rank["environment"]["SLURM_CPUS_PER_TASK"] for rank in ranks.values()] == ["2"] * 3
     (given,) = allocated(place, job_of(place, found["id"])).values()
@@ -216,57 +256,60 @@ def test_a_homogeneous_layout_gives_everyone_what_the_largest_asks_for(place: Sl
 # MPI -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(name="reduce")
-def reduce_fixture(place: SlurmPlace) -> Path:
-    if shutil.which("mpicc") is None:
-        pytest.skip("mpicc is not here: Debian has it in libopenmpi-dev")
-    binary = place.folder / "reduce"
-    subprocess.run(["mpicc", "-o", binary, HERE / "reduce.c"], check=True)
-    return binary
+NEEDS_MPI = pytest.mark.skipif(shutil.which("mpicc") is None, reason="no mpicc: Debian has it in libopenmpi-dev")
+NEEDS_MPIRUN = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun: Debian has it in openmpi-bin")
 
 
-def mpi(n: int = 4, **slurm: Any) -> dict[str, Any]:
-    return {"replicas": {"n_workers": n, "default_worker": asking(1)}, "slurm": {"replicas_per_node": 2, **slurm}}
+def mpi(**slurm: Any) -> dict[str, Any]:
+    environment = {
+        "replicas": {"n_workers": 4, "default_worker": asking(1)},
+        "slurm": {"replicas_per_node": 2, **slurm},
+    }
+    return {"framework": "mpi", "environment": environment}
 
 
-def has_pmix(place: SlurmPlace) -> bool:
-    listed = place.cluster.call("srun", "--mpi=list")
-    return "pmix" in listed.stdout + listed.stderr
+def by_mpi(at_once: AtOnce, name: str) -> tuple[list[str], dict[str, Any]]:
+    """What the ranks said, all of them, and the run."""
+    found, place = at_once.succeeded(name), at_once.place
+    logs = [log(place, found["id"], row["name"]) for row in found["replicas"] if row["role"] == "worker"]
+    return sorted(line for text in logs for line in text.splitlines()), found
 
 
-def said_by_mpi(place: SlurmPlace, run: str, n: int) -> list[str]:
-    return sorted(line for number in range(n) for line in log(place, run, f"worker-{number}").splitlines())
+HET_MPI = {"replicas": {"n_workers": 3, "default_worker": asking(1), "worker": [{"index": 1, **asking(2)}]}}
+if shutil.which("mpicc") is not None:
+    WANTED |= {
+        "mpi": ("./reduce", mpi()),
+        "mpi-het": ("./reduce", {"framework": "mpi", "environment": HET_MPI}),
+        "mpi-failing": ("./reduce 2", mpi()),
+    }
+    if shutil.which("mpirun") is not None:
+        WANTED["mpirun"] = ("./reduce", mpi(mpi="mpirun"))
 
 
-def test_srun_starts_the_ranks_of_mpi(place: SlurmPlace, reduce: Path) -> None:
-    if not has_pmix(place):
-        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
-    found = succeeded(place, str(reduce), framework="mpi", environment=mpi())
-    assert said_by_mpi(place, found["id"], 4) == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
+@NEEDS_MPI
+def test_srun_starts_the_ranks_of_mpi(at_once: AtOnce) -> None:
+    said, found = by_mpi(at_once, "mpi")
+    assert said == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
     assert len({row["host"] for row in found["replicas"]}) == 2
 
 
-def test_srun_starts_the_ranks_of_mpi_in_several_components(place: SlurmPlace, reduce: Path) -> None:
-    if not has_pmix(place):
-        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
-    environment = {
-        "replicas": {"n_workers": 3, "default_worker": asking(1), "worker": [{"index": 1, **asking(2)}]},
-    }
-    found = succeeded(place, str(reduce), framework="mpi", environment=environment)
-    assert said_by_mpi(place, found["id"], 3) == [f"rank {n} of 3: sum 6, as worker-{n}" for n in range(3)]
+@NEEDS_MPI
+def test_srun_starts_the_ranks_of_mpi_in_several_components(at_once: AtOnce) -> None:
+    said, found = by_mpi(at_once, "mpi-het")
+    assert said == [f"rank {n} of 3: sum 6, as worker-{n}" for n in range(3)]
+    assert len(allocated(at_once.place, job_of(at_once.place, found["id"]))) == 3
 
 
-def test_mpirun_starts_the_ranks_where_the_file_wants_it(place: SlurmPlace, reduce: Path) -> None:
-    if shutil.which("mpirun") is None:
-        pytest.skip("mpirun is not here: Debian has it in openmpi-bin")
-    found = succeeded(place, str(reduce), framework="mpi", environment=mpi(mpi="mpirun"))
-    assert said_by_mpi(place, found["id"], 4) == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
+@NEEDS_MPI
+@NEEDS_MPIRUN
+def test_mpirun_starts_the_ranks_where_the_file_wants_it(at_once: AtOnce) -> None:
+    said, _ = by_mpi(at_once, "mpirun")
+    assert said == [f"rank {n} of 4: sum 10, as worker-{n}" for n in range(4)]
 
 
-def test_a_rank_of_mpi_that_fails_is_named(place: SlurmPlace, reduce: Path) -> None:
-    if not has_pmix(place):
-        pytest.skip("this Slurm has no PMIx: Debian has it in slurm-wlm-pmix")
-    found = ran(place, f"{reduce} 2", framework="mpi", environment=mpi())
+@NEEDS_MPI
+def test_a_rank_of_mpi_that_fails_is_named(at_once: AtOnce) -> None:
+    found = at_once.runs["mpi-failing"]
     assert found["status"] == "failed"
     assert found["reason"].startswith("worker-2: exit code 7"), found["reason"]
 

@@ -7,9 +7,10 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.cli.homes import wait_for
 from tests.cli.running import COMMAND
@@ -19,7 +20,6 @@ HERE = Path(__file__).parent
 ON_SLURM = ("--on", "slurm")
 DONE = ("succeeded", "failed", "stopped")
 LOOK_S = 0.3  # asking takes a good part of a core
-SMALL: dict[str, Any] = {"cpu": {"requests": 1}, "memory": {"limits": 200}}
 
 
 def program(name: str, *arguments: object) -> str:
@@ -34,7 +34,7 @@ def submit(place: SlurmPlace, command: str, *options: str, **fields: Any) -> str
 
 def submit_with(place: SlurmPlace, command: str, variables: dict[str, str], **fields: Any) -> str:
     """The same, in a shell with other variables, which are also those of whoever looks after it."""
-    answer = place.call("run", "-f", place.file(command, **fields), "-d", *ON_SLURM, **variables)
+    answer = place.call("run", "-f", place.file(command, **fields), "-d", *ON_SLURM, **variables)  # type: ignore[arg-type]
     assert answer.code == 0, answer.err
     return answer.out.strip()
 
@@ -48,6 +48,24 @@ def succeeded(place: SlurmPlace, command: str, *options: str, **fields: Any) -> 
     found = ran(place, command, *options, **fields)
     assert found["status"] == "succeeded", f"{found['reason']}\n{place.call('logs', found['id']).out}"
     return found
+
+
+class AtOnce(NamedTuple):
+    """Runs that were submitted together, and are over: waiting for one after the other takes much longer."""
+
+    place: SlurmPlace
+    runs: dict[str, dict[str, Any]]  # as `show` has them
+
+    @classmethod
+    def of(cls, place: SlurmPlace, wanted: Mapping[str, tuple[str, Mapping[str, Any]]]) -> AtOnce:
+        """`wanted`: by name, the command and the other fields of a file."""
+        ids = {name: submit(place, command, **fields) for name, (command, fields) in wanted.items()}
+        return cls(place, dict(zip(ids, over(place, *ids.values()), strict=True)))
+
+    def succeeded(self, name: str) -> dict[str, Any]:
+        found = self.runs[name]
+        assert found["status"] == "succeeded", f"{found['reason']}\n{self.place.call('logs', found['id']).out}"
+        return found
 
 
 def see(place: SlurmPlace, run: str) -> dict[str, Any]:
