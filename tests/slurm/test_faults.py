@@ -389,7 +389,7 @@ def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace)
     assert [found["status"] for found in over(place, *runs)] == ["succeeded"] * 4
     assert [found["attempt"] for found in over(place, *runs)] == [1] * 4
     for run in runs:
-        wait_for(lambda run=run: jobs_named(place, run) == [job_of(place, run)])  # accounts come late, too  # type: ignore[misc]
+        wait_for(lambda run=run: jobs_named(place, run) == [job_of(place, run)])  # type: ignore[misc]
 
 
 def test_without_a_database_runs_come_to_their_true_ends(place: SlurmPlace) -> None:
