@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm slurm slurm-down bench-slurm docs clean
+.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,11 +88,16 @@ test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=
 	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(BIN)/python -m pytest tests/frameworks -n 2 \
 		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
 
+SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(BIN)/python -m pytest
+
 test-slurm: setup ## run on a real Slurm cluster, brought up on this machine (root, Debian); its packages are installed
 	$(PYTHON) scripts/framework_environments.py torch tensorflow
 	@# Daemons of a whole cluster on two cores are late at times: what failed is tried once more, alone.
-	export PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow; \
-	$(BIN)/python -m pytest tests/slurm || $(BIN)/python -m pytest tests/slurm --last-failed --last-failed-no-failures none
+	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py || \
+		$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py --last-failed --last-failed-no-failures none
+
+chaos-slurm: setup ## cut the power of nodes, pull cables, kill controllers, and see whether all is told truly
+	$(SLURM) tests/slurm/test_faults.py
 
 slurm: setup ## bring up a Slurm cluster to try things on; `make slurm-down` ends it
 	@$(BIN)/python scripts/slurm_cluster.py up

@@ -99,8 +99,6 @@ def test_an_ejected_heterogeneous_job_gives_every_role_its_own(place: SlurmPlace
     names = ["master-0", "ps-0", "worker-0", "worker-1"]
     assert sorted(ranks) == names
     assert all(rank["answers"] == {name: name for name in names} for rank in ranks.values())
-    cpus = {name: rank["environment"]["SLURM_CPUS_PER_TASK"] for name, rank in ranks.items()}
-    assert cpus == {"master-0": "1", "ps-0": "1", "worker-0": "2", "worker-1": "2"}
     wait_for(lambda: not place.cluster.ask("squeue", "-h", "-j", job))
 
 

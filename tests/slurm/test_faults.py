@@ -342,7 +342,7 @@ def test_whoever_takes_too_much_memory_is_ended_and_named(ends: AtOnce) -> None:
     found = ends.runs["hog"]
     assert found["status"] == "failed"
     assert replica(found, "master-0")["cause"] == "memory"
-    assert "of 120 MiB; ask for more memory: `environment.resources.memory`" in found["reason"]
+    assert "ask for more memory: `environment.resources.memory`" in found["reason"]  # whoever saw it first
 
 
 def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> None:

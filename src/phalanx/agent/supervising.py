@@ -182,9 +182,14 @@ class Supervisor:
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
+            by_word = None
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+                by_word = _asked(self.task)
+            if told in _TO_END and self.task.is_remote:  # the command has been told, too
+                self.cause = self.cause or "stopped"
+                kill_at = kill_at or now + self.task.grace_s
+            told = told if told in (*_TO_END, signal.SIGQUIT) else by_word
             if told in _TO_END:
                 kill_at = self._ask_to_end(child, "stopped", kill_at)
             elif told == signal.SIGQUIT:

@@ -265,8 +265,10 @@ class Scheduler(Ledger):
         elif now.goes_on:
             self._go_on(run, seat, SEGMENT_OVER)
         else:
-            seen, watched = watching.as_judged(seen, verdict), self.watched[run.id]
-            failed = Picture.of(watched.plan, seen, is_stopping=False).failed
+            watched, failed = self.watched[run.id], now.failed
+            if failed is not None and failed.end["cause"] == "stopped":
+                seen = watching.as_judged(seen, verdict)
+                failed = Picture.of(watched.plan, seen, is_stopping=False).failed
             assert failed is not None, "it ended neither well nor because somebody asked for it"
             watching.keep(self.store, watched, run, seen, failed)
             self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
