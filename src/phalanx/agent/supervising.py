@@ -182,16 +182,12 @@ class Supervisor:
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
-            by_word = None
+            is_told = told in _TO_END and self.task.is_remote  # and so is the command, which must not be told twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                by_word = _asked(self.task)
-            if told in _TO_END and self.task.is_remote:  # the command has been told, too
-                self.cause = self.cause or "stopped"
-                kill_at = kill_at or now + self.task.grace_s
-            told = told if told in (*_TO_END, signal.SIGQUIT) else by_word
+                told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
             if told in _TO_END:
-                kill_at = self._ask_to_end(child, "stopped", kill_at)
+                kill_at = self._ask_to_end(child, "stopped", kill_at, is_told=is_told)
             elif told == signal.SIGQUIT:
                 kill_at = self._abort(child, kill_at)
             elif deadline.is_over(now):
@@ -214,12 +210,13 @@ class Supervisor:
         processes.send(heeding, self.task.limits.signal)
         self._note({"checkpoint": len(heeding)})
 
-    def _ask_to_end(self, child: int, cause: str, kill_at: float | None) -> float:
+    def _ask_to_end(self, child: int, cause: str, kill_at: float | None, *, is_told: bool = False) -> float:
         """Asked twice is asked once: a second TERM would break into what the command does about the first."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or cause
-        self._signal_tree(child, signal.SIGTERM)
+        if not is_told:
+            self._signal_tree(child, signal.SIGTERM)
         return time.monotonic() + self.task.grace_s
 
     def _abort(self, child: int, kill_at: float | None) -> float:
