@@ -17,42 +17,93 @@ from tests.cli.homes import wait_for
 from tests.slurm import debian
 from tests.slurm.cluster import Cluster
 from tests.slurm.places import SlurmPlace
-from tests.slurm.programs import HERE, folder, job_of, log, over, ran, see, submit, submit_with, succeeded, told
+from tests.slurm.programs import HERE, AtOnce, folder, job_of, log, over, ran, submit, submit_with, told
 
 SHOWING = f"python -c 'import tiny; print(tiny.WORDS)' && python {HERE / 'showing.py'} 0"
 MADE = 'sed -n "s/^[$] /made: /p" "$(dirname "$VIRTUAL_ENV")/log"'  # by whom ever, on this node
 SMALL: dict[str, Any] = {"resources": {"memory": {"limits": 300}}}
 
 
-@pytest.fixture(name="wheels")
-def wheels_fixture(place: SlurmPlace) -> Path:
-    """A wheelhouse with one wheel of our own."""
-    house = place.folder / "wheel house"
+def write_wheel(house: Path) -> None:
     house.mkdir()
     about = "tiny-1.0.dist-info"
     with ZipFile(house / "tiny-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("tiny.py", "WORDS = 'from the wheelhouse'\n")
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
-    return house
 
 
-def packages(place: SlurmPlace, run: str) -> Any:
-    return json.loads((folder(place, run) / "job" / "attempt-1.packages.json").read_text())
+def write_venv(venv: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (inside,) = venv.glob("lib/python*/site-packages")
+    (inside / "tiny.py").write_text("WORDS = 'from the venv'\n")
 
 
-def test_requirements_are_installed_once_on_each_node(place: SlurmPlace, wheels: Path) -> None:
+WANTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "on-nodes": (
+        f"{SHOWING} && {MADE}",
+        {
+            "framework": "pytorch",
+            "environment": {
+                **SMALL,
+                "replicas": {"n_workers": 3, "default_worker": SMALL},
+                "slurm": {"replicas_per_node": 2},
+                "python": {"requirements": ["tiny==1.0"], "wheelhouse": "wheel house"},
+            },
+        },
+    ),
+    "missing": (
+        SHOWING,
+        {
+            "framework": "pytorch",
+            "environment": {
+                **SMALL,
+                "replicas": {"n_workers": 1, "default_worker": SMALL},
+                "slurm": {"replicas_per_node": 2},
+                "python": {"requirements": ["tiny", "huge==7"], "wheelhouse": "wheel house"},
+            },
+        },
+    ),
+    "venv": (SHOWING, {"environment": {**SMALL, "python": {"venv": "$PWD/my venv"}}}),
+    "no-venv": (
+        SHOWING,
+        {"environment": {**SMALL, "python": {"venv": "/not/there"}, "slurm": {"constraint": "rack2"}}},
+    ),
+}
+ON_LOGIN: dict[str, Any] = {
+    **SMALL,
+    "slurm": {"directives": {"hold": ""}},
+    "python": {"requirements": ["tiny"], "wheelhouse": "other house", "build_on": "login"},
+}
+
+
+@pytest.fixture(name="at_once", scope="module")
+def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterator[AtOnce]:
+    """All of them at the same time. What is made on the login node is used when its wheelhouse is gone."""
+    place = SlurmPlace(tmp_path_factory.mktemp("environments"), cluster)
+    write_wheel(place.folder / "wheel house")
+    write_wheel(place.folder / "other house")
+    write_venv(place.folder / "my venv")
+    try:
+        runs = {name: submit(place, command, **fields) for name, (command, fields) in WANTED.items()}
+        runs["on-login"] = submit(place, SHOWING, environment=ON_LOGIN)
+        shutil.rmtree(place.folder / "other house")
+        cluster.ask("scontrol", "release", job_of(place, runs["on-login"]))
+        yield AtOnce(place, dict(zip(runs, over(place, *runs.values()), strict=True)))
+    finally:
+        place.close()
+
+
+def packages(place: SlurmPlace, run: str) -> dict[str, list[str]]:
+    """What is on record as installed, by node."""
+    found = json.loads((folder(place, run) / "job" / "attempt-1.packages.json").read_text())
+    return {node: [line.partition(" ")[0] for line in lines] for node, lines in found.items()}
+
+
+def test_requirements_are_installed_once_on_each_node(at_once: AtOnce) -> None:
     """From a wheelhouse, into the node's own storage, for all ranks there; what was installed is on record."""
-    environment = {
-        **SMALL,
-        "replicas": {"n_workers": 3, "default_worker": SMALL},
-        "slurm": {"replicas_per_node": 2},
-        "python": {"requirements": ["tiny==1.0"], "wheelhouse": str(wheels)},
-    }
-    found = succeeded(place, f"{SHOWING} && {MADE}", framework="pytorch", environment=environment)
+    place, found = at_once.place, at_once.succeeded("on-nodes")
     ranks, job = told(place, found["id"]), job_of(place, found["id"])
     hosts = {rank["host"] for rank in ranks.values()}
     assert (len(ranks), len(hosts)) == (4, 2)
@@ -67,64 +118,42 @@ def test_requirements_are_installed_once_on_each_node(place: SlurmPlace, wheels:
     assert len({(rank["host"], rank["python"]) for rank in ranks.values()}) == 2
     recorded = packages(place, found["id"])
     assert set(recorded) == hosts
-    assert all("tiny==1.0" in [line.partition(" ")[0] for line in lines] for lines in recorded.values()), recorded
+    assert all("tiny==1.0" in lines for lines in recorded.values()), recorded
     left = [place.cluster.state / "local" / node / "scratch" / job for node in place.cluster.nodes]
     wait_for(lambda: not any(path.exists() for path in left))
 
 
-def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(place: SlurmPlace, wheels: Path) -> None:
-    environment = {
-        **SMALL,
-        "slurm": {"directives": {"hold": ""}},
-        "python": {"requirements": ["tiny"], "wheelhouse": str(wheels), "build_on": "login"},
-    }
-    run = submit(place, SHOWING, environment=environment)
-    wait_for(lambda: "JobHeldUser" in json.dumps(see(place, run)))
-    shutil.rmtree(wheels)
-    place.cluster.ask("scontrol", "release", job_of(place, run))
-    (found,) = over(place, run)
-    assert found["status"] == "succeeded", found["reason"]
-    (rank,) = told(place, run).values()
+def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("on-login")
+    (rank,) = told(place, found["id"]).values()
     assert rank["python"].startswith(rank["environment"]["SLURM_TMPDIR"])
-    assert "from the wheelhouse" in log(place, run)
-    assert ["tiny==1.0" in line for line in packages(place, run)[rank["host"]]].count(True) == 1
+    assert "from the wheelhouse" in log(place, found["id"])
+    assert "tiny==1.0" in packages(place, found["id"])[rank["host"]]
 
 
-def test_a_virtual_environment_that_is_there_is_used(place: SlurmPlace) -> None:
+def test_a_virtual_environment_that_is_there_is_used(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.succeeded("venv")
     venv = place.folder / "my venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    (packages_of,) = venv.glob("lib/python*/site-packages")
-    (packages_of / "tiny.py").write_text("WORDS = 'from the venv'\n")
-    found = succeeded(place, SHOWING, environment={**SMALL, "python": {"venv": "$PWD/my venv"}})
     (rank,) = told(place, found["id"]).values()
     assert Path(rank["python"]) == venv
     assert rank["environment"]["VIRTUAL_ENV"] == str(venv)
     assert log(place, found["id"]) == "from the venv\n"
 
 
-def test_a_virtual_environment_that_is_not_there_is_told(place: SlurmPlace) -> None:
-    found = ran(
-        place, SHOWING, environment={**SMALL, "python": {"venv": "/not/there"}, "slurm": {"constraint": "rack2"}}
-    )
+def test_a_virtual_environment_that_is_not_there_is_told(at_once: AtOnce) -> None:
+    found = at_once.runs["no-venv"]
     assert found["status"] == "failed"
     assert "there is no bin/python in /not/there" in found["reason"], found["reason"]
     assert "node3" in found["reason"] or "node4" in found["reason"], found["reason"]
 
 
-def test_a_package_that_is_missing_is_told_with_its_node_and_advice(place: SlurmPlace, wheels: Path) -> None:
-    environment = {
-        **SMALL,
-        "replicas": {"n_workers": 1, "default_worker": SMALL},
-        "slurm": {"replicas_per_node": 2},
-        "python": {"requirements": ["tiny", "huge==7"], "wheelhouse": str(wheels)},
-    }
-    found = ran(place, SHOWING, framework="pytorch", environment=environment)
+def test_a_package_that_is_missing_is_told_with_its_node_and_advice(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.runs["missing"]
     assert found["status"] == "failed"
     assert "could not be prepared: `pip install tiny huge==7` failed with code 1" in found["reason"], found["reason"]
     assert any(node in found["reason"] for node in place.cluster.nodes)
     assert "phalanx wheels huge==7" in found["reason"], found["reason"]
-    shown = place.call("show", found["id"]).out
-    assert "No matching distribution found for huge==7" in shown
+    assert "No matching distribution found for huge==7" in place.call("show", found["id"]).out
     assert place.until_accounted(job_of(place, found["id"]), "FAILED", "COMPLETED") == "FAILED"
 
 

@@ -25,7 +25,6 @@ from tests.slurm.programs import (
     job_of,
     log,
     over,
-    ran,
     replica,
     see,
     series,
@@ -319,7 +318,7 @@ def test_a_rank_of_mpi_that_fails_is_named(at_once: AtOnce) -> None:
 
 def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_its_end(place: SlurmPlace) -> None:
     environment = {**asking(1), "replicas": {"n_workers": 2, "default_worker": asking(1)}}
-    run = submit(place, the("allreduce", 16, 0.5), framework="pytorch", environment=environment)
+    run = submit(place, the("allreduce", 12, 0.5), framework="pytorch", environment=environment)
     place.until(run, "running")
 
     def seen_of(rank: int) -> bool:
@@ -331,10 +330,10 @@ def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_i
     place.until(run, "succeeded")
     lines = place.call("logs", run, "--no-fold").out.splitlines()
     for rank in range(3):
-        for step in range(16):
+        for step in range(12):
             assert sum(f"rank {rank} at step {step}: {6 * (step + 1)}" in line for line in lines) == 1
     points = series(place, run, "total")
-    assert points == {name: [(1, step) for step in range(16)] for name in ("master-0", "worker-0", "worker-1")}
+    assert points == {name: [(1, step) for step in range(12)] for name in ("master-0", "worker-0", "worker-1")}
 
 
 def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
@@ -384,8 +383,12 @@ def test_a_run_may_be_submitted_from_within_a_job(place: SlurmPlace) -> None:
     assert (given["cpu"], given["mem"]) == ("1", "200M")
 
 
-def test_a_run_that_is_over_goes_on_when_it_is_resumed(place: SlurmPlace) -> None:
-    found = ran(place, f"{the('steps', 5, 0, '--always')} && [ $PHALANX_ATTEMPT = 2 ]", environment=asking(1))
+RESUMED = f"{the('steps', 5, 0, '--always')} && [ $PHALANX_ATTEMPT = 2 ]"
+WANTED["resumed"] = (RESUMED, {"environment": asking(1)})
+
+
+def test_a_run_that_is_over_goes_on_when_it_is_resumed(at_once: AtOnce) -> None:
+    place, found = at_once.place, at_once.runs["resumed"]
     assert found["status"] == "failed"
     answer = place.call("resume", found["id"], "--json")
     assert answer.code == 0, answer.err
