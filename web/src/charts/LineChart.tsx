@@ -1,0 +1,239 @@
+/** A chart of lines: zoom by dragging, all again by a double click, values at the cursor. */
+
+import { useEffect, useMemo, useRef, useState } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import "./charts.css";
+import { align, nearest, ordered } from "./aligning";
+import { type Drawn, drawBeneath, drawOdd } from "./drawing";
+import { chartWords, valueText, xText } from "./naming";
+import { axes, cursor, type Look, scales, series } from "./options";
+import { type Palette, seriesColor, usePalette } from "./palette";
+import { smooth } from "./smoothing";
+import { readings, Tooltip } from "./tooltip";
+import type { Line, LineChartProps } from "./types";
+
+const MOST_NAMED = 8;
+
+export function LineChart(props: LineChartProps & { legend?: boolean }) {
+  const { title, x = "step", height = 180, unit } = props;
+  const colors = usePalette();
+  const drawn = useDrawn(props, colors);
+  const [reading, setReading] = useState("");
+  const box = useChart(props, drawn, colors, setReading);
+  const named = drawn.filter((line) => !line.faint);
+  const words = useMemo(() => chartWords(title, props.lines, x, unit), [title, props.lines, x, unit]);
+  return (
+    <figure className="chart">
+      <figcaption className="chart-head">
+        <span className="chart-title" title={title}>
+          {title}
+        </span>
+        {props.note && <span className="chart-note">{props.note}</span>}
+        {props.range && (
+          <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Show all again">
+            {xText(props.range[0], x)} – {xText(props.range[1], x)} ✕
+          </button>
+        )}
+        <span className="chart-value">{reading || lastText(named, unit)}</span>
+      </figcaption>
+      <div
+        ref={box}
+        className="chart-box"
+        role="img"
+        aria-label={words}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor along the line
+        tabIndex={0}
+        style={{ height }}
+      />
+      {props.legend !== false && named.length > 1 && named.length <= MOST_NAMED && <Legend lines={named} />}
+    </figure>
+  );
+}
+
+function Legend({ lines }: { lines: readonly Drawn[] }) {
+  return (
+    <ul className="chart-legend">
+      {lines.map((line) => (
+        <li key={line.key}>
+          <i style={{ background: line.stroke }} /> {line.label}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function lastText(lines: readonly Drawn[], unit: LineChartProps["unit"]): string {
+  if (lines.length !== 1) return "";
+  const { y, raw } = lines[0] as Drawn;
+  const known = (raw ?? y).findLast((value) => value !== null);
+  return known === undefined ? "" : valueText(known, unit);
+}
+
+function useDrawn(props: LineChartProps, colors: Palette): Drawn[] {
+  const { lines, logX = false, logY = false, smoothing = 0 } = props;
+  return useMemo(
+    () => lines.map((line) => asDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
+    [lines, logX, logY, smoothing, colors],
+  );
+}
+
+type Way = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
+
+export function asDrawn(line: Line, way: Way): Drawn {
+  const good = ordered(line, way.logX);
+  const held = (values: (number | null)[] | undefined) =>
+    values && (way.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
+  const isSmoothed = way.smoothing > 0 && !line.faint;
+  const y = held(isSmoothed ? smooth(good.y, way.smoothing) : good.y) ?? [];
+  const raw = isSmoothed ? held(good.y) : undefined;
+  return { ...good, y, low: held(good.low), high: held(good.high), raw, stroke: way.stroke };
+}
+
+/** Keeps a uPlot in a box: made anew when its shape changes, given new data when only that does. */
+function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onReading: (text: string) => void) {
+  const box = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const now = useRef({ props, drawn });
+  now.current = { props, drawn };
+  const { x = "step", logX, logY, group, unit, fromZero, height = 180 } = props;
+  const shape = drawn.map((line) => [line.key, line.stroke, line.dash, line.faint, line.x.length < 4].join()).join("|");
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `shape` stands for the lines; their data is set below
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const look: Look = {
+      x,
+      logX,
+      logY,
+      group,
+      unit,
+      fromZero,
+      colors,
+      range: () => now.current.props.range ?? null,
+      lines: () => now.current.drawn,
+    };
+    const made = makeChart(element, look, height, now, onReading);
+    chart.current = made;
+    const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    resized.observe(element);
+    return () => {
+      resized.disconnect();
+      made.destroy();
+      element.replaceChildren();
+      chart.current = null;
+    };
+  }, [shape, x, logX, logY, group, unit, fromZero, height, colors, onReading]);
+
+  useEffect(() => {
+    chart.current?.setData(align(drawn) as uPlot.AlignedData);
+  }, [drawn]);
+
+  const [from, to] = props.range ?? [];
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the scale asks for the range by itself
+  useEffect(() => {
+    chart.current?.setData(chart.current.data, true);
+  }, [from, to]);
+  return box;
+}
+
+type Now = { current: { props: LineChartProps; drawn: Drawn[] } };
+
+function makeChart(
+  element: HTMLElement,
+  look: Look,
+  height: number,
+  now: Now,
+  onReading: (text: string) => void,
+): uPlot {
+  const tip = new Tooltip();
+  let isOver = false;
+  const tell = (made: uPlot) => {
+    const place = made.cursor.idx;
+    if (place === null || place === undefined || (made.cursor.left ?? -1) < 0) {
+      tip.hide();
+      onReading("");
+      return;
+    }
+    const rows = readings(made, now.current.drawn, place);
+    onReading(
+      rangeText(
+        rows.map((row) => row.value),
+        look.unit,
+      ),
+    );
+    if (isOver) tip.show(made, rows, place, look.x, look.unit);
+    else tip.hide();
+  };
+  const made = new uPlot(
+    {
+      width: element.clientWidth || 300,
+      height,
+      padding: [8, 16, 0, 0],
+      legend: { show: false },
+      focus: { alpha: 0.35 },
+      scales: scales(look),
+      axes: axes(look),
+      series: series(look, now.current.drawn),
+      cursor: cursor(look, () => now.current.props.onZoom?.(null)),
+      hooks: {
+        drawAxes: [(drawnOn) => drawBeneath(drawnOn, now.current.drawn, look.colors.mark)],
+        draw: [(drawnOn) => drawOdd(drawnOn, now.current.drawn)],
+        setCursor: [tell],
+        setSelect: [(selected) => zoom(selected, look, now)],
+      },
+    },
+    align(now.current.drawn) as uPlot.AlignedData,
+    element,
+  );
+  element.append(tip.element);
+  made.over.addEventListener("mouseenter", () => {
+    isOver = true;
+  });
+  made.over.addEventListener("mouseleave", () => {
+    isOver = false;
+    tip.hide();
+  });
+  element.onkeydown = (event) => {
+    isOver = true;
+    moveByKey(event, made, now);
+  };
+  element.onblur = () => {
+    isOver = false;
+    tip.hide();
+    made.setCursor({ left: -10, top: -10 });
+  };
+  return made;
+}
+
+function rangeText(values: number[], unit: LineChartProps["unit"]): string {
+  if (!values.length) return "";
+  const [first, last] = [valueText(values[values.length - 1], unit), valueText(values[0], unit)];
+  return first === last ? first : `${first} … ${last}`;
+}
+
+function zoom(chart: uPlot, look: Look, now: Now): void {
+  const { left, width } = chart.select;
+  if (width < 4) return;
+  const range: [number, number] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
+  chart.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+  const { onZoom } = now.current.props;
+  if (onZoom) onZoom(look.x === "step" ? [Math.floor(range[0]), Math.ceil(range[1])] : range);
+}
+
+function moveByKey(event: KeyboardEvent, chart: uPlot, now: Now): void {
+  if (event.key === "Escape" && now.current.props.range) {
+    now.current.props.onZoom?.(null);
+    return;
+  }
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const places = chart.data[0] as number[];
+  if (!step || !places.length) return;
+  event.preventDefault();
+  const left = chart.cursor.left ?? -1;
+  const from = left < 0 ? (step > 0 ? -1 : places.length) : nearest(places, chart.posToVal(left, "x"));
+  const width = Math.max(1, Math.round(places.length / 200));
+  const to = places[Math.min(places.length - 1, Math.max(0, from + step * width))] as number;
+  chart.setCursor({ left: chart.valToPos(to, "x"), top: chart.over.offsetHeight / 2 });
+}

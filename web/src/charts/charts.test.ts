@@ -1,0 +1,155 @@
+import { describe, expect, it } from "vitest";
+import { align, extent, nearest, ordered, padded } from "./aligning";
+import { Batch } from "./batching";
+import { stretches } from "./drawing";
+import { axisText, chartWords, spanText, valueText } from "./naming";
+import { smooth } from "./smoothing";
+import type { Line } from "./types";
+
+const line = (x: number[], y: (number | null)[], more: Partial<Line> = {}): Line => ({
+  key: "a",
+  label: "a",
+  color: 0,
+  x,
+  y,
+  ...more,
+});
+
+describe("smoothing", () => {
+  it("leaves a constant as it is, from the first point on", () => {
+    expect(smooth([3, 3, 3, 3], 0.9)).toEqual([3, 3, 3, 3].map((value) => expect.closeTo(value, 10)));
+  });
+
+  it("gives the first value at the first point, and moves towards later ones", () => {
+    const [first, second, third] = smooth([0, 10, 10], 0.5) as number[];
+    expect(first).toBe(0);
+    expect(second).toBeCloseTo(20 / 3, 10); // weights 1/3 and 2/3
+    expect(third).toBeGreaterThan(second as number);
+    expect(third).toBeLessThan(10);
+  });
+
+  it("keeps gaps, and goes on after them as if they were not there", () => {
+    const with_gap = smooth([1, null, 2], 0.6);
+    expect(with_gap[1]).toBeNull();
+    expect(with_gap[2]).toBeCloseTo(smooth([1, 2], 0.6)[1] as number, 12);
+    expect(smooth([1, Number.NaN, 2], 0.6)[1]).toBeNull();
+  });
+
+  it("does nothing when it is off", () => {
+    expect(smooth([1, 5, null], 0)).toEqual([1, 5, null]);
+  });
+});
+
+describe("aligning", () => {
+  it("tells places without a point from gaps", () => {
+    const [x, first, second] = align([line([1, 3], [10, null]), line([2, 3], [20, 30])]);
+    expect(x).toEqual([1, 2, 3]);
+    expect(first).toEqual([10, undefined, null]);
+    expect(second).toEqual([undefined, 20, 30]);
+  });
+
+  it("keeps the columns of lines that share their places", () => {
+    const one = line([1, 2], [1, 2]);
+    const [x, first] = align([one, line([1, 2], [3, 4])]);
+    expect(x).toBe(one.x);
+    expect(first).toBe(one.y);
+  });
+
+  it("sorts by place, and of equal places keeps the last", () => {
+    const found = ordered(line([3, 1, 3], [30, 10, 33], { low: [29, 9, 32] }), false);
+    expect(found.x).toEqual([1, 3]);
+    expect(found.y).toEqual([10, 33]);
+    expect(found.low).toEqual([9, 32]);
+  });
+
+  it("leaves out what a logarithmic axis cannot hold", () => {
+    expect(ordered(line([0, 1, 2], [1, 2, 3]), true).x).toEqual([1, 2]);
+  });
+});
+
+describe("ranges", () => {
+  it("sees spikes of the envelope, and only what is in the range", () => {
+    const one = line([1, 2, 3], [1, 1, 1], { low: [0, 1, 1], high: [1, 9, 50] });
+    expect(extent([one], 1, 2)).toEqual([0, 9]);
+    expect(extent([one], 5, 6)).toBeNull();
+  });
+
+  it("passes over what has no logarithm", () => {
+    expect(extent([line([1, 2, 3], [-1, 0, 5])], 0, 9, true)).toEqual([5, 5]);
+  });
+
+  it("gives a flat line a range, and no negative axis to what is never negative", () => {
+    expect(padded([2, 2], false)).toEqual([1.8, 2.2]);
+    expect(padded([0, 0], false)).toEqual([-1, 1]);
+    expect(padded([0.01, 10], false)[0]).toBe(0);
+  });
+
+  it("finds the nearest place", () => {
+    expect(nearest([0, 10, 20], 14)).toBe(1);
+    expect(nearest([0, 10, 20], 16)).toBe(2);
+    expect(nearest([], 1)).toBe(-1);
+    expect(nearest([5], 100)).toBe(0);
+  });
+
+  it("finds stretches without gaps", () => {
+    expect(stretches([1, null, 3, 4], [1, 2, 3, 4])).toEqual([
+      [0, 0],
+      [2, 3],
+    ]);
+  });
+});
+
+describe("words of a chart", () => {
+  it("say the last, smallest and largest value", () => {
+    const words = chartWords("train/loss", [line([0, 10], [2, 0.5], { low: [1.5, 0.25], high: [3, 0.75] })], "step");
+    expect(words).toBe("train/loss, by step, 0 to 10. last 0.5, smallest 0.25, largest 3");
+  });
+
+  it("say that there is nothing", () => {
+    expect(chartWords("loss", [line([1], [null])], "step")).toBe("loss: no values");
+  });
+
+  it("write numbers short", () => {
+    expect(valueText(0.000012345)).toBe("1.234e-5");
+    expect(valueText(1536, "bytes")).toBe("1.5 KiB");
+    expect(axisText(12_000)).toBe("12k");
+    expect(axisText(2_500_000)).toBe("2.5M");
+    expect(spanText(5400)).toBe("1.5 h");
+  });
+});
+
+describe("batches", () => {
+  it("ask once for all that is wanted in one tick, and once for what two want", async () => {
+    const asked: string[][] = [];
+    const batch = new Batch(async (keys) => {
+      asked.push(keys);
+      return new Map(keys.map((key) => [key, key.toUpperCase()]));
+    });
+    expect(await Promise.all([batch.get("a"), batch.get("b"), batch.get("a")])).toEqual(["A", "B", "A"]);
+    expect(asked).toEqual([["a", "b"]]);
+    await batch.get("a");
+    expect(asked).toHaveLength(2);
+  });
+
+  it("are never larger than they may be, and tell what is not there", async () => {
+    const asked: string[][] = [];
+    const batch = new Batch<number>(async (keys) => {
+      asked.push(keys);
+      return new Map();
+    }, 2);
+    expect(await Promise.all(["a", "b", "c"].map((key) => batch.get(key)))).toEqual([undefined, undefined, undefined]);
+    expect(asked.map((keys) => keys.length)).toEqual([2, 1]);
+  });
+
+  it("tell everybody of a fault, and work again afterwards", async () => {
+    let count = 0;
+    const batch = new Batch<number>(async () => {
+      count += 1;
+      if (count === 1) throw new Error("no");
+      return new Map([["a", 1]]);
+    });
+    const results = await Promise.allSettled([batch.get("a"), batch.get("b")]);
+    expect(results.map((one) => one.status)).toEqual(["rejected", "rejected"]);
+    expect(await batch.get("a")).toBe(1);
+  });
+});

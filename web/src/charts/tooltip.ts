@@ -1,0 +1,106 @@
+/** The values at the cursor, in a box beside it. Plain DOM: it moves with every move of the mouse. */
+
+import type uPlot from "uplot";
+import type { Drawn } from "./drawing";
+import { valueText, xText } from "./naming";
+import type { LineChartProps, XKind } from "./types";
+
+const MOST_ROWS = 12;
+
+export type Reading = { label: string; value: number; stroke: string; index: number };
+
+/** The values of all lines at a place of the aligned columns, largest first. Between its points a line has the value of
+ * its last one. */
+export function readings(chart: Pick<uPlot, "data">, lines: readonly Drawn[], place: number): Reading[] {
+  const found: Reading[] = [];
+  lines.forEach((line, number) => {
+    if (line.faint) return;
+    const column = chart.data[number + 1];
+    let at = place;
+    while (at >= 0 && column?.[at] === undefined) at -= 1;
+    const value = column?.[at];
+    const end = line.x[line.x.length - 1];
+    const isPast = end !== undefined && (chart.data[0]?.[place] ?? 0) > end;
+    if (typeof value === "number" && !isPast) {
+      found.push({ label: line.label, value, stroke: line.stroke, index: number });
+    }
+  });
+  return found.sort((one, other) => other.value - one.value);
+}
+
+export class Tooltip {
+  readonly element = document.createElement("div");
+
+  constructor() {
+    this.element.className = "chart-tip";
+    this.element.hidden = true;
+    this.element.setAttribute("aria-hidden", "true"); // the label of the chart says it in words
+  }
+
+  hide(): void {
+    this.element.hidden = true;
+  }
+
+  show(chart: uPlot, rows: Reading[], place: number, x: XKind, unit?: LineChartProps["unit"]): void {
+    const left = chart.cursor.left ?? -1;
+    if (left < 0 || !rows.length) {
+      this.hide();
+      return;
+    }
+    const head = document.createElement("div");
+    head.className = "chart-tip-x";
+    const at = chart.data[0]?.[place] ?? 0;
+    head.textContent = `${x === "step" || x === "epoch" ? `${x} ` : ""}${xText(at, x)}`;
+    this.element.replaceChildren(
+      head,
+      ...nearRows(rows, focused(chart)).map((row) => drawRow(row, focused(chart), unit)),
+    );
+    if (rows.length > MOST_ROWS) this.element.append(drawMore(rows.length - MOST_ROWS));
+    this.element.hidden = false;
+    this.place(chart, left);
+  }
+
+  private place(chart: uPlot, left: number): void {
+    const over = chart.over;
+    const width = this.element.offsetWidth;
+    const isRight = left + 14 + width > over.offsetWidth && left > width + 14;
+    this.element.style.left = `${Math.max(0, over.offsetLeft + (isRight ? left - width - 14 : left + 14))}px`;
+    this.element.style.top = `${over.offsetTop + 4}px`;
+  }
+}
+
+function focused(chart: uPlot): number {
+  // uPlot keeps the series next to the cursor focused, and says so in `_focus`.
+  return chart.series.findIndex((series, index) => index > 0 && (series as { _focus?: boolean })._focus === true) - 1;
+}
+
+/** When there are too many, those around the one next to the cursor. */
+function nearRows(rows: Reading[], focus: number): Reading[] {
+  if (rows.length <= MOST_ROWS) return rows;
+  const at = Math.max(
+    0,
+    rows.findIndex((row) => row.index === focus),
+  );
+  const start = Math.min(Math.max(0, at - MOST_ROWS / 2), rows.length - MOST_ROWS);
+  return rows.slice(start, start + MOST_ROWS);
+}
+
+function drawRow(row: Reading, focus: number, unit?: LineChartProps["unit"]): HTMLElement {
+  const line = document.createElement("div");
+  line.className = row.index === focus ? "chart-tip-row is-near" : "chart-tip-row";
+  const swatch = document.createElement("i");
+  swatch.style.background = row.stroke;
+  const label = document.createElement("span");
+  label.textContent = row.label;
+  const value = document.createElement("b");
+  value.textContent = valueText(row.value, unit);
+  line.append(swatch, label, value);
+  return line;
+}
+
+function drawMore(count: number): HTMLElement {
+  const line = document.createElement("div");
+  line.className = "chart-tip-more";
+  line.textContent = `and ${count} more`;
+  return line;
+}

@@ -1,0 +1,126 @@
+/** How runs get here: by a query, by name, or from the list of runs. */
+
+import { type FormEvent, useState } from "react";
+import { query, useAnswer } from "../api";
+import { Link } from "../router";
+import type { RunsPage } from "../types";
+import { StatusMark, Typed } from "../ui";
+import type { Choices } from "./choices";
+
+interface Props {
+  choices: Choices;
+  onChange: (changes: Partial<Choices>) => void;
+}
+
+export function NothingChosen({ choices, onChange }: Props) {
+  return (
+    <div className="compare-empty">
+      <h2>No runs to compare yet</h2>
+      <p>
+        In the <Link to="/runs">list of runs</Link>, mark some with <kbd>x</kbd> and press <kbd>c</kbd>. Or find them
+        here:
+      </p>
+      <QueryForm choices={choices} onChange={onChange} />
+      <p className="soft">In a terminal, the same comparison is</p>
+      <Typed text="phalanx compare -q 'tags:nightly' -s metric.loss" />
+    </div>
+  );
+}
+
+/** The best runs that a query finds. */
+export function QueryForm({ choices, onChange }: Props) {
+  const [text, setText] = useState(choices.query ?? "");
+  const [sort, setSort] = useState(choices.sort);
+  const [limit, setLimit] = useState(String(choices.limit));
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    const most = Math.min(100, Math.max(1, Math.round(Number(limit)) || 50));
+    onChange({ query: text.trim(), sort: sort.trim(), limit: most, runs: [], off: [], brushes: [], baseline: "" });
+  };
+  return (
+    <form className="query-form" onSubmit={submit}>
+      <label className="grow">
+        <span>Query</span>
+        <input
+          className="field"
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+          placeholder="status:succeeded, params.lr:<0.1"
+          spellCheck={false}
+        />
+      </label>
+      <label>
+        <span>Order</span>
+        <input
+          className="field"
+          value={sort}
+          onChange={(event) => setSort(event.target.value)}
+          placeholder="metric.loss"
+          spellCheck={false}
+        />
+      </label>
+      <label>
+        <span>At most</span>
+        <input
+          className="field"
+          type="number"
+          min={1}
+          max={100}
+          value={limit}
+          onChange={(event) => setLimit(event.target.value)}
+        />
+      </label>
+      <button type="submit" className="button main">
+        Compare
+      </button>
+    </form>
+  );
+}
+
+/** A field that finds runs by name or id, and adds the one that is chosen. */
+export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: string) => void }) {
+  const [text, setText] = useState("");
+  const wanted = text.trim().replace(/["%,|~<>=:]/g, "");
+  const byName = useAnswer<RunsPage>(
+    wanted ? `/runs${query({ q: `name:%${wanted}%`, sort: "name", limit: 8 })}` : null,
+    {
+      keep: true,
+    },
+  );
+  const byId = useAnswer<RunsPage>(wanted ? `/runs${query({ q: `id:%${wanted}%`, limit: 4 })}` : null, { keep: true });
+  const found = wanted ? [...(byName.data?.runs ?? []), ...(byId.data?.runs ?? [])] : [];
+  const others = found.filter(
+    (run, place) => !chosen.includes(run.id) && found.findIndex((one) => one.id === run.id) === place,
+  );
+  return (
+    <div className="add-run">
+      <input
+        className="field"
+        type="search"
+        value={text}
+        placeholder="Add a run…"
+        aria-label="Add a run by its name or id"
+        onChange={(event) => setText(event.target.value)}
+      />
+      {others.length > 0 && (
+        <ul>
+          {others.map((run) => (
+            <li key={run.id}>
+              <button
+                type="button"
+                onClick={() => {
+                  setText("");
+                  onAdd(run.id);
+                }}
+              >
+                <StatusMark status={run.status} bare />
+                <span className="cut">{run.name ?? run.id}</span>
+                <span className="faint">{run.id}</span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,146 @@
+/** Runs beside each other: charts over one another, what differs, parallel coordinates, scatter. */
+
+import { useCallback, useMemo, useState } from "react";
+import { query, useAnswer } from "../api";
+import { many } from "../format";
+import { here, navigate, readable, useRoute, useTitle } from "../router";
+import type { Comparison, RunRow, RunsPage } from "../types";
+import { isDone } from "../types";
+import { Failure, Spinner, Tabs } from "../ui";
+import { AddRun, NothingChosen, QueryForm } from "./Choosing";
+import { type Choices, readChoices, VIEWS, writeChoices } from "./choices";
+import { Legend } from "./Legend";
+import { useShown } from "./showing";
+import { NAMES, ShownView } from "./Views";
+import "./compare.css";
+
+const LIVE_MS = 5000;
+function address(choices: Choices): string {
+  const text = readable(writeChoices(choices));
+  return text ? `/compare?${text}` : "/compare";
+}
+
+export default function ComparePage() {
+  const { params } = useRoute();
+  const text = params.toString();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the text is what the params say
+  const choices = useMemo(() => readChoices(params), [text]);
+  const change = useCallback((changes: Partial<Choices>) => {
+    const next = { ...readChoices(here().params), ...changes };
+    const isOther = "runs" in changes || "query" in changes || "view" in changes;
+    navigate(address(next), { replace: !isOther, keepScroll: true });
+  }, []);
+  const isChosen = choices.runs.length > 0 || choices.query !== null;
+  useTitle("Compare");
+  return (
+    <div className="compare">
+      {isChosen ? (
+        <Chosen choices={choices} onChange={change} />
+      ) : (
+        <NothingChosen choices={choices} onChange={change} />
+      )}
+    </div>
+  );
+}
+
+interface Props {
+  choices: Choices;
+  onChange: (changes: Partial<Choices>) => void;
+}
+
+/** The rows of the runs: of a query those it finds; of chosen ones those that the comparison has. */
+function useRuns(choices: Choices) {
+  const { query: q, sort, limit, project, view } = choices;
+  const isQuery = q !== null && choices.runs.length === 0;
+  const [isLive, setLive] = useState(false);
+  const live = isLive ? LIVE_MS : undefined;
+  const found = useAnswer<RunsPage>(isQuery ? `/runs${query({ q, sort, limit, project })}` : null, {
+    live,
+    keep: true,
+  });
+  const ids = isQuery ? found.data?.runs.map((run) => run.id) : choices.runs;
+  const isNeeded = ids !== undefined && ids.length > 0 && (!isQuery || view === "differences");
+  const fields = { run: ids, everything: choices.everything ? 1 : undefined };
+  const compared = useAnswer<Comparison>(isNeeded ? `/compare${query(fields)}` : null, {
+    live,
+    keep: true,
+  });
+  const runs = isQuery ? found.data?.runs : compared.data?.runs;
+  const moves = runs?.some((run) => !isDone(run.status)) ?? false;
+  if (moves !== isLive) setLive(moves);
+  return {
+    runs,
+    compared,
+    error: found.error ?? compared.error,
+    again: isQuery ? found.again : compared.again,
+    isQuery,
+  };
+}
+
+function Chosen({ choices, onChange }: Props) {
+  const { runs, compared, error, again, isQuery } = useRuns(choices);
+  if (runs === undefined) {
+    return error ? (
+      <Failure error={error} again={again} what="These runs cannot be compared" />
+    ) : (
+      <Spinner label="Loading runs" />
+    );
+  }
+  return (
+    <>
+      <header className="compare-head">
+        <h1>Compare {many(runs.length, "run")}</h1>
+        {isQuery ? (
+          <QueryForm key={`${choices.query}|${choices.sort}|${choices.limit}`} choices={choices} onChange={onChange} />
+        ) : (
+          <AddRun chosen={choices.runs} onAdd={(run) => onChange({ runs: [...choices.runs, run] })} />
+        )}
+      </header>
+      {error && <Failure error={error} again={again} />}
+      {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (
+        <p className="soft">
+          {many(choices.runs.length - runs.length, "run")} of the address{" "}
+          {choices.runs.length - runs.length === 1 ? "is" : "are"} not there: removed, or not yours to see.
+        </p>
+      )}
+      {runs.length === 0 ? (
+        <p className="soft compare-none">
+          {isQuery ? "No run is found by this query." : "None of these runs is there: removed, or not yours to see."}
+        </p>
+      ) : (
+        <Beside runs={runs} comparison={compared.data} isQuery={isQuery} choices={choices} onChange={onChange} />
+      )}
+    </>
+  );
+}
+
+type BesideProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
+
+function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
+  const shown = useShown(runs, choices);
+  return (
+    <>
+      <Tabs
+        now={choices.view}
+        label="Ways to compare"
+        tabs={VIEWS.map((key) => ({ key, label: NAMES[key], to: address({ ...choices, view: key }) }))}
+      />
+      <div className="compare-body">
+        <Legend
+          entries={shown.entries}
+          rows={shown.rows}
+          isGrouped={shown.isGrouped}
+          off={choices.off}
+          highlighted={shown.highlighted}
+          canRemove={!isQuery && runs.length > 1}
+          onHighlight={shown.highlight}
+          onSwitch={(off) => onChange({ off })}
+          onRemove={(run) => onChange({ runs: choices.runs.filter((one) => one !== run) })}
+        />
+        <div className="compare-view">
+          <ShownView shown={shown} comparison={comparison} choices={choices} onChange={onChange} />
+        </div>
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,198 @@
+/** The table of what differs: a column for each run, rows of metrics, params, the file, the code. */
+
+import { number } from "../format";
+import { Link } from "../router";
+import type { Comparison, RunRow } from "../types";
+import { StatusMark } from "../ui";
+import type { Choices } from "./choices";
+import { against, bestPlaces, type ComparedRow, isLower, type Section, sections, TITLES } from "./differences";
+import { valueText } from "./fields";
+import { Swatch } from "./Legend";
+import type { Entry } from "./lines";
+
+interface Props {
+  comparison: Comparison;
+  shown: Set<string>;
+  entries: Entry[];
+  labels: Map<string, string>;
+  choices: Choices;
+  onChange: (changes: Partial<Choices>) => void;
+}
+
+export function Differences({ comparison, shown, entries, labels, choices, onChange }: Props) {
+  const places = comparison.runs.flatMap((run, place) => (shown.has(run.id) ? [place] : []));
+  const runs = places.map((place) => comparison.runs[place] as RunRow);
+  const rows = comparison.rows.map((row) => narrowed(row, places));
+  const found = sections(rows, choices.everything, choices.find);
+  const base = runs.findIndex((run) => run.id === choices.baseline);
+  const color = (run: string) => entries.find((entry) => entry.runs.includes(run))?.color ?? 0;
+  if (runs.length === 0) return <p className="soft compare-none">All runs are switched off.</p>;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it is scrolled by the keyboard, too
+    <section className="differences" tabIndex={0} aria-label="What differs">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col" className="differences-corner">
+              <span className="hidden-text">Name</span>
+            </th>
+            {runs.map((run) => (
+              <RunHead
+                key={run.id}
+                run={run}
+                label={labels.get(run.id) ?? run.id}
+                color={color(run.id)}
+                isBase={run.id === choices.baseline}
+                onBase={() => onChange({ baseline: run.id === choices.baseline ? "" : run.id })}
+              />
+            ))}
+          </tr>
+        </thead>
+        {found.map((section) => (
+          <SectionRows
+            key={section.group}
+            section={section}
+            base={base}
+            runs={runs}
+            choices={choices}
+            onChange={onChange}
+          />
+        ))}
+      </table>
+    </section>
+  );
+}
+
+/** The row of fewer runs. Whether it differs is asked again, among those that are left. */
+function narrowed(row: ComparedRow, places: number[]): ComparedRow {
+  if (places.length === row.values.length) return row;
+  const values = places.map((place) => row.values[place]);
+  return { ...row, values, differs: new Set(values.map(valueText)).size > 1 };
+}
+
+interface HeadProps {
+  run: RunRow;
+  label: string;
+  color: number;
+  isBase: boolean;
+  onBase: () => void;
+}
+
+function RunHead({ run, label, color, isBase, onBase }: HeadProps) {
+  return (
+    <th scope="col" className={isBase ? "is-base" : ""}>
+      <div className="differences-run">
+        <Swatch color={color} />
+        <Link to={`/runs/${encodeURIComponent(run.id)}`} title={run.id}>
+          {label}
+        </Link>
+      </div>
+      <div className="differences-run">
+        <StatusMark status={run.status} />
+      </div>
+      <button type="button" className="button small" aria-pressed={isBase} onClick={onBase}>
+        {isBase ? "Baseline ✓" : "Baseline"}
+      </button>
+    </th>
+  );
+}
+
+interface SectionProps {
+  section: Section;
+  base: number;
+  runs: RunRow[];
+  choices: Choices;
+  onChange: (changes: Partial<Choices>) => void;
+}
+
+function SectionRows({ section, base, runs, choices, onChange }: SectionProps) {
+  const { group, rows, hidden } = section;
+  if (rows.length === 0 && hidden === 0) return null;
+  return (
+    <tbody>
+      <tr className="differences-title">
+        <th scope="rowgroup">{TITLES[group] ?? group}</th>
+        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} more are the same in all</span>}</td>
+      </tr>
+      {rows.map((row) => (
+        <Row key={row.name} row={row} runs={runs} base={base} choices={choices} onChange={onChange} />
+      ))}
+    </tbody>
+  );
+}
+
+interface RowProps {
+  row: ComparedRow;
+  runs: RunRow[];
+  base: number;
+  choices: Choices;
+  onChange: (changes: Partial<Choices>) => void;
+}
+
+function Row({ row, runs, base, choices, onChange }: RowProps) {
+  const isMetric = row.group === "metrics";
+  const lower = isLower(row.name, choices.flipped);
+  const best = isMetric ? bestPlaces(row.values, lower) : [];
+  const flip = () => {
+    const isFlipped = choices.flipped.includes(row.name);
+    onChange({
+      flipped: isFlipped ? choices.flipped.filter((name) => name !== row.name) : [...choices.flipped, row.name],
+    });
+  };
+  return (
+    <tr className={row.differs ? "" : "is-same"}>
+      <th scope="row" title={row.name}>
+        <span className="row-name">{row.name}</span>
+        {isMetric && (
+          <button
+            type="button"
+            className="better-way"
+            onClick={flip}
+            title={`${lower ? "Less" : "More"} is better; click when it is not`}
+            aria-label={`${row.name}: ${lower ? "less" : "more"} is better. Turn it round`}
+          >
+            {lower ? "↓" : "↑"}
+          </button>
+        )}
+      </th>
+      {row.values.map((value, place) => (
+        <Cell
+          key={runs[place]?.id}
+          value={value}
+          base={base >= 0 && place !== base ? row.values[base] : undefined}
+          isBest={best.includes(place)}
+          isBase={place === base}
+          isMetric={isMetric}
+        />
+      ))}
+    </tr>
+  );
+}
+
+interface CellProps {
+  value: unknown;
+  base: unknown;
+  isBest: boolean;
+  isBase: boolean;
+  isMetric: boolean;
+}
+
+function Cell({ value, base, isBest, isBase, isMetric }: CellProps) {
+  const whole = valueText(value);
+  const text = isMetric && typeof value === "number" ? number(value, 5) : whole;
+  const beside = base === undefined ? "" : against(value, base);
+  const classes = [isBase ? "is-base" : "", isBest ? "is-best" : "", beside === "same" ? "is-same" : ""]
+    .join(" ")
+    .trim();
+  return (
+    <td className={classes} title={whole}>
+      {whole.includes("\n") ? <pre>{whole}</pre> : <span className="cell-value">{text}</span>}
+      {isBest && (
+        <span className="best-mark" title="The best of them">
+          ★<span className="hidden-text"> best</span>
+        </span>
+      )}
+      {beside !== "" && <span className="beside">{beside}</span>}
+    </td>
+  );
+}

@@ -1,0 +1,142 @@
+/** One chart for each metric, with a line for each run or group. Metrics are asked for a screen at a time, once they
+ * come near the window. */
+
+import { useEffect, useMemo, useState } from "react";
+import { query, useAnswer } from "../api";
+import { LineChart, WhenSeen } from "../charts";
+import type { RunRow, RunsCharts } from "../types";
+import { isDone } from "../types";
+import { Failure } from "../ui";
+import type { Choices } from "./choices";
+import { chartLines, type Drawing, type Entry, type RunLine } from "./lines";
+
+const A_SCREEN = 6;
+const STRETCHES = 7500; // over all lines of a chart: with many of them, each is drawn more coarsely
+const POINTED_MS = 70;
+const HEIGHT = 220;
+const LIVE_MS = 4000;
+const EPOCHS = ["epoch", "train/epoch", "epochs"];
+
+interface Props {
+  runs: RunRow[];
+  names: string[];
+  entries: Entry[];
+  choices: Choices;
+  highlighted: string | null;
+  known: string[]; // every metric of the runs
+  onZoom: (range: [number, number] | null) => void;
+}
+
+export function Overlays(props: Props) {
+  const screens: string[][] = [];
+  for (let start = 0; start < props.names.length; start += A_SCREEN)
+    screens.push(props.names.slice(start, start + A_SCREEN));
+  const highlighted = useSettled(props.highlighted, POINTED_MS);
+  return (
+    <>
+      {screens.map((names) => (
+        <WhenSeen key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
+          {() => <Screen {...props} highlighted={highlighted} names={names} />}
+        </WhenSeen>
+      ))}
+    </>
+  );
+}
+
+/** A value once it has stood still: whoever passes over a list points at none of it. */
+function useSettled<T>(value: T, after: number): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), after);
+    return () => clearTimeout(timer);
+  }, [value, after]);
+  return settled;
+}
+
+function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: Props) {
+  const epoch = choices.x === "epoch" ? EPOCHS.find((name) => known.includes(name)) : undefined;
+  const asked = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
+  // Steps that are looked at closely are asked for again, in as many stretches.
+  const buckets = Math.round(Math.min(300, Math.max(100, STRETCHES / runs.length)));
+  const [first, last] = choices.x === "step" ? (choices.zoom ?? []) : [];
+  const fields = { run: runs.map((run) => run.id), name: asked, mode: "mean", buckets, first, last };
+  const isLive = runs.some((run) => !isDone(run.status));
+  const answer = useAnswer<RunsCharts>(`/charts${query(fields)}`, { live: isLive ? LIVE_MS : undefined, keep: true });
+  const found = useMemo(
+    () => new Map((answer.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
+    [answer.data],
+  );
+  const drawing = useMemo<Drawing>(
+    () => ({
+      x: choices.x,
+      band: choices.band,
+      started: new Map(runs.flatMap((run) => (run.started_at ? [[run.id, Date.parse(run.started_at) / 1000]] : []))),
+      epochs: new Map((epoch === undefined ? [] : (found.get(epoch) ?? [])).map((line) => [line.run, line])),
+      highlighted,
+    }),
+    [choices.x, choices.band, runs, found, epoch, highlighted],
+  );
+  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  return (
+    <div className="overlays">
+      {names.map((name) => (
+        <Overlay
+          key={name}
+          name={name}
+          found={found.get(name)}
+          entries={entries}
+          drawing={drawing}
+          choices={choices}
+          onZoom={onZoom}
+          isLoading={answer.data === undefined}
+        />
+      ))}
+    </div>
+  );
+}
+
+interface OverlayProps {
+  name: string;
+  found: RunLine[] | undefined;
+  entries: Entry[];
+  drawing: Drawing;
+  choices: Choices;
+  onZoom: (range: [number, number] | null) => void;
+  isLoading: boolean;
+}
+
+function Overlay({ name, found, entries, drawing, choices, onZoom, isLoading }: OverlayProps) {
+  const lines = useMemo(() => chartLines(found ?? [], entries, drawing), [found, entries, drawing]);
+  const on = entries.filter((entry) => entry.isOn).length;
+  if (lines.length === 0) {
+    const why = isLoading
+      ? "Loading…"
+      : choices.x === "epoch"
+        ? "These runs logged no epochs."
+        : on === 0
+          ? "All runs are switched off."
+          : "None of the runs that are shown logged it.";
+    return (
+      <div className="chart chart-none" style={{ minHeight: HEIGHT }}>
+        <h3>{name}</h3>
+        <p className="soft">{why}</p>
+      </div>
+    );
+  }
+  return (
+    <LineChart
+      title={name}
+      lines={lines}
+      x={choices.x}
+      logX={choices.logX}
+      logY={choices.logY}
+      smoothing={choices.smoothing}
+      group="compare"
+      range={choices.zoom}
+      onZoom={onZoom}
+      height={HEIGHT}
+      legend={false}
+      note={lines.length < on ? `${lines.length} of ${on}` : undefined}
+    />
+  );
+}

@@ -1,0 +1,227 @@
+import { describe, expect, it } from "vitest";
+import { isInside, readBrush, withBrush, writeBrush } from "./brushing";
+import { readChoices, writeChoices } from "./choices";
+import { against, bestPlaces, isLower, sections } from "./differences";
+import { differingParams, fieldsOf, fieldValue, isLowerBetter, type Measured } from "./fields";
+import { groupRuns, meanLine, sharedSteps, valuesAt } from "./grouping";
+import { orderedMetrics, placesOn } from "./plotting";
+import { makeScale, niceSteps, possibleKinds, shortNumber, suitableKind } from "./scales";
+
+function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): Measured {
+  return { id, params, summary, started_at: "2026-01-01T00:00:00Z", finished_at: "2026-01-01T00:01:30Z" };
+}
+
+const RUNS = [
+  run("a", { lr: 0.1, seed: 1, net: "small" }, { loss: 0.5 }),
+  run("b", { lr: 0.1, seed: 2, net: "small" }, { loss: 0.4 }),
+  run("c", { lr: 0.01, seed: 1, net: "small" }, { loss: "NaN" }),
+];
+
+describe("fields", () => {
+  it("are params, last values of metrics, and the time it took", () => {
+    expect(fieldValue(RUNS[0] as Measured, "params.lr")).toBe(0.1);
+    expect(fieldValue(RUNS[0] as Measured, "metric.loss")).toBe(0.5);
+    expect(fieldValue(RUNS[2] as Measured, "metric.loss")).toBeNaN();
+    expect(fieldValue(RUNS[0] as Measured, "took")).toBe(90);
+    expect(fieldValue(RUNS[0] as Measured, "params.none")).toBeUndefined();
+  });
+  it("name the params that differ first", () => {
+    expect(fieldsOf(RUNS).params).toEqual(["lr", "seed", "net"]);
+    expect(differingParams(RUNS)).toEqual(["lr", "seed"]);
+    expect(fieldsOf([]).params).toEqual([]);
+  });
+  it("tell from its name whether less of a metric is better", () => {
+    for (const name of ["loss", "val_loss", "val/loss", "trainLoss", "eval.perplexity", "test_error", "WER"])
+      expect(isLowerBetter(name), name).toBe(true);
+    for (const name of ["accuracy", "f1", "closeness", "bleu", "terror"]) expect(isLowerBetter(name), name).toBe(false);
+  });
+});
+
+describe("grouping", () => {
+  it("puts runs with equal values together, in the order in which they come", () => {
+    const groups = groupRuns(RUNS, ["lr"]);
+    expect(groups.map((group) => [group.label, group.runs])).toEqual([
+      ["lr 0.1", ["a", "b"]],
+      ["lr 0.01", ["c"]],
+    ]);
+    expect(groupRuns(RUNS, ["lr", "missing"])[0]?.label).toBe("lr 0.1, missing –");
+  });
+  it("tells lists apart from texts that look like them only by what they say", () => {
+    const groups = groupRuns([run("a", { units: [64, 32] }), run("b", { units: [64, 32] })], ["units"]);
+    expect(groups).toHaveLength(1);
+  });
+  it("takes the mean over shared steps, with what is between points on a straight line", () => {
+    const lines = [
+      { run: "a", x: [0, 10, 20], y: [1, 2, 3] },
+      { run: "b", x: [0, 20], y: [3, 5] },
+    ];
+    const mean = meanLine(lines, "range");
+    expect(mean.x).toEqual([0, 10, 20]);
+    expect(mean.y).toEqual([2, 3, 4]);
+    expect(mean.low).toEqual([1, 2, 3]);
+    expect(mean.high).toEqual([3, 4, 5]);
+    expect(mean.count).toEqual([2, 2, 2]);
+  });
+  it("does not carry a run beyond its last step", () => {
+    expect(valuesAt({ run: "a", x: [5, 10], y: [1, 2] }, [0, 5, 10, 15])).toEqual([null, 1, 2, null]);
+    const mean = meanLine(
+      [
+        { run: "a", x: [0, 1], y: [1, 1] },
+        { run: "b", x: [0], y: [3] },
+      ],
+      "deviation",
+    );
+    expect(mean.y).toEqual([2, 1]);
+    expect(mean.count).toEqual([2, 1]);
+    expect(mean.low[1]).toBe(1);
+  });
+  it("passes over what is not finite", () => {
+    expect(valuesAt({ run: "a", x: [0, 1, 2], y: [0, Number.NaN, 2] }, [0, 1, 2])).toEqual([0, 1, 2]);
+    expect(meanLine([{ run: "a", x: [0], y: [null] }], "range").y).toEqual([null]);
+  });
+  it("thins steps that are too many to draw, and keeps both ends", () => {
+    const x = Array.from({ length: 5000 }, (_, place) => place * 3);
+    const steps = sharedSteps([{ run: "a", x, y: x }], 100);
+    expect(steps).toHaveLength(100);
+    expect([steps[0], steps[99]]).toEqual([0, 14_997]);
+  });
+});
+
+describe("scales", () => {
+  it("are logarithmic for values of many sizes, linear for others, categories for texts", () => {
+    expect(suitableKind([0.001, 0.1])).toBe("log");
+    expect(suitableKind([0.001, 0.01])).toBe("log");
+    expect(suitableKind([1, 2, undefined])).toBe("linear");
+    expect(suitableKind([3, 30])).toBe("linear");
+    expect(suitableKind([0, 1000])).toBe("linear");
+    expect(suitableKind(["adam", 3])).toBe("category");
+    expect(suitableKind([])).toBe("category");
+    expect(possibleKinds([0.001, 1])).toEqual(["log", "linear", "category"]);
+    expect(possibleKinds([-1, 1])).toEqual(["linear", "category"]);
+  });
+  it("place values from 0 to 1, and nothing nowhere", () => {
+    const scale = makeScale([10, 20, 30]);
+    expect([10, 20, 30].map(scale.place)).toEqual([0, 0.5, 1]);
+    expect(scale.place(undefined)).toBeNull();
+    expect(scale.place(Number.NaN)).toBeNull();
+    expect(scale.valueAt(0.5)).toBe(20);
+    const log = makeScale([0.001, 0.1]);
+    expect(log.place(0.01)).toBeCloseTo(0.5);
+    expect(log.ticks.map((tick) => tick.label)).toEqual(["0.001", "0.01", "0.1"]);
+  });
+  it("leave room around one single value", () => {
+    expect(makeScale([5]).place(5)).toBe(0.5);
+    expect(makeScale([0]).place(0)).toBe(0.5);
+    expect(makeScale([5, 5], "log").place(5)).toBeCloseTo(0.5);
+  });
+  it("order categories as numbers where they are", () => {
+    const scale = makeScale(["b10", "b9", true, "b9"]);
+    expect(scale.categories).toEqual(["b9", "b10", "true"]);
+    expect(scale.place("b9")).toBeCloseTo(1 / 6);
+    expect(scale.valueAt(0.99)).toBe(2);
+  });
+  it("part runs of one category, in the order of the axis before", () => {
+    const scale = makeScale(["small", "small", "small"]);
+    const before = new Map([
+      ["a", 0.9],
+      ["b", 0.1],
+      ["c", 0.5],
+    ]);
+    const places = placesOn(RUNS, "params.net", scale, before);
+    expect(["b", "c", "a"].map((run) => places.get(run))).toEqual(["b", "c", "a"].map((run) => places.get(run)).sort());
+    expect(new Set(places.values()).size).toBe(3);
+    expect(orderedMetrics([run("a", {}, { epoch: 1, lr: 1, "val/loss": 1, loss: 1 })])).toEqual([
+      "val/loss",
+      "loss",
+      "lr",
+      "epoch",
+    ]);
+  });
+  it("do not obey a wish that cannot be", () => {
+    expect(makeScale([-1, 1], "log").kind).toBe("linear");
+  });
+  it("have round ticks and short numbers", () => {
+    expect(niceSteps(0.13, 0.87)).toEqual([0.2, 0.4, 0.6, 0.8]);
+    expect([0, 1234567, 0.00012, 0.5, 1e6].map(shortNumber)).toEqual(["0", "1.23e6", "1.2e-4", "0.5", "1e6"]);
+  });
+});
+
+describe("brushes", () => {
+  it("stand in the address and come back", () => {
+    for (const brush of [
+      { field: "params.lr", low: 0.001, high: 0.1 },
+      { field: "metric.a~b|c", low: -1, high: 2.5 },
+      { field: "params.net", names: ["small|er", "big~"] },
+    ]) {
+      expect(readBrush(writeBrush(brush))).toEqual(brush);
+    }
+    for (const text of ["", "x", "x~1", "x~2~1", "x~a~b", "%~1~2"]) expect(readBrush(text), text).toBeNull();
+  });
+  it("keep the runs that are inside all of them", () => {
+    const low = { field: "params.lr", low: 0.05, high: 1 };
+    const seed = { field: "params.seed", names: ["2"] };
+    expect(RUNS.filter((one) => isInside(one, [low])).map((one) => one.id)).toEqual(["a", "b"]);
+    expect(RUNS.filter((one) => isInside(one, [low, seed])).map((one) => one.id)).toEqual(["b"]);
+    expect(isInside(RUNS[2] as Measured, [{ field: "metric.loss", low: 0, high: 9 }])).toBe(false);
+    expect(withBrush([low], "params.lr", null)).toEqual([]);
+    expect(withBrush([low], "params.seed", seed)).toEqual([low, seed]);
+  });
+});
+
+describe("differences", () => {
+  const rows = [
+    { group: "params", name: "lr", values: [0.1, 0.2], differs: true },
+    { group: "params", name: "net", values: ["x", "x"], differs: false },
+    { group: "metrics", name: "loss", values: [0.5, 0.4], differs: true },
+  ];
+  it("shows what differs, and counts the rest", () => {
+    const found = sections(rows, false);
+    expect(found.map((section) => [section.group, section.rows.length, section.hidden])).toEqual([
+      ["metrics", 1, 0],
+      ["params", 1, 1],
+    ]);
+    expect(sections(rows, true)[1]?.rows).toHaveLength(2);
+    expect(sections(rows, true, "NET")[1]?.rows.map((row) => row.name)).toEqual(["net"]);
+  });
+  it("marks the best of a metric, and all of those that tie", () => {
+    expect(bestPlaces([0.5, 0.4, null, "NaN", 0.4], true)).toEqual([1, 4]);
+    expect(bestPlaces([0.5, 0.4], false)).toEqual([0]);
+    expect(bestPlaces([0.5, 0.5], false)).toEqual([]);
+    expect(bestPlaces(["a", 1], true)).toEqual([]);
+    expect(isLower("loss", ["loss"])).toBe(false);
+  });
+  it("tells how a value stands to the baseline's", () => {
+    expect(against(0.55, 0.5)).toBe("+10.0%");
+    expect(against(0.45, 0.5)).toBe("−10.0%");
+    expect(against(1, 1)).toBe("same");
+    expect(against("x", "x")).toBe("same");
+    expect(against(1, 0)).toBe("");
+    expect(against(1e6 + 1, 1)).toBe("+1000000×");
+    expect(against("NaN", 1)).toBe("");
+  });
+});
+
+describe("choices", () => {
+  it("come back from the address as they were", () => {
+    const text =
+      "run=a&run=b&view=parallel&metric=loss&x=time&logy=1&smooth=0.6&zoom=100..250.5&by=lr&by=net&band=range&off=c&base=b&all=1" +
+      "&flip=loss&axis=params.lr&axis=metric.loss&kind=params.lr%7Elinear&brush=params.lr%7E0.1%7E1&colour=metric.loss" +
+      "&across=params.lr&up=metric.loss";
+    expect(writeChoices(readChoices(new URLSearchParams(text))).toString()).toBe(text);
+  });
+  it("leave out what is as usual, and do not trust what is not understood", () => {
+    const choices = readChoices(
+      new URLSearchParams("q=&limit=9999&view=no&x=no&smooth=7&brush=%%&run=&kind=x&limit=a&zoom=5..2"),
+    );
+    expect(choices).toMatchObject({
+      query: "",
+      limit: 100,
+      view: "charts",
+      x: "step",
+      smoothing: 0.99,
+      zoom: null,
+      brushes: [],
+    });
+    expect(writeChoices(readChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
+  });
+});

@@ -1,0 +1,79 @@
+/** What a run can be measured by: a param, the last value of a metric, or how long it took. */
+
+import { num } from "../format";
+import type { Json } from "../types";
+
+export type Value = unknown;
+
+export interface Measured {
+  id: string;
+  params: Record<string, unknown>;
+  summary: Record<string, unknown>;
+  started_at: string | null;
+  finished_at: string | null;
+}
+
+export const TOOK = "took";
+
+/** The value of `params.lr`, `metric.loss` or `took`; undefined when the run has none. */
+export function fieldValue(run: Measured, field: string): Value {
+  if (field === TOOK) return took(run);
+  if (field.startsWith("params.")) return run.params[field.slice(7)] ?? undefined;
+  if (field.startsWith("metric.")) {
+    const found = run.summary[field.slice(7)];
+    return found === undefined || found === null ? undefined : (num(found as Json) ?? found);
+  }
+  return undefined;
+}
+
+function took(run: Measured): number | undefined {
+  if (run.started_at === null || run.finished_at === null) return undefined;
+  return (Date.parse(run.finished_at) - Date.parse(run.started_at)) / 1000;
+}
+
+export function fieldTitle(field: string): string {
+  if (field === TOOK) return "took (s)";
+  return field.replace(/^(params|metric)\./, "");
+}
+
+/** One text for one value, so that 0.1 and 0.1 are the same and [1, 2] and [1, 2] are. */
+export function valueText(value: Value): string {
+  if (value === undefined || value === null) return "–";
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return String(value);
+  return JSON.stringify(value);
+}
+
+export interface Fields {
+  params: string[];
+  metrics: string[];
+}
+
+/** The params and metrics of these runs. Params that differ come first, then by name. */
+export function fieldsOf(runs: Measured[]): Fields {
+  const params = new Map<string, Set<string>>();
+  const metrics = new Set<string>();
+  for (const run of runs) {
+    for (const name of Object.keys(run.params)) params.set(name, new Set());
+    for (const name of Object.keys(run.summary)) metrics.add(name);
+  }
+  for (const [name, texts] of params) for (const run of runs) texts.add(valueText(run.params[name]));
+  const differs = (name: string) => ((params.get(name)?.size ?? 0) > 1 ? 0 : 1);
+  return {
+    params: [...params.keys()].sort((a, b) => differs(a) - differs(b) || a.localeCompare(b)),
+    metrics: [...metrics].sort((a, b) => a.localeCompare(b)),
+  };
+}
+
+/** The names of params that have more than one value among these runs. */
+export function differingParams(runs: Measured[]): string[] {
+  return fieldsOf(runs).params.filter((name) => new Set(runs.map((run) => valueText(run.params[name]))).size > 1);
+}
+
+const LOWER =
+  /(^|[^a-z])(loss|error|err|perplexity|ppl|mse|mae|rmse|wer|cer|fid|nll|bpc|bpb|cost|regret|seconds|latency|time|took)([^a-z]|$)/i;
+
+/** Whether less of a metric is better, as its name suggests. */
+export function isLowerBetter(name: string): boolean {
+  return LOWER.test(name.replace(/([a-z])([A-Z])/g, "$1_$2").replace(/_/g, " "));
+}

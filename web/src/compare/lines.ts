@@ -1,0 +1,126 @@
+/** The lines of a chart of many runs: one per run, or one per group of runs. */
+
+import type { Line } from "../charts";
+import { num } from "../format";
+import type { ChartLine, Num } from "../types";
+import type { XAxis } from "./choices";
+import { type Band, type Group, meanLine, type Series } from "./grouping";
+
+export type RunLine = { run: string } & Pick<ChartLine, "steps" | "times" | "mean"> &
+  Partial<Pick<ChartLine, "low" | "high">>;
+
+/** What is drawn: a run, or the runs of a group. */
+export interface Entry {
+  key: string;
+  label: string;
+  color: number;
+  runs: string[];
+  isOn: boolean;
+}
+
+export const MOST_BANDS = 6; // with more lines, bands hide one another
+
+function numbers(values: (Num | null)[] | undefined): (number | null)[] {
+  return (values ?? []).map((value) => {
+    const found = num(value);
+    return found !== null && Number.isFinite(found) ? found : null;
+  });
+}
+
+/** Where the points of a line lie: at their steps, or at seconds since the run's first point. `epochs` are those of the
+ * run, where it logged them; without any, it has no place on an axis of epochs. */
+export function places(line: RunLine, x: XAxis, started: number | null, epochs?: RunLine): number[] | null {
+  if (x === "step") return line.steps;
+  if (x === "time") {
+    const start = started ?? line.times[0] ?? 0;
+    return line.times.map((time) => time - start);
+  }
+  if (epochs === undefined || epochs.steps.length === 0) return null;
+  const known = numbers(epochs.mean);
+  let at = 0;
+  return line.steps.map((step) => {
+    while (at + 1 < epochs.steps.length && (epochs.steps[at + 1] as number) <= step) at++;
+    const [left, right] = [epochs.steps[at] as number, epochs.steps[at + 1]];
+    const [from, to] = [known[at] ?? 0, known[at + 1]];
+    if (right === undefined || to === undefined || to === null || step <= left) return from;
+    return from + ((to - from) * (step - left)) / (right - left);
+  });
+}
+
+export interface Drawing {
+  x: XAxis;
+  band: Band;
+  started: Map<string, number>;
+  epochs: Map<string, RunLine>;
+  highlighted: string | null;
+}
+
+/** The lines of one metric, of the entries that are switched on. */
+export function chartLines(found: RunLine[], entries: Entry[], drawing: Drawing): Line[] {
+  const series = new Map<string, Series>();
+  for (const line of found) {
+    const x = places(line, drawing.x, drawing.started.get(line.run) ?? null, drawing.epochs.get(line.run));
+    if (x === null) continue;
+    series.set(line.run, {
+      run: line.run,
+      x,
+      y: numbers(line.mean),
+      low: numbers(line.low ?? line.mean),
+      high: numbers(line.high ?? line.mean),
+    });
+  }
+  const shown = entries.filter((entry) => entry.isOn && entry.runs.some((run) => series.has(run)));
+  const lines = shown.map((entry) => entryLine(entry, series, drawing, shown.length <= MOST_BANDS));
+  if (drawing.highlighted === null || !shown.some((entry) => entry.key === drawing.highlighted)) return lines;
+  // What is pointed at is drawn last, above all others.
+  const rank = (line: Line) => (line.key === drawing.highlighted ? 1 : 0);
+  return lines.map((line) => ({ ...line, faint: line.key !== drawing.highlighted })).sort((a, b) => rank(a) - rank(b));
+}
+
+function entryLine(entry: Entry, series: Map<string, Series>, drawing: Drawing, withBand: boolean): Line {
+  const { key, label, color } = entry;
+  const members = entry.runs.flatMap((run) => series.get(run) ?? []);
+  const [only] = members;
+  if (members.length === 1 && only !== undefined) {
+    const line: Line = { key, label, color, x: only.x, y: only.y };
+    return withBand ? { ...line, low: only.low, high: only.high } : line;
+  }
+  const mean = meanLine(members, drawing.band);
+  return { key, label: `${label} (${members.length})`, color, x: mean.x, y: mean.y, low: mean.low, high: mean.high };
+}
+
+/** The entries of a legend: groups where params are chosen, runs otherwise. Colours stay while others come and go. */
+export function entriesOf(
+  runs: { id: string; name: string | null }[],
+  groups: Group[] | null,
+  off: string[],
+  isInside: (run: string) => boolean,
+): Entry[] {
+  if (groups === null) {
+    const named = labels(runs);
+    return runs.map((run, color) => ({
+      key: run.id,
+      label: named.get(run.id) as string,
+      color,
+      runs: [run.id],
+      isOn: !off.includes(run.id) && isInside(run.id),
+    }));
+  }
+  return groups.map((group, color) => {
+    const inside = group.runs.filter(isInside);
+    const isOn = !off.includes(group.key) && inside.length > 0;
+    return { key: group.key, label: group.label, color, runs: inside, isOn };
+  });
+}
+
+/** Names; where several runs share one, with the beginning of the id. */
+export function labels(runs: { id: string; name: string | null }[]): Map<string, string> {
+  const counts = new Map<string, number>();
+  for (const run of runs) if (run.name) counts.set(run.name, (counts.get(run.name) ?? 0) + 1);
+  return new Map(
+    runs.map((run) => {
+      if (!run.name) return [run.id, run.id];
+      return [run.id, (counts.get(run.name) ?? 0) > 1 ? `${run.name} ${run.id.slice(0, 6)}` : run.name];
+    }),
+  );
+}

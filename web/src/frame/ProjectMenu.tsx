@@ -1,0 +1,75 @@
+import { type ReactNode, useState } from "react";
+import { type ProjectRow, useAnswer } from "../api";
+import { count } from "../format";
+import { navigate, setParams, useRoute } from "../router";
+import { Icon, Menu, Spinner } from "../ui";
+
+/** Which project is looked at: a part of the address of the runs. */
+export function ProjectMenu(): ReactNode {
+  const { path, params } = useRoute();
+  const project = params.get("project");
+  const label = (
+    <>
+      <span className="cut">{project ?? "All projects"}</span>
+      <Icon name="down" size={12} />
+    </>
+  );
+  const choose = (name: string | null): void => {
+    if (path === "/" || path === "/runs") setParams({ project: name, columns: null }, { push: true });
+    else navigate(name === null ? "/runs" : `/runs?project=${encodeURIComponent(name)}`);
+  };
+  return (
+    <Menu label={label} name="Project" className="button plain frame-project">
+      {(close) => (
+        <Choices
+          now={project}
+          choose={(name) => {
+            close();
+            choose(name);
+          }}
+        />
+      )}
+    </Menu>
+  );
+}
+
+function Choices({ now, choose }: { now: string | null; choose: (name: string | null) => void }): ReactNode {
+  const { data } = useAnswer<{ projects: ProjectRow[] }>("/projects");
+  const [text, setText] = useState("");
+  if (!data) return <Spinner />;
+  const found = data.projects.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));
+  return (
+    <>
+      {data.projects.length > 8 && (
+        <input
+          className="field frame-find"
+          placeholder="Find a project"
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+        />
+      )}
+      <Choice name={null} label="All projects" runs={null} now={now} choose={choose} />
+      {found.slice(0, 100).map(({ name, runs }) => (
+        <Choice key={name} name={name} label={name} runs={runs} now={now} choose={choose} />
+      ))}
+    </>
+  );
+}
+
+type ChoiceProps = {
+  name: string | null;
+  label: string;
+  runs: number | null;
+  now: string | null;
+  choose: (name: string | null) => void;
+};
+
+function Choice({ name, label, runs, now, choose }: ChoiceProps): ReactNode {
+  return (
+    <button type="button" className="menu-item" aria-pressed={name === now} onClick={() => choose(name)}>
+      <span className="grow cut">{label}</span>
+      {runs !== null && <span className="faint number">{count(runs)}</span>}
+      {name === now && <Icon name="check" size={14} />}
+    </button>
+  );
+}

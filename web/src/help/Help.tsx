@@ -1,0 +1,58 @@
+import "./help.css";
+import { Fragment, type ReactNode, useState } from "react";
+import { keysNow } from "../keys";
+import { Dialog } from "../ui";
+import { QueryHelp } from "./QueryHelp";
+
+/** What can be pressed here, and how to ask. */
+export default function Help({ close }: { close: () => void }): ReactNode {
+  const [groups] = useState(keysNow);
+  return (
+    <Dialog title="Help" onClose={close} wide>
+      <div className="help">
+        <section>
+          {groups.map(({ title, keys }) => (
+            <Fragment key={title}>
+              <h3>{title}</h3>
+              <dl className="help-keys">
+                {keys.map(({ key, does }) => (
+                  <Fragment key={key}>
+                    <dt>
+                      <Pressed name={key} />
+                    </dt>
+                    <dd>{does}</dd>
+                  </Fragment>
+                ))}
+              </dl>
+            </Fragment>
+          ))}
+        </section>
+        <section>
+          <h3>Filtering runs</h3>
+          <QueryHelp />
+        </section>
+      </div>
+    </Dialog>
+  );
+}
+
+const SHOWN: Record<string, string> = {
+  Escape: "Esc",
+  ArrowDown: "↓",
+  ArrowUp: "↑",
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  shift: "⇧",
+  mod: "Ctrl",
+};
+
+export function Pressed({ name }: { name: string }): ReactNode {
+  return name.split(" ").map((part, place) => (
+    <Fragment key={part}>
+      {place > 0 && " "}
+      {(part === "+" ? ["+"] : part.split("+")).map((key) => (
+        <kbd key={key}>{SHOWN[key] ?? key}</kbd>
+      ))}
+    </Fragment>
+  ));
+}

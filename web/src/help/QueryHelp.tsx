@@ -1,0 +1,40 @@
+import type { ReactNode } from "react";
+import { Link } from "../router";
+import { FIELDS } from "../runs/querying";
+
+const EXAMPLES: readonly [q: string, about: string][] = [
+  ["status:running|starting", "either of them"],
+  ["metric.loss:<0.1", "the last value of a metric"],
+  ["params.lr:>=0.01, params.optimizer:adam", "commas mean “and”"],
+  ["name:%resnet%", "a part of it, in any case"],
+  ["tags:~debug", "not"],
+  ["created_at:2026-01-01..2026-01-31", "from one day to another (UTC)"],
+  ["started_at:>2026-01-31 13:45", "after a minute"],
+  ['name:"a,b: c"', "quotes take anything as it is"],
+];
+
+/** The language of `phalanx ps -q`, by example. */
+export function QueryHelp(): ReactNode {
+  return (
+    <>
+      <table className="plain-table help-examples">
+        <tbody>
+          {EXAMPLES.map(([q, about]) => (
+            <tr key={q}>
+              <td>
+                <Link to={`/runs?q=${encodeURIComponent(q)}`}>
+                  <code>{q}</code>
+                </Link>
+              </td>
+              <td className="soft">{about}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p className="soft">
+        Fields: {FIELDS.map(({ name }) => name).join(", ")}, <code>params.NAME</code>, <code>metric.NAME</code>. The
+        same words work in a terminal: <code>phalanx ps -q 'status:failed'</code>.
+      </p>
+    </>
+  );
+}

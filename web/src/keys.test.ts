@@ -1,0 +1,24 @@
+import { describe, expect, it } from "vitest";
+import { nameOf } from "./keys";
+
+const pressed = (key: string, held: Partial<KeyboardEvent> = {}): string =>
+  nameOf({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });
+
+describe("what is pressed", () => {
+  it("is named as help shows it", () => {
+    expect([pressed("j"), pressed("?", { shiftKey: true }), pressed("X", { shiftKey: true }), pressed(" ")]).toEqual([
+      "j",
+      "?",
+      "shift+x",
+      "Space",
+    ]);
+  });
+
+  it("is the same with Ctrl and with Command", () => {
+    expect([pressed("k", { ctrlKey: true }), pressed("k", { metaKey: true })]).toEqual(["mod+k", "mod+k"]);
+  });
+
+  it("keeps Shift of keys that are no signs", () => {
+    expect(pressed("Enter", { shiftKey: true })).toBe("shift+Enter");
+  });
+});

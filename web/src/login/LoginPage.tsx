@@ -1,0 +1,104 @@
+import "./login.css";
+import { type FormEvent, type ReactNode, useState } from "react";
+import mark from "../mark.svg";
+import { useRoute, useTitle } from "../router";
+import { backOf, type Credentials, signIn } from "../session";
+import { Failure } from "../ui";
+
+/** Sign in by a token, or by name and password. */
+export default function LoginPage(): ReactNode {
+  useTitle("Sign in");
+  const { params } = useRoute();
+  const [way, setWay] = useState<"token" | "user">("token");
+  const [token, setToken] = useState("");
+  const [user, setUser] = useState("");
+  const [password, setPassword] = useState("");
+  const [error, setError] = useState<unknown>(params.get("why"));
+  const [busy, setBusy] = useState(false);
+  const credentials: Credentials = way === "token" ? { token: token.trim() } : { user: user.trim(), password };
+  const isReady = way === "token" ? token.trim() !== "" : user.trim() !== "" && password !== "";
+  const submit = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      await signIn(credentials);
+      location.replace(backOf(params)); // anew: nothing stays of whoever was here before
+    } catch (fault) {
+      setError(fault);
+      setBusy(false);
+    }
+  };
+  const choice = (one: "token" | "user", label: string): ReactNode => (
+    <button
+      type="button"
+      className="button plain small"
+      aria-pressed={way === one}
+      onClick={() => {
+        setWay(one);
+        setError(null);
+      }}
+    >
+      {label}
+    </button>
+  );
+  return (
+    <main className="login">
+      <form onSubmit={(event) => void submit(event)}>
+        <div className="login-head">
+          <img src={mark} width="30" height="30" alt="" />
+          <h1>Phalanx</h1>
+        </div>
+        <div className="row">
+          {choice("token", "Token")}
+          {choice("user", "Name and password")}
+        </div>
+        {way === "token" ? (
+          <label className="labelled">
+            Token
+            <input
+              className="field mono"
+              type="password"
+              name="token"
+              autoComplete="current-password"
+              value={token}
+              onChange={(event) => setToken(event.target.value)}
+            />
+          </label>
+        ) : (
+          <>
+            <label className="labelled">
+              Name
+              <input
+                className="field"
+                name="user"
+                autoComplete="username"
+                value={user}
+                onChange={(event) => setUser(event.target.value)}
+              />
+            </label>
+            <label className="labelled">
+              Password
+              <input
+                className="field"
+                type="password"
+                name="password"
+                autoComplete="current-password"
+                value={password}
+                onChange={(event) => setPassword(event.target.value)}
+              />
+            </label>
+          </>
+        )}
+        {Boolean(error) && <Failure error={error} />}
+        <button type="submit" className="button main" disabled={!isReady || busy}>
+          {busy ? "Signing in…" : "Sign in"}
+        </button>
+        <p className="faint">
+          On the machine of the server, <code>phalanx ui</code> opens this page signed in. Otherwise, whoever runs the
+          server makes a token: <code>phalanx token create NAME</code>.
+        </p>
+      </form>
+    </main>
+  );
+}

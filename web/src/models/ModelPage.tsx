@@ -1,0 +1,236 @@
+import type { ReactNode } from "react";
+import { type Json, type ModelEventRow, useAnswer, type VersionRow, type WholeModel } from "../api";
+import { ago, bytes, many, moment, num, number, short, value } from "../format";
+import { Link, useTitle } from "../router";
+import { Copy, Empty, Failure, Spinner, Typed } from "../ui";
+
+/** One model: its versions, what they are called, where they came from, and what happened to it. */
+export function ModelPage({ name }: { name: string }): ReactNode {
+  useTitle(name);
+  const path = `/models/${name.split("/").map(encodeURIComponent).join("/")}`;
+  const { data, error, again } = useAnswer<WholeModel>(path, { live: 15_000 });
+  if (!data) {
+    return (
+      <div className="page">
+        {error?.status === 404 ? (
+          <Empty
+            title={`There is no model ${name}`}
+            actions={
+              <Link className="button" to="/models">
+                All models
+              </Link>
+            }
+          />
+        ) : error ? (
+          <Failure error={error} again={again} />
+        ) : (
+          <Spinner />
+        )}
+      </div>
+    );
+  }
+  const versions = [...data.versions].sort((a, b) => b.number - a.number);
+  return (
+    <div className="page model">
+      <header>
+        <Link to="/models" className="soft">
+          Models
+        </Link>
+        <h1>{data.name}</h1>
+        <p className="soft">
+          {many(versions.length, "version")} · changed{" "}
+          <span title={moment(data.updated_at)}>{ago(data.updated_at)}</span>
+        </p>
+        {data.description && <p>{data.description}</p>}
+        <Labels labels={data.labels} />
+      </header>
+      {error && <Failure error={error} again={again} />}
+      <section>
+        <h2>Versions</h2>
+        {versions.length === 0 && <p className="soft">All its versions were deleted.</p>}
+        {versions.map((version) => (
+          <Version key={version.number} version={version} />
+        ))}
+      </section>
+      <section>
+        <h2>Get it</h2>
+        <Typed text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
+      </section>
+      <Events events={data.events} />
+    </div>
+  );
+}
+
+function Labels({ labels }: { labels: Record<string, string> }): ReactNode {
+  const entries = Object.entries(labels);
+  if (entries.length === 0) return null;
+  return (
+    <p className="models-aliases">
+      {entries.map(([label, text]) => (
+        <span key={label} className="tag" title={`${label}: ${text}`}>
+          {label}: {text}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function Version({ version }: { version: VersionRow }): ReactNode {
+  const metrics = Object.entries(version.metrics);
+  const size = version.size === null ? null : bytes(version.size);
+  return (
+    <article className="card version" id={`version-${version.number}`}>
+      <div className="row version-head">
+        <h3>Version {version.number}</h3>
+        {version.aliases.map((alias) => (
+          <span key={alias} className="tag is-accent">
+            {alias}
+          </span>
+        ))}
+        <span className="grow" />
+        <span className="faint" title={moment(version.created_at)}>
+          {version.user} · {ago(version.created_at)}
+        </span>
+      </div>
+      {version.description && <p>{version.description}</p>}
+      {metrics.length > 0 && (
+        <dl className="version-metrics">
+          {metrics.slice(0, 12).map(([name, figure]) => (
+            <div key={name}>
+              <dt className="faint cut" title={name}>
+                {name}
+              </dt>
+              <dd className="number">{number(num(figure))}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      <dl className="facts">
+        <dt>From</dt>
+        <dd>
+          {version.run_id ? <Link to={`/runs/${version.run_id}`}>run {version.run_id}</Link> : version.source || "–"}
+        </dd>
+        {version.run_id && version.source && (
+          <>
+            <dt>File</dt>
+            <dd className="mono">{version.source}</dd>
+          </>
+        )}
+        {size && (
+          <>
+            <dt>Size</dt>
+            <dd>
+              {size}
+              {version.files !== null && version.files > 1 ? ` in ${many(version.files, "file")}` : ""}
+            </dd>
+          </>
+        )}
+        {version.digest && (
+          <>
+            <dt>Digest</dt>
+            <dd className="row">
+              <code className="cut">{version.digest}</code>
+              <Copy text={version.digest} label="Copy the digest" />
+            </dd>
+          </>
+        )}
+        {lineageOf(version).map(([name, found]) => (
+          <Lineage key={name} name={name} found={found} />
+        ))}
+      </dl>
+      <Labels labels={version.labels} />
+    </article>
+  );
+}
+
+const SILENT = ["at", "kind"]; // of a dataset: what everybody knows
+
+const isEmpty = (found: Json): boolean =>
+  found === null || found === "" || (typeof found === "object" && Object.keys(found).length === 0);
+
+/** Where a version came from, but for the run, which has a link of its own. */
+const lineageOf = ({ lineage, run_id: run }: VersionRow): [string, Json][] =>
+  Object.entries(lineage).filter(([name, found]) => !isEmpty(found) && !(name === "run" && run !== null));
+
+const isPlain = (found: Json): boolean => found === null || typeof found !== "object";
+
+/** One thing that a version was made of: params, datasets, the code. */
+function Lineage({ name, found }: { name: string; found: Json }): ReactNode {
+  if (isPlain(found)) return <Fact name={name}>{value(found)}</Fact>;
+  const things = Array.isArray(found) ? found : [found];
+  return (
+    <Fact name={name}>
+      {things.slice(0, 20).map((thing) => (
+        <div key={JSON.stringify(thing)} className="version-pairs">
+          {isPlain(thing)
+            ? value(thing)
+            : Object.entries(thing as object)
+                .filter(([key, one]) => !SILENT.includes(key) && !isEmpty(one as Json))
+                .map(([key, one]) => (
+                  <span key={key}>
+                    <span className="faint">{key}</span> {short(one as Json)}
+                  </span>
+                ))}
+        </div>
+      ))}
+    </Fact>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ReactNode }): ReactNode {
+  return (
+    <>
+      <dt className="version-fact">{name.replaceAll("_", " ")}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+function Events({ events }: { events: ModelEventRow[] }): ReactNode {
+  const newest = [...events].sort((a, b) => b.number - a.number);
+  if (newest.length === 0) return null;
+  return (
+    <section>
+      <h2>What happened</h2>
+      <ol className="model-events">
+        {newest.slice(0, 200).map((event) => (
+          <li key={event.number}>
+            <span className="faint number" title={moment(event.at)}>
+              {ago(event.at)}
+            </span>
+            <span>
+              <b>{event.user}</b> {told(event)}
+              {event.reason && <span className="soft"> – {event.reason}</span>}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+/** An event in words. */
+function told({ kind, version, data }: ModelEventRow): string {
+  const which = version === null ? "it" : `version ${version}`;
+  const alias = value(data.alias);
+  switch (kind) {
+    case "create":
+      return "made the model";
+    case "register":
+      return `registered ${which}`;
+    case "settle":
+      return `${which}: its files were read`;
+    case "alias":
+      return `called ${which} “${alias}”`;
+    case "unalias":
+      return `took “${alias}” away`;
+    case "describe":
+      return `described ${which}`;
+    case "label":
+      return `labelled ${which}`;
+    case "delete":
+      return `deleted ${which}`;
+    default:
+      return `${kind} ${which}`;
+  }
+}

@@ -1,0 +1,107 @@
+import "./models.css";
+import { type ReactNode, useState } from "react";
+import { type ModelRow, useAnswer } from "../api";
+import { ago, many, moment } from "../format";
+import { Link, match, useParam, useRoute, useTitle } from "../router";
+import { Empty, Failure, Spinner } from "../ui";
+import { ModelPage } from "./ModelPage";
+
+/** The registry: all models, or one of them. */
+export default function ModelsPage(): ReactNode {
+  const { path } = useRoute();
+  const name = match("/models/*", path)?.rest;
+  return name ? <ModelPage key={name} name={name} /> : <Models />;
+}
+
+export const modelPath = (name: string): string => `/models/${name.split("/").map(encodeURIComponent).join("/")}`;
+
+function Models(): ReactNode {
+  useTitle("Models");
+  const [text, setText] = useParam("text");
+  const [written, setWritten] = useState(text);
+  const { data, error, again } = useAnswer<{ models: ModelRow[] }>(
+    `/models?limit=500${text ? `&text=${encodeURIComponent(text)}` : ""}`,
+    {
+      keep: true,
+      live: 15_000,
+    },
+  );
+  const isNone = data?.models.length === 0;
+  return (
+    <div className="page">
+      <div className="row models-head">
+        <h1 className="grow">Models</h1>
+        {(!isNone || text) && (
+          <input
+            className="field"
+            aria-label="Find a model"
+            placeholder="Find a model"
+            value={written}
+            onChange={(event) => {
+              setWritten(event.target.value);
+              setText(event.target.value.trim());
+            }}
+          />
+        )}
+      </div>
+      {error && <Failure error={error} again={again} />}
+      {!data && !error && <Spinner />}
+      {isNone && text && <Empty title="No model is called that" />}
+      {isNone && !text && (
+        <Empty
+          title="No models yet"
+          type={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
+        >
+          Training code registers a version with <code>phalanx.tracking</code>; each remembers the run that made it.
+        </Empty>
+      )}
+      {data && !isNone && (
+        <div className="card models-list">
+          <table className="plain-table">
+            <thead>
+              <tr>
+                <th>Model</th>
+                <th>Aliases</th>
+                <th className="right">Versions</th>
+                <th className="right">Changed</th>
+              </tr>
+            </thead>
+            <tbody>
+              {data.models.map((model) => (
+                <tr key={model.name}>
+                  <td>
+                    <Link to={modelPath(model.name)} className="models-name">
+                      {model.name}
+                    </Link>
+                    {model.description && <p className="soft models-about">{model.description}</p>}
+                  </td>
+                  <td>
+                    <Aliases aliases={model.aliases} />
+                  </td>
+                  <td className="right" title={many(model.versions, "version")}>
+                    {model.versions}
+                  </td>
+                  <td className="right soft" title={moment(model.updated_at)}>
+                    {ago(model.updated_at)}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Aliases({ aliases }: { aliases: Record<string, number> }): ReactNode {
+  return (
+    <span className="models-aliases">
+      {Object.entries(aliases).map(([alias, version]) => (
+        <span key={alias} className="tag is-accent">
+          {alias} → {version}
+        </span>
+      ))}
+    </span>
+  );
+}

@@ -1,0 +1,138 @@
+// Addresses: where one is, how one goes elsewhere, and choices that stand in the address.
+
+import { type AnchorHTMLAttributes, type MouseEvent, type ReactNode, useEffect, useSyncExternalStore } from "react";
+
+export type Route = { path: string; params: URLSearchParams; hash: string };
+
+let route = read();
+const listeners = new Set<() => void>();
+
+function read(): Route {
+  const { pathname, search, hash } = typeof location === "undefined" ? new URL("http://x/") : location;
+  return { path: pathname, params: new URLSearchParams(search), hash };
+}
+
+function moved(): void {
+  route = read();
+  for (const listener of listeners) listener();
+}
+
+if (typeof window !== "undefined") window.addEventListener("popstate", moved);
+
+export type Going = { replace?: boolean; keepScroll?: boolean };
+
+export function navigate(to: string, { replace, keepScroll }: Going = {}): void {
+  if (to === location.pathname + location.search + location.hash) return;
+  if (replace) history.replaceState(history.state, "", to);
+  else history.pushState(null, "", to);
+  moved();
+  if (!replace && !keepScroll) window.scrollTo(0, 0);
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export function useRoute(): Route {
+  return useSyncExternalStore(subscribe, () => route);
+}
+
+/** The route now, for what is no component. */
+export const here = (): Route => route;
+
+/** The named parts of a path as `/runs/:id/:tab?`, or null. A last `*` takes the rest. */
+export function match(pattern: string, path: string): Record<string, string> | null {
+  const wanted = pattern.split("/").filter(Boolean);
+  const parts = path.split("/").filter(Boolean);
+  const found: Record<string, string> = {};
+  for (const [place, want] of wanted.entries()) {
+    if (want === "*") {
+      found.rest = parts.slice(place).map(decoded).join("/");
+      return found;
+    }
+    const part = parts[place];
+    if (part === undefined) {
+      if (!want.endsWith("?")) return null;
+    } else if (want.startsWith(":")) {
+      found[want.slice(1).replace(/\?$/, "")] = decoded(part);
+    } else if (want !== part) {
+      return null;
+    }
+  }
+  return parts.length > wanted.length ? null : found;
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export type Changes = Record<string, string | number | boolean | null | undefined | readonly string[]>;
+
+/** An address with some of its parameters changed; null, undefined, false and "" remove one. */
+export function withParams(from: Route, changes: Changes): string {
+  const params = new URLSearchParams(from.params);
+  for (const [name, value] of Object.entries(changes)) {
+    params.delete(name);
+    if (Array.isArray(value)) for (const one of value as string[]) params.append(name, one);
+    else if (value === true) params.set(name, "1");
+    else if (value !== null && value !== undefined && value !== false && value !== "") params.set(name, String(value));
+  }
+  const text = readable(params);
+  return from.path + (text ? `?${text}` : "") + from.hash;
+}
+
+/** Signs that addresses may hold stay readable: `?q=status:running,metric.loss:<0.1` is what people share. */
+export function readable(params: URLSearchParams): string {
+  return params
+    .toString()
+    .replace(/%3A/g, ":")
+    .replace(/%2C/g, ",")
+    .replace(/%2F/g, "/")
+    .replace(/%40/g, "@")
+    .replace(/%7C/g, "|");
+}
+
+/** Change parameters of the address where one is. It replaces the present entry of the history, unless told. */
+export function setParams(changes: Changes, { push = false }: { push?: boolean } = {}): void {
+  navigate(withParams(route, changes), { replace: !push, keepScroll: true });
+}
+
+/** One parameter of the address and how to change it; `usual` is what it is when the address does not say. */
+export function useParam(name: string, usual = ""): [string, (value: string, options?: { push?: boolean }) => void] {
+  const { params } = useRoute();
+  return [
+    params.get(name) ?? usual,
+    (value, options) => setParams({ [name]: value === usual ? null : value }, options),
+  ];
+}
+
+/** A parameter that may stand several times. */
+export function useParamList(name: string): [string[], (values: string[], options?: { push?: boolean }) => void] {
+  const { params } = useRoute();
+  return [params.getAll(name), (values, options) => setParams({ [name]: values }, options)];
+}
+
+type LinkProps = AnchorHTMLAttributes<HTMLAnchorElement> & { to: string; replace?: boolean; children?: ReactNode };
+
+/** An anchor that the page follows by itself; with a modifier or the middle button it is the browser's. */
+export function Link({ to, replace = false, onClick, ...rest }: LinkProps): ReactNode {
+  const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
+    onClick?.(event);
+    const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+    if (event.defaultPrevented || !isPlain || rest.target) return;
+    event.preventDefault();
+    navigate(to, { replace });
+  };
+  return <a href={to} onClick={follow} {...rest} />;
+}
+
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = title ? `${title} · Phalanx` : "Phalanx";
+  }, [title]);
+}

@@ -1,0 +1,107 @@
+/** What stands above the charts: which, over what, how smooth, on which axes, of which ranks. */
+
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import { useKeys } from "../keys";
+import { setParams, useParam, useRoute } from "../router";
+import { MOST_LINES } from "./chartsource";
+import type { Known } from "./knowing";
+import { RanksField } from "./RanksField";
+
+type BarProps = { known: Known; mode: "ranks" | "mean"; hasEpoch: boolean; count: number };
+
+export function ChartBar({ known, mode, hasEpoch, count }: BarProps): ReactNode {
+  const { params } = useRoute();
+  const [filter, setFilter] = useParam("filter");
+  const box = useRef<HTMLInputElement>(null);
+  useKeys("Charts", { "/": { does: "filter the charts", run: () => box.current?.focus() } });
+  const many = (known.topology?.replicas.length ?? 0) > 1;
+  return (
+    <div className="chart-bar">
+      <input
+        ref={box}
+        type="search"
+        className="field"
+        placeholder="Filter metrics"
+        aria-label="Filter metrics"
+        value={filter}
+        onChange={(event) => setFilter(event.target.value)}
+      />
+      <span className="faint number chart-bar-count">{count}</span>
+      <label className="chart-choice">
+        <span>x</span>
+        <select
+          className="field"
+          value={params.get("x") ?? "step"}
+          onChange={(event) =>
+            setParams({ x: event.target.value === "step" ? null : event.target.value, zoom: null, steps: null })
+          }
+        >
+          <option value="step">step</option>
+          <option value="time">time since start</option>
+          <option value="clock">time of day</option>
+          {hasEpoch && <option value="epoch">epoch</option>}
+        </select>
+      </label>
+      <Smoothing />
+      <Toggle name="logy" label="log y" />
+      <Toggle name="logx" label="log x" />
+      {many && (
+        <div className="segments" role="group" aria-label="Ranks">
+          <button type="button" aria-pressed={mode === "mean"} onClick={() => setParams({ mode: null, ranks: null })}>
+            mean
+          </button>
+          <button type="button" aria-pressed={mode === "ranks"} onClick={() => setParams({ mode: "ranks" })}>
+            ranks
+          </button>
+        </div>
+      )}
+      {many && mode === "ranks" && (
+        <RanksField most={(known.topology?.replicas.length ?? 1) - 1} none={`${MOST_LINES} ranks`} />
+      )}
+      {params.has("zoom") && (
+        <button type="button" className="button small" onClick={() => setParams({ zoom: null, steps: null })}>
+          Show all
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Smoothing(): ReactNode {
+  const [now, setNow] = useParam("smooth", "0");
+  const [draft, setDraft] = useState(now);
+  useEffect(() => setDraft(now), [now]);
+  useEffect(() => {
+    if (draft === now) return;
+    const timer = setTimeout(() => setNow(draft), 80);
+    return () => clearTimeout(timer);
+  });
+  return (
+    <label className="chart-choice">
+      <span>smooth</span>
+      <input
+        type="range"
+        min="0"
+        max="0.99"
+        step="0.01"
+        value={draft}
+        onChange={(event) => setDraft(event.target.value)}
+      />
+      <output className="number">{Number(draft).toFixed(2)}</output>
+    </label>
+  );
+}
+
+function Toggle({ name, label }: { name: string; label: string }): ReactNode {
+  const { params } = useRoute();
+  return (
+    <button
+      type="button"
+      className="button small"
+      aria-pressed={params.has(name)}
+      onClick={() => setParams({ [name]: !params.has(name) })}
+    >
+      {label}
+    </button>
+  );
+}

@@ -1,0 +1,68 @@
+/** The life of a run: every status with its reason, attempt by attempt, and how long each lasted. */
+
+import type { ReactNode } from "react";
+import { isDone, type StatusRow } from "../api";
+import { clock, day, moment, seconds, span } from "../format";
+import { Link } from "../router";
+import { StatusMark, toneOf, words } from "../ui";
+import { attemptsOf } from "./history";
+import { type Known, useNow } from "./knowing";
+
+export default function HistoryTab({ known }: { known: Known }): ReactNode {
+  const { run, isLive } = known;
+  const now = useNow(isLive);
+  const attempts = attemptsOf(run.statuses, now, isDone(run.status));
+  const whole = attempts.flatMap((attempt) => attempt.steps);
+  const start = whole[0]?.from ?? now;
+  const length = Math.max(1, (whole[whole.length - 1]?.to ?? now) - start);
+  return (
+    <div className="history">
+      <div className="history-bar" role="img" aria-label={`From ${moment(start)}, ${span(length)}`}>
+        {whole.map(
+          (step) =>
+            step.to > step.from && (
+              <i
+                key={step.row.number}
+                className={`is-${toneOf(step.row.status)}`}
+                style={{ flexGrow: Math.max((step.to - step.from) / length, 0.004) }}
+                title={`${words(step.row.status)}: ${span(step.to - step.from)}`}
+              />
+            ),
+        )}
+      </div>
+      {attempts.map((attempt) => (
+        <section key={attempt.number} className="history-attempt" aria-label={`Attempt ${attempt.number}`}>
+          {attempts.length > 1 && (
+            <h2>
+              Attempt {attempt.number}
+              <span className="faint"> {span(attempt.to - attempt.from)}</span>
+              <Link to={`/runs/${encodeURIComponent(run.id)}/logs?attempt=${attempt.number}`}>its log</Link>
+            </h2>
+          )}
+          <ol>
+            {attempt.steps.map((step) => (
+              <Step
+                key={step.row.number}
+                row={step.row}
+                length={step.isLast && isDone(step.row.status) ? null : step.to - step.from}
+              />
+            ))}
+          </ol>
+        </section>
+      ))}
+    </div>
+  );
+}
+
+function Step({ row, length }: { row: StatusRow; length: number | null }): ReactNode {
+  return (
+    <li className="history-step">
+      <time dateTime={row.at} title={moment(row.at)} className="number">
+        <span className="faint">{day(seconds(row.at))}</span> {clock(row.at)}
+      </time>
+      <StatusMark status={row.status} />
+      <span className="history-reason">{row.reason}</span>
+      <span className="number faint">{length === null ? "" : span(length)}</span>
+    </li>
+  );
+}

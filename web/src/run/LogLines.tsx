@@ -1,0 +1,122 @@
+/** Lines of a log in groups that are drawn once: who wrote them, when, and what. */
+
+import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
+import type { LogLine } from "../api";
+import { clock, moment } from "../format";
+import { here, setParams, useRoute, withParams } from "../router";
+import { notify } from "../ui";
+import { chunks, shown, toneOf } from "./logwindow";
+import { Marked } from "./Marked";
+import { rankText } from "./ranks";
+
+/** The rank of each replica by its name. */
+export type Ranks = ReadonlyMap<string, number>;
+
+type Props = { lines: LogLine[]; ranks: Ranks; wanted: string; marked: string | null };
+
+export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
+  const { params } = useRoute();
+  const groups = useMemo(() => chunks(lines), [lines]);
+  const hasTimes = params.get("times") !== "0";
+  const click = (event: MouseEvent) => {
+    const button = (event.target as HTMLElement).closest("[data-link]");
+    const cursor = button?.closest<HTMLElement>("[data-cursor]")?.dataset.cursor;
+    if (!cursor) return;
+    setParams({ at: cursor });
+    const address = location.origin + withParams(here(), { at: cursor });
+    const told = "The address of the page leads to this line now.";
+    if (!navigator.clipboard)
+      notify(told); // browsers give it to safe addresses only
+    else
+      navigator.clipboard.writeText(address).then(
+        () => notify("The link to this line is copied."),
+        () => notify(told),
+      );
+  };
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears the buttons in it
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons answer to keys
+    <div
+      className={`log-lines${hasTimes ? "" : " has-no-times"}${ranks.size > 1 ? "" : " has-no-ranks"}`}
+      onClick={click}
+    >
+      {groups.map((group) => (
+        <Group
+          key={(group[0] as LogLine).cursor}
+          lines={group}
+          wanted={wanted}
+          ranks={ranks}
+          marked={marked !== null && group.some((line) => line.cursor === marked) ? marked : null}
+        />
+      ))}
+    </div>
+  );
+}
+
+const Group = memo(
+  function Group({ lines, ranks, wanted, marked }: Props): ReactNode {
+    return (
+      <div className="log-group">
+        {lines.map((line) => (
+          <OneLine key={line.cursor} line={line} ranks={ranks} wanted={wanted} isMarked={line.cursor === marked} />
+        ))}
+      </div>
+    );
+  },
+  (old, now) =>
+    old.wanted === now.wanted &&
+    old.marked === now.marked &&
+    old.ranks === now.ranks &&
+    old.lines.length === now.lines.length &&
+    old.lines[0]?.cursor === now.lines[0]?.cursor &&
+    old.lines[old.lines.length - 1]?.cursor === now.lines[now.lines.length - 1]?.cursor,
+);
+
+function OneLine({
+  line,
+  ranks,
+  wanted,
+  isMarked,
+}: {
+  line: LogLine;
+  ranks: Ranks;
+  wanted: string;
+  isMarked: boolean;
+}): ReactNode {
+  const tone = toneOf(line.text);
+  const text = shown(line.text);
+  return (
+    <div className={`log-line${tone ? ` tone-${tone}` : ""}${isMarked ? " is-marked" : ""}`} data-cursor={line.cursor}>
+      <button
+        type="button"
+        className="log-time"
+        data-link=""
+        tabIndex={-1}
+        title={`${line.at === null ? "" : `${moment(line.at)}: `}copy a link to this line`}
+      >
+        {line.at === null ? "·" : clock(line.at)}
+      </button>
+      {ranks.size > 1 && (
+        <span className="log-who" title={whoTitle(line)}>
+          {whoText(line, ranks)}
+        </span>
+      )}
+      <span className="log-text">{wanted ? <Marked text={text} wanted={wanted} /> : text}</span>
+    </div>
+  );
+}
+
+function whoTitle(line: LogLine): string {
+  const names = line.replicas ?? [line.replica];
+  return names.length > 6 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", ");
+}
+
+/** `[3]`, `[0-7]`, `[all]`. */
+export function whoText(line: Pick<LogLine, "rank" | "replica" | "replicas">, ranks: Ranks): string {
+  const names = line.replicas ?? [line.replica];
+  if (names.length > 1 && names.length >= ranks.size) return "[all]";
+  const known = names.map((name) => ranks.get(name));
+  if (names.length > 1 && known.every((rank) => rank !== undefined)) return `[${rankText(known as number[])}]`;
+  if (names.length > 1) return `[${line.rank ?? line.replica} +${names.length - 1}]`;
+  return `[${line.rank ?? line.replica}]`;
+}

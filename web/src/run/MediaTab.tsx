@@ -1,0 +1,201 @@
+/** What training logged beside numbers: images, histograms, tables and texts, with a slider over their steps. */
+
+import { type ReactNode, useEffect, useMemo, useState } from "react";
+import { API, at, query, useAnswer } from "../api";
+import { WhenSeen } from "../charts";
+import { num, number, value } from "../format";
+import { useParam } from "../router";
+import { Empty, Failure, Spinner } from "../ui";
+import { matcher } from "./chartdata";
+import type { Known } from "./knowing";
+import { bars, type MediaEvent, type MediaKind, type Shelf, shelves } from "./media";
+import { pathPart } from "./outputs";
+
+const MOST = 2000;
+
+type Answered = { count: number; events: MediaEvent[] };
+
+export default function MediaTab({ known }: { known: Known }): ReactNode {
+  const [filter, setFilter] = useParam("filter");
+  const [images, histograms, tables, texts] = [
+    useMedia(known, "image"),
+    useMedia(known, "histogram"),
+    useMedia(known, "table"),
+    useMedia(known, "text"),
+  ];
+  const all = [images, histograms, tables, texts];
+  // biome-ignore lint/correctness/useExhaustiveDependencies: of the answers only their data
+  const found = useMemo(
+    () => shelves([images, histograms, tables, texts].flatMap(({ data }) => data?.events ?? [])),
+    [images.data, histograms.data, tables.data, texts.data],
+  );
+  const failed = all.find((one) => one.error && !one.data);
+  if (failed) return <Failure error={failed.error} again={failed.again} />;
+  if (all.some((one) => !one.data)) return <Spinner />;
+  if (!found.length) {
+    return (
+      <Empty title="No image, table, text or histogram was logged">
+        <code>phalanx.tracking.image("samples", "samples.png", step=10)</code>, and likewise <code>table</code>,{" "}
+        <code>text</code> and <code>histogram</code>, are shown here.
+      </Empty>
+    );
+  }
+  const shown = found.filter(({ name }) => matcher(filter)(name));
+  return (
+    <>
+      {found.length > 6 && (
+        <div className="chart-bar">
+          <input
+            type="search"
+            className="field"
+            placeholder="Filter"
+            aria-label="Filter by name"
+            value={filter}
+            onChange={(event) => setFilter(event.target.value)}
+          />
+        </div>
+      )}
+      <div className="chart-grid">
+        {shown.map((shelf) => (
+          <div
+            key={`${shelf.kind} ${shelf.name}`}
+            className={shelf.kind === "table" ? "chart-slot is-wide" : "chart-slot"}
+          >
+            <WhenSeen height={240}>{() => <ShelfCard id={known.run.id} shelf={shelf} />}</WhenSeen>
+          </div>
+        ))}
+      </div>
+    </>
+  );
+}
+
+function useMedia({ run, isLive }: Known, kind: MediaKind) {
+  return useAnswer<Answered>(at`/runs/${run.id}/events` + query({ kind, limit: MOST }), {
+    live: isLive ? 10_000 : undefined,
+  });
+}
+
+function ShelfCard({ id, shelf }: { id: string; shelf: Shelf }): ReactNode {
+  const last = shelf.events.length - 1;
+  const [place, setPlace] = useState(last);
+  // While the newest is shown, newer ones take its place.
+  const [isNewest, setNewest] = useState(true);
+  useEffect(() => {
+    if (isNewest) setPlace(last);
+  }, [isNewest, last]);
+  const event = shelf.events[Math.min(place, last)];
+  if (!event) return null;
+  return (
+    <figure className="chart-card media">
+      <figcaption className="chart-head">
+        <span className="chart-title" title={shelf.name}>
+          {shelf.name}
+        </span>
+        <span className="chart-value">
+          {event.step !== null && `step ${number(event.step)}`} <span className="faint">{event.replica}</span>
+        </span>
+      </figcaption>
+      <Content id={id} event={event} />
+      {last > 0 && (
+        <input
+          type="range"
+          min={0}
+          max={last}
+          value={Math.min(place, last)}
+          aria-label={`Which ${shelf.name}`}
+          aria-valuetext={`step ${event.step ?? ""}, ${event.replica}`}
+          onChange={(change) => {
+            const next = Number(change.target.value);
+            setPlace(next);
+            setNewest(next === last);
+          }}
+        />
+      )}
+    </figure>
+  );
+}
+
+function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
+  if (event.kind === "image") return <Picture id={id} event={event} />;
+  if (event.kind === "histogram") return <Histogram event={event} />;
+  if (event.kind === "text") return <pre className="media-text">{event.text}</pre>;
+  const [columns, rows] = [event.columns ?? [], event.rows ?? []];
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+    <div className="media-table" tabIndex={0}>
+      <table className="plain-table">
+        <thead>
+          <tr>
+            {columns.map((name, index) => (
+              // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
+              <th key={index}>{name}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, 500).map((row, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other name
+            <tr key={index}>
+              {row.map((cell, column) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
+                <td key={column}>{value(cell)}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Picture({ id, event }: { id: string; event: MediaEvent }): ReactNode {
+  const inside = (event.path ?? "").replace(/^media\//, "");
+  const address = `${API}${at`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
+  return (
+    <>
+      <img
+        className="media-image"
+        src={address}
+        alt={event.caption || `${event.name}, step ${event.step ?? ""}`}
+        loading="lazy"
+      />
+      {event.caption && <p className="soft media-caption">{event.caption}</p>}
+    </>
+  );
+}
+
+function Histogram({ event }: { event: MediaEvent }): ReactNode {
+  const edges = (event.edges ?? []).map((edge) => num(edge) ?? 0);
+  const counts = event.counts ?? [];
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const [low, high] = [number(edges[0]), number(edges[edges.length - 1])];
+  return (
+    <>
+      <svg
+        className="media-histogram"
+        viewBox="0 0 100 100"
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${total} values from ${low} to ${high}`}
+      >
+        {bars(edges, counts).map((bar, index) => (
+          <rect
+            // biome-ignore lint/suspicious/noArrayIndexKey: bars have no other name
+            key={index}
+            x={bar.left * 100}
+            width={bar.width * 100}
+            y={100 - bar.height * 100}
+            height={bar.height * 100}
+          >
+            <title>{`${number(edges[index])} to ${number(edges[index + 1])}: ${counts[index]}`}</title>
+          </rect>
+        ))}
+      </svg>
+      <div className="media-ends number">
+        <span>{low}</span>
+        <span className="faint">{number(total)} values</span>
+        <span>{high}</span>
+      </div>
+    </>
+  );
+}

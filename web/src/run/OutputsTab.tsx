@@ -1,0 +1,152 @@
+/** What a run wrote: a tree that is loaded folder by folder, and a look into a file. */
+
+import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { at, type OutputRow, query, useAnswer } from "../api";
+import { bytes, moment } from "../format";
+import { setParams, useRoute } from "../router";
+import { Empty, Failure, Icon, Spinner } from "../ui";
+import type { Known } from "./knowing";
+import { ancestors, childrenOf, isFolder, nameOf } from "./outputs";
+import { FilePreview } from "./Preview";
+
+const MOST_ROWS = 1000;
+
+type Listing = { files: OutputRow[]; count: number };
+
+export default function OutputsTab({ known }: { known: Known }): ReactNode {
+  const { params } = useRoute();
+  const path = params.get("path") ?? "";
+  const { id } = known.run;
+  const root = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ depth: 1 }), {
+    live: known.isLive ? 15_000 : undefined,
+  });
+  if (root.error && !root.data) return <Failure error={root.error} again={root.again} />;
+  if (!root.data) return <Spinner />;
+  if (!root.data.files.length) {
+    return (
+      <Empty title="It has written no outputs" type='phalanx.tracking.artifact("model.pt")'>
+        What training puts into the folder <code>$PHALANX_OUTPUTS</code>, or keeps as an artifact or model, is shown
+        here.
+      </Empty>
+    );
+  }
+  return (
+    <div className={`outputs${path ? " has-file" : ""}`}>
+      <Tree id={id} rows={childrenOf(root.data.files, "")} chosen={path} isLive={known.isLive} />
+      <div className="outputs-file">
+        {path ? (
+          <FilePreview key={path} id={id} path={path} />
+        ) : (
+          <p className="faint outputs-hint">Choose a file to look into it.</p>
+        )}
+      </div>
+    </div>
+  );
+}
+
+type TreeProps = { id: string; rows: OutputRow[]; chosen: string; isLive: boolean };
+
+function Tree({ id, rows, chosen, isLive }: TreeProps): ReactNode {
+  const place = useRef<HTMLUListElement>(null);
+  const press = (event: KeyboardEvent) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    const buttons = [...(place.current?.querySelectorAll<HTMLElement>("button") ?? [])];
+    const next = buttons[buttons.indexOf(document.activeElement as HTMLElement) + by];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  };
+  return (
+    <ul className="tree" ref={place} onKeyDown={press} aria-label="Files">
+      {rows.slice(0, MOST_ROWS).map((row) => (
+        <Node key={row.path} id={id} row={row} depth={0} chosen={chosen} isLive={isLive} />
+      ))}
+      <More count={rows.length} depth={0} />
+    </ul>
+  );
+}
+
+function More({ count, depth }: { count: number; depth: number }): ReactNode {
+  if (count <= MOST_ROWS) return null;
+  return (
+    <li className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
+      and {count - MOST_ROWS} more
+    </li>
+  );
+}
+
+type NodeProps = { id: string; row: OutputRow; depth: number; chosen: string; isLive: boolean };
+
+function Node({ id, row, depth, chosen, isLive }: NodeProps): ReactNode {
+  const folder = isFolder(row);
+  const isOnWay = ancestors(chosen).includes(row.path);
+  const [isOpen, setOpen] = useState(isOnWay);
+  useEffect(() => {
+    if (isOnWay) setOpen(true);
+  }, [isOnWay]);
+  return (
+    <li>
+      <button
+        type="button"
+        className={row.path === chosen ? "tree-row is-chosen" : "tree-row"}
+        style={{ paddingLeft: 14 * depth + 6 }}
+        aria-expanded={folder ? isOpen : undefined}
+        onClick={() => (folder ? setOpen(!isOpen) : setParams({ path: row.path }, { push: true }))}
+        onKeyDown={(event) => {
+          if (folder && event.key === "ArrowRight") setOpen(true);
+          if (folder && event.key === "ArrowLeft") setOpen(false);
+        }}
+        title={typeof row.at === "string" ? moment(row.at) : undefined}
+      >
+        <span className="tree-sign">{folder && <Icon name={isOpen ? "down" : "right"} size={12} />}</span>
+        <Icon name={folder ? "folder" : "file"} size={14} />
+        <span className="cut grow">
+          {nameOf(row.path)}
+          {typeof row.target === "string" && <span className="faint"> → {row.target}</span>}
+        </span>
+        <span className="faint number">{bytes(row.size)}</span>
+      </button>
+      {folder && isOpen && <Folder id={id} path={row.path} depth={depth + 1} chosen={chosen} isLive={isLive} />}
+    </li>
+  );
+}
+
+function Folder({
+  id,
+  path,
+  depth,
+  chosen,
+  isLive,
+}: {
+  id: string;
+  path: string;
+  depth: number;
+  chosen: string;
+  isLive: boolean;
+}): ReactNode {
+  const answer = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ path, depth: 1 }), {
+    live: isLive ? 15_000 : undefined,
+  });
+  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  if (!answer.data)
+    return (
+      <div className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
+        …
+      </div>
+    );
+  const rows = childrenOf(answer.data.files, path);
+  return (
+    <ul>
+      {rows.slice(0, MOST_ROWS).map((row) => (
+        <Node key={row.path} id={id} row={row} depth={depth} chosen={chosen} isLive={isLive} />
+      ))}
+      {!rows.length && (
+        <li className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
+          empty
+        </li>
+      )}
+      <More count={rows.length} depth={depth} />
+    </ul>
+  );
+}

@@ -1,0 +1,271 @@
+/** The first look at a run: how far it is, what it was given, what came out, what it used, and what was noted. */
+
+import { type ReactNode, useMemo, useState } from "react";
+import { at, isDone, type Json, type Summary, type Use, type UseRow, useAnswer } from "../api";
+import { ago, mib, num, number, span, value } from "../format";
+import { InlineMarkdown } from "../markdown";
+import { Link, useParam } from "../router";
+import { Copy } from "../ui";
+import { grouped, inOrder, matcher } from "./chartdata";
+import { type Known, useNow } from "./knowing";
+import { Notes } from "./Notes";
+import { leftOf, progressOf } from "./progress";
+
+const MANY = 12; // rows before a filter box is worth its place
+const SHOWN = 40;
+const SHOWN_ELSEWHERE = ["progress", "failure"]; // facts
+
+export function Overview({ known }: { known: Known }): ReactNode {
+  const { run } = known;
+  return (
+    <div className="overview">
+      <Progress known={known} />
+      <div className="overview-columns">
+        <div className="overview-column">
+          <Metrics known={known} />
+          <Used known={known} />
+        </div>
+        <div className="overview-column">
+          <Table title="Params" rows={Object.entries(run.params)} empty="It was given no params." />
+          <Notes known={known} />
+          <FactsCard known={known} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+// How far it is -------------------------------------------------------------------------------------------------------
+
+function Progress({ known: { run } }: { known: Known }): ReactNode {
+  const isOn = !isDone(run.status);
+  const now = useNow(isOn);
+  const found = isOn ? progressOf(run.facts.progress) : null;
+  if (!found) return null;
+  const percent = Math.round(found.share * 100);
+  const left = leftOf(found, now);
+  return (
+    <div className="progress">
+      <div
+        className="meter"
+        role="progressbar"
+        aria-valuenow={percent}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-label="Progress"
+      >
+        <i style={{ width: `${found.share * 100}%` }} />
+      </div>
+      <span className="number">{found.words || `${percent}%`}</span>
+      {left !== null && <span className="soft">about {span(left)} left</span>}
+    </div>
+  );
+}
+
+// Metrics -------------------------------------------------------------------------------------------------------------
+
+function Metrics({ known: { run } }: { known: Known }): ReactNode {
+  const [filter, setFilter] = useParam("metric");
+  const [isAll, setAll] = useState(false);
+  const names = grouped(inOrder(Object.keys(run.summaries)), [], "").flatMap((group) => group.metrics);
+  const found = names.filter(matcher(filter));
+  const shown = isAll ? found : found.slice(0, SHOWN);
+  return (
+    <section className="card-part" aria-label="Metrics">
+      <div className="card-head">
+        <h2>Metrics</h2>
+        <span className="faint">{names.length || ""}</span>
+        {names.length > MANY && <Filter value={filter} onChange={setFilter} label="Filter metrics" />}
+      </div>
+      {names.length === 0 ? (
+        <p className="card-empty">
+          Nothing was logged yet. In the training code: <code>phalanx.tracking.log(loss=0.5, step=10)</code>
+        </p>
+      ) : (
+        <div className="scroll-x">
+          <table className="plain-table metrics">
+            <thead>
+              <tr>
+                <th>name</th>
+                <th className="right">last</th>
+                <th className="right">min</th>
+                <th className="right">max</th>
+                <th className="right">step</th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((name) => (
+                <MetricLine key={name} id={run.id} name={name} summary={run.summaries[name] as Summary} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {found.length > shown.length && (
+        <button type="button" className="button plain small" onClick={() => setAll(true)}>
+          Show all {found.length}
+        </button>
+      )}
+    </section>
+  );
+}
+
+function MetricLine({ id, name, summary }: { id: string; name: string; summary: Summary }): ReactNode {
+  const amount = (key: string) => number(num(summary[key] as Json));
+  return (
+    <tr>
+      <td className="name">
+        <Link to={`/runs/${encodeURIComponent(id)}/charts?filter=${encodeURIComponent(name)}`}>{name}</Link>
+      </td>
+      <td className="right strong">{amount("last")}</td>
+      <td className="right soft">{amount("min")}</td>
+      <td className="right soft">{amount("max")}</td>
+      <td className="right soft">{amount("step")}</td>
+    </tr>
+  );
+}
+
+function Filter({
+  value: now,
+  onChange,
+  label,
+}: {
+  value: string;
+  onChange: (text: string) => void;
+  label: string;
+}): ReactNode {
+  return (
+    <input
+      type="search"
+      className="field small-field"
+      placeholder="Filter"
+      aria-label={label}
+      value={now}
+      onChange={(event) => onChange(event.target.value)}
+    />
+  );
+}
+
+// Requested against used ------------------------------------------------------------------------------------------------
+
+function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
+  const answer = useAnswer<Use>(run.started_at && run.backend !== "outside" ? at`/runs/${run.id}/use` : null, {
+    live: isLive ? 15_000 : undefined,
+  });
+  const use = answer.data;
+  if (!use?.roles?.length) return null;
+  return (
+    <section className="card-part" aria-label="Requested and used">
+      <div className="card-head">
+        <h2>Requested and used</h2>
+      </div>
+      {use.roles.map((role) => (
+        <div key={role.role + role.names} className="use-role">
+          <h3>
+            {role.names || role.role} {role.count > 1 && <span className="faint">× {role.count}</span>}
+          </h3>
+          {role.resources.map((row) => (
+            <UseLine key={row.resource} row={row as Asked} />
+          ))}
+        </div>
+      ))}
+      {use.sentences?.length > 0 && (
+        <ul className="use-advice">
+          {use.sentences.map((sentence) => (
+            <li key={sentence}>
+              <InlineMarkdown text={sentence} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+/** `advice` is how much to ask for instead. */
+type Asked = Omit<UseRow, "advice"> & { advice: string | number | null };
+
+/** The bar's whole length is the most of all that is known; used is filled, asked is a mark. */
+function UseLine({ row }: { row: Asked }): ReactNode {
+  const { requested, limit, mean, p95, peak } = row;
+  const used = peak ?? p95 ?? mean;
+  const most = Math.max(requested ?? 0, limit ?? 0, used ?? 0) || 1;
+  const width = (amount: number | null) => `${Math.min(100, ((amount ?? 0) / most) * 100)}%`;
+  const share = requested && used !== null ? used / requested : null;
+  const isTight = share !== null && share > 0.95;
+  const words = `${row.resource}: used ${amountText(used, row.unit)} at most, requested ${amountText(requested, row.unit)}`;
+  return (
+    <div className="use-line">
+      <span className="use-name">{row.resource}</span>
+      <div className={`use-bar ${isTight ? "is-tight" : ""}`} role="img" aria-label={words} title={words}>
+        <i className="use-peak" style={{ width: width(used) }} />
+        <i className="use-mean" style={{ width: width(p95 ?? mean) }} />
+        {requested !== null && <b className="use-asked" style={{ left: width(requested) }} />}
+      </div>
+      <span className="use-words number">
+        {amountText(used, row.unit)}
+        <span className="faint"> of {requested === null ? "nothing asked" : amountText(requested, row.unit)}</span>
+        {share !== null && share < 0.5 && <span className="use-share"> {Math.max(1, Math.round(share * 100))}%</span>}
+      </span>
+      {row.advice !== null && row.advice !== undefined && (
+        <p className="use-hint">
+          {typeof row.advice === "number" ? `${amountText(row.advice, row.unit)} would do` : row.advice}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function amountText(amount: number | null, unit: string): string {
+  if (amount === null) return "–";
+  if (/mib/i.test(unit)) return mib(amount);
+  if (/^s(ec|$)/i.test(unit)) return span(amount);
+  if (/^cores?$/i.test(unit)) return amount === 1 ? "1 core" : `${number(amount, 3)} cores`;
+  return `${number(amount, 3)}${unit ? ` ${unit}` : ""}`;
+}
+
+// Params and what else is known --------------------------------------------------------------------------------------------
+
+function Table({ title, rows, empty }: { title: string; rows: [string, Json][]; empty: string }): ReactNode {
+  const [filter, setFilter] = useState("");
+  const sorted = useMemo(() => [...rows].sort(([one], [other]) => (one < other ? -1 : 1)), [rows]);
+  const found = sorted.filter(([name]) => matcher(filter)(name));
+  const text = sorted.map(([name, one]) => `${name}: ${value(one)}`).join("\n");
+  return (
+    <section className="card-part" aria-label={title}>
+      <div className="card-head">
+        <h2>{title}</h2>
+        <span className="faint">{rows.length || ""}</span>
+        {rows.length > MANY && <Filter value={filter} onChange={setFilter} label={`Filter ${title.toLowerCase()}`} />}
+        {rows.length > 0 && <Copy text={text} label={`Copy ${title.toLowerCase()}`} />}
+      </div>
+      {rows.length === 0 ? (
+        <p className="card-empty">{empty}</p>
+      ) : (
+        <dl className="pairs">
+          {found.slice(0, 500).map(([name, one]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd className="mono">{value(one)}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+    </section>
+  );
+}
+
+function FactsCard({ known: { run } }: { known: Known }): ReactNode {
+  const rows: [string, Json][] = [
+    ...Object.entries(run.labels),
+    ...Object.entries(run.facts).filter(([name]) => !SHOWN_ELSEWHERE.includes(name)),
+  ];
+  const updated = `Updated ${ago(run.updated_at)}.`;
+  if (!rows.length) return <p className="faint overview-updated">{updated}</p>;
+  return (
+    <>
+      <Table title="Labels and facts" rows={rows} empty="" />
+      <p className="faint overview-updated">{updated}</p>
+    </>
+  );
+}

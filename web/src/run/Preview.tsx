@@ -1,0 +1,135 @@
+/** A look into a file of a run: text, JSON, a table, an image, a sound, or a page in a closed box. */
+
+import { type ReactNode, useState } from "react";
+import { API, at, type Preview, useAnswer } from "../api";
+import { bytes, many, value } from "../format";
+import { setParams } from "../router";
+import { Copy, Failure, Icon, Spinner } from "../ui";
+import { Code } from "./Code";
+import { nameOf, pathPart } from "./outputs";
+
+export function FilePreview({ id, path }: { id: string; path: string }): ReactNode {
+  const answer = useAnswer<Preview>(`${at`/runs/${id}/preview`}/${pathPart(path)}`);
+  const file = `${API}${at`/runs/${id}/outputs`}/${pathPart(path)}`;
+  const found = answer.data;
+  return (
+    <article className="preview" aria-label={nameOf(path)}>
+      <header className="preview-head">
+        <button
+          type="button"
+          className="button plain icon small preview-back"
+          aria-label="Back to the files"
+          onClick={() => setParams({ path: null })}
+        >
+          <Icon name="left" />
+        </button>
+        <div className="grow">
+          <h2 className="cut" title={path}>
+            {nameOf(path)}
+          </h2>
+          <p className="faint cut">
+            {path}
+            {found && ` · ${found.title ?? found.kind} · ${bytes(found.size)}`}
+          </p>
+        </div>
+        <Copy text={path} label="Copy the path" />
+        <a className="button small" href={file} download={nameOf(path)}>
+          <Icon name="download" size={14} /> Download
+        </a>
+      </header>
+      {answer.error && !found ? <Failure error={answer.error} again={answer.again} /> : null}
+      {!found && !answer.error && <Spinner />}
+      {found && <Content preview={found} name={nameOf(path)} />}
+    </article>
+  );
+}
+
+function Content({ preview, name }: { preview: Preview; name: string }): ReactNode {
+  const { kind, view } = preview;
+  if (kind === "image" && view) return <Image view={view} name={name} />;
+  // biome-ignore lint/a11y/useMediaCaption: a run's sounds come without words
+  if (kind === "audio" && view) return <audio controls src={view} className="preview-audio" />;
+  if (kind === "html" && view) return <Page view={view} name={name} />;
+  if (preview.table) return <TableOf preview={preview} />;
+  const language =
+    kind === "json" ? "json" : /\.ya?ml$/i.test(name) ? "yaml" : /\.(?:diff|patch)$/i.test(name) ? "diff" : "text";
+  return (
+    <>
+      <Code text={preview.lines.join("\n")} language={language} />
+      {preview.is_cut && <p className="faint preview-cut">There is more: download it to see all.</p>}
+    </>
+  );
+}
+
+function Image({ view, name }: { view: string; name: string }): ReactNode {
+  const [isBroken, setBroken] = useState(false);
+  if (isBroken) return <p className="faint preview-cut">The browser cannot show this image.</p>;
+  return (
+    <a href={view} target="_blank" rel="noopener" className="preview-image">
+      <img src={view} alt={name} onError={() => setBroken(true)} />
+    </a>
+  );
+}
+
+/** The server sends it with a policy of its own, the frame keeps it apart: it has no way to this page or the network. */
+function Page({ view, name }: { view: string; name: string }): ReactNode {
+  const [hasScripts, setScripts] = useState(false);
+  const address = hasScripts ? `${view}${view.includes("?") ? "&" : "?"}scripts=1` : view;
+  return (
+    <div className="preview-page">
+      <div className="row preview-page-bar">
+        <span className="soft grow">
+          {hasScripts ? "Its scripts run in a closed box, without network." : "Scripts of this page do not run."}
+        </span>
+        <button type="button" className="button small" onClick={() => setScripts(!hasScripts)}>
+          {hasScripts ? "Without scripts" : "Run its scripts"}
+        </button>
+      </div>
+      <iframe
+        key={address}
+        title={name}
+        src={address}
+        sandbox={hasScripts ? "allow-scripts" : ""}
+        referrerPolicy="no-referrer"
+      />
+    </div>
+  );
+}
+
+function TableOf({ preview }: { preview: Preview }): ReactNode {
+  const table = preview.table;
+  if (!table) return null;
+  return (
+    <>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys */}
+      <div className="preview-table" tabIndex={0}>
+        <table className="plain-table">
+          <thead>
+            <tr>
+              {table.columns.map((name, index) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
+                <th key={index}>{name}</th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {table.rows.map((row, index) => (
+              // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other name
+              <tr key={index}>
+                {row.map((cell, at) => (
+                  // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
+                  <td key={at} className={typeof cell === "number" ? "right" : undefined}>
+                    {value(cell)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {preview.is_cut && (
+        <p className="faint preview-cut">The first {many(table.rows.length, "row")}; download it to see all.</p>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,238 @@
+/** One replica beside the page: how it is, the end of its log, what it used, and what it was started with. */
+
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { at, type Environment, type Lines, query, type ReplicaUse, useAnswer } from "../api";
+import { type Line, LineChart } from "../charts";
+import { moment, number, span, took } from "../format";
+import { useKeys } from "../keys";
+import { Link, setParams } from "../router";
+import { Copy, Failure, Icon, StatusMark } from "../ui";
+import { type Known, useNow, useSeldom } from "./knowing";
+import { shown, toneOf } from "./logwindow";
+
+export function RankPanel({ known, name }: { known: Known; name: string }): ReactNode {
+  const one = known.topology?.replicas.find((replica) => replica.name === name);
+  const close = () => setParams({ "replica-panel": null });
+  useKeys("This replica", { Escape: { does: "close the replica's panel", run: close } });
+  const panel = useRef<HTMLElement>(null);
+  return (
+    <aside className="rank-panel" aria-label={`Replica ${name}`} ref={panel}>
+      <header className="rank-panel-head">
+        <h2 className="grow">
+          {name} {one && <span className="faint">rank {one.rank}</span>}
+        </h2>
+        <Neighbours known={known} name={name} />
+        <button type="button" className="button plain icon small" aria-label="Close" onClick={close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <div className="rank-panel-body">
+        {one ? <State known={known} name={name} /> : <p className="soft">There is no such replica in this attempt.</p>}
+        {one && <Tail known={known} name={name} />}
+        {one && <Used known={known} name={name} />}
+        {one && <Started known={known} name={name} />}
+      </div>
+    </aside>
+  );
+}
+
+type Props = { known: Known; name: string };
+
+function Neighbours({ known, name }: Props): ReactNode {
+  const all = [...(known.topology?.replicas ?? [])].sort((one, other) => one.rank - other.rank);
+  const now = all.findIndex((one) => one.name === name);
+  const to = (by: number) => all[now + by]?.name;
+  const button = (by: number, label: string, icon: "up" | "down") => (
+    <button
+      type="button"
+      className="button plain icon small"
+      aria-label={label}
+      title={label}
+      disabled={!to(by)}
+      onClick={() => setParams({ "replica-panel": to(by) })}
+    >
+      <Icon name={icon} />
+    </button>
+  );
+  return (
+    <>
+      {button(-1, "The rank before", "up")}
+      {button(1, "The next rank", "down")}
+    </>
+  );
+}
+
+function State({ known, name }: Props): ReactNode {
+  const one = known.topology?.replicas.find((replica) => replica.name === name);
+  const isOn = known.isLive && !one?.finished_at;
+  const now = useNow(isOn);
+  if (!one) return null;
+  const facts: [string, ReactNode][] = [["state", <StatusMark key="s" status={one.status} />]];
+  if (one.reason) facts.push(["reason", one.reason]);
+  if (one.host) facts.push(["host", one.host]);
+  if (one.step !== null) {
+    facts.push([
+      "step",
+      <span key="n" className="number">
+        {number(one.step)}
+        {one.behind ? `, ${number(one.behind)} behind` : ""}
+      </span>,
+    ]);
+  }
+  if (one.started_at) facts.push(["started", moment(one.started_at)]);
+  const length = took(one.started_at, one.finished_at, now);
+  if (length !== null) facts.push([one.finished_at ? "took" : "for", span(length)]);
+  if (one.finished_at) facts.push(["ended", moment(one.finished_at)]);
+  if (one.signal) facts.push(["signal", String(one.signal)]);
+  else if (one.code !== null) facts.push(["exit code", String(one.code)]);
+  return (
+    <dl className="facts">
+      {facts.map(([label, content]) => (
+        <div key={label} className="facts-row">
+          <dt>{label}</dt>
+          <dd>{content}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Tail({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
+  const one = topology?.replicas.find((replica) => replica.name === name);
+  const attempt = topology?.attempt;
+  const answer = useAnswer<Lines>(at`/runs/${run.id}/lines` + query({ replica: name, attempt, limit: 100 }), {
+    keep: true,
+  });
+  const again = useSeldom(answer.again, 1000);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: asked again with every hint
+  useEffect(() => {
+    if (isLive) again();
+  }, [pulse.log, isLive, again]);
+  const box = useRef<HTMLPreElement>(null);
+  const lines = answer.data?.lines;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: new lines move it to the end
+  useEffect(() => {
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [lines]);
+  const to = `/runs/${encodeURIComponent(run.id)}/logs${query({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
+  return (
+    <section>
+      <h3 className="rank-panel-title">
+        End of its log <Link to={to}>whole log</Link>
+      </h3>
+      {answer.error && !lines ? (
+        <Failure error={answer.error} again={answer.again} />
+      ) : (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+        <pre className="rank-panel-log" ref={box} tabIndex={0}>
+          {lines?.map((line) => (
+            <span key={line.cursor} className={`tone-${toneOf(line.text) ?? "none"}`}>
+              {shown(line.text)}
+              {"\n"}
+            </span>
+          ))}
+          {lines?.length === 0 && <span className="faint">It has written nothing.</span>}
+        </pre>
+      )}
+    </section>
+  );
+}
+
+function Used({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
+  const path = `${at`/runs/${run.id}/use/${name}`}${query({ buckets: 300, attempt: topology?.attempt })}`;
+  const answer = useAnswer<ReplicaUse>(path, { live: isLive ? 5000 : undefined, keep: true });
+  void pulse;
+  const use = answer.data;
+  const charts = useMemo(() => (use ? usedLines(use) : []), [use]);
+  if (answer.error && !use) return null;
+  return (
+    <section>
+      <h3 className="rank-panel-title">Use</h3>
+      {use && !use.times.length && <p className="faint">Nothing was measured: it was too short.</p>}
+      {charts.map(({ title, lines, unit }) => (
+        <LineChart
+          key={title}
+          title={title}
+          lines={lines}
+          x="time"
+          height={96}
+          group={`use ${name}`}
+          fromZero
+          {...(unit ? { unit } : {})}
+        />
+      ))}
+    </section>
+  );
+}
+
+type UsedChart = { title: string; lines: Line[]; unit?: "bytes" | "percent" };
+
+export function usedLines(use: ReplicaUse): UsedChart[] {
+  if (!use.times.length) return [];
+  const start = use.times[0] as number;
+  const x = use.times.map((time) => time - start);
+  const bytes = (values: (number | null)[]) => values.map((value) => (value === null ? null : value * 1024 * 1024));
+  const found: UsedChart[] = [
+    { title: "CPU cores", lines: [{ key: "cpu", label: "cores", color: 0, x, y: use.cpu }] },
+    {
+      title: "Memory",
+      unit: "bytes",
+      lines: [{ key: "memory", label: "memory", color: 2, x, y: bytes(use.memory_mib) }],
+    },
+  ];
+  const gpus = use.gpus ?? [];
+  if (gpus.length) {
+    const one = (gpu: (typeof gpus)[number], index: number, y: (number | null)[]): Line => ({
+      key: `${gpu.name} ${index}`,
+      label: gpu.name,
+      color: index,
+      x,
+      y,
+    });
+    found.push({ title: "GPU", unit: "percent", lines: gpus.map((gpu, index) => one(gpu, index, gpu.util)) });
+    found.push({
+      title: "GPU memory",
+      unit: "bytes",
+      lines: gpus.map((gpu, index) => one(gpu, index, bytes(gpu.memory_mib))),
+    });
+  }
+  return found;
+}
+
+function Started({ known: { run, topology }, name }: Props): ReactNode {
+  const [isOpen, setOpen] = useState(false);
+  const path = at`/runs/${run.id}/environment/${name}` + query({ attempt: topology?.attempt });
+  const answer = useAnswer<Environment>(isOpen ? path : null);
+  const found = answer.data;
+  return (
+    <details className="rank-panel-more" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Command and environment</summary>
+      {answer.error && <Failure error={answer.error} again={answer.again} />}
+      {found && (
+        <>
+          <div className="typed">
+            <code>{found.argv.map(quoted).join(" ")}</code>
+            <Copy text={found.argv.map(quoted).join(" ")} />
+          </div>
+          {found.folder && <p className="soft">in {found.folder}</p>}
+          <table className="variables">
+            <tbody>
+              {Object.entries(found.variables)
+                .sort(([one], [other]) => (one < other ? -1 : 1))
+                .map(([key, value]) => (
+                  <tr key={key}>
+                    <th scope="row">{key}</th>
+                    <td>{value}</td>
+                  </tr>
+                ))}
+            </tbody>
+          </table>
+        </>
+      )}
+    </details>
+  );
+}
+
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,114 @@
+/** One run: its head, its replicas, and its parts, each of which asks for what it shows when it is opened. */
+
+import { lazy, type ReactNode, Suspense } from "react";
+import { useKeys } from "../keys";
+import { Link, match, navigate, useRoute, useTitle } from "../router";
+import { Empty, Failure, Spinner, type Tab, Tabs } from "../ui";
+import { Boundary } from "../ui/Boundary";
+import { FirstFailure } from "./FirstFailure";
+import { Head } from "./Head";
+import { type Known, useRun } from "./knowing";
+import { Overview } from "./Overview";
+import { RankPanel } from "./RankPanel";
+import "./run.css";
+import { TopologyStrip } from "./Topology";
+
+const ChartsTab = lazy(() => import("./ChartsTab"));
+const LogsTab = lazy(() => import("./LogsTab"));
+const MediaTab = lazy(() => import("./MediaTab"));
+const OutputsTab = lazy(() => import("./OutputsTab"));
+const ModelsTab = lazy(() => import("./ModelsTab"));
+const HistoryTab = lazy(() => import("./HistoryTab"));
+const SpecTab = lazy(() => import("./SpecTab"));
+
+export type TabProps = { known: Known };
+
+const TABS = {
+  overview: { label: "Overview", page: Overview },
+  charts: { label: "Charts", page: ChartsTab },
+  logs: { label: "Logs", page: LogsTab },
+  outputs: { label: "Outputs", page: OutputsTab },
+  media: { label: "Media", page: MediaTab },
+  models: { label: "Models", page: ModelsTab },
+  history: { label: "History", page: HistoryTab },
+  spec: { label: "Spec", page: SpecTab },
+} as const;
+
+type TabName = keyof typeof TABS;
+
+export default function RunPage(): ReactNode {
+  const { path, params } = useRoute();
+  const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
+  const tab = (rest.split("/")[0] || "overview") as TabName;
+  const { known, error, again } = useRun(id, params.get("attempt") ?? "");
+  useTitle(known?.run.name ?? id);
+  useTabKeys(id, tab in TABS ? tab : "overview");
+  if (!known && error?.status === 404) return <NoRun id={id} />;
+  if (!known) {
+    return (
+      <div className="page">{error ? <Failure error={error} again={again} what={`Run ${id}`} /> : <Spinner />}</div>
+    );
+  }
+  return <Whole known={known} tab={tab in TABS ? tab : "overview"} />;
+}
+
+function NoRun({ id }: { id: string }): ReactNode {
+  const all = (
+    <Link className="button" to="/runs">
+      All runs
+    </Link>
+  );
+  return (
+    <Empty title={`There is no run ${id}`} actions={all}>
+      It may have been deleted, or belong to a project that you may not see.
+    </Empty>
+  );
+}
+
+function Whole({ known, tab }: { known: Known; tab: TabName }): ReactNode {
+  const { params } = useRoute();
+  const rank = params.get("replica-panel") ?? "";
+  const Page = TABS[tab].page;
+  return (
+    <div className={`page run is-${tab}`}>
+      <Head known={known} />
+      <TopologyStrip known={known} />
+      <FirstFailure known={known} isShort={tab !== "overview"} />
+      <Tabs tabs={tabsOf(known)} now={tab} label="Parts of this run" />
+      <div className="run-part">
+        <Boundary key={tab}>
+          <Suspense fallback={<Spinner />}>
+            <Page known={known} />
+          </Suspense>
+        </Boundary>
+      </div>
+      {rank && <RankPanel key={rank} known={known} name={rank} />}
+    </div>
+  );
+}
+
+function tabsOf({ run }: Known): Tab[] {
+  const counts: Partial<Record<TabName, number>> = { charts: Object.keys(run.summaries).length };
+  return Object.entries(TABS).map(([key, { label }]) => ({
+    key,
+    label,
+    to: tabAddress(run.id, key),
+    count: counts[key as TabName] ?? null,
+  }));
+}
+
+export function tabAddress(id: string, tab: string): string {
+  return `/runs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}`;
+}
+
+function useTabKeys(id: string, tab: TabName): void {
+  const names = Object.keys(TABS);
+  const go = (by: number) => () => {
+    const next = names[(names.indexOf(tab) + by + names.length) % names.length] as string;
+    navigate(tabAddress(id, next), { keepScroll: true });
+  };
+  useKeys("This run", {
+    "[": { does: "the part before", run: go(-1) },
+    "]": { does: "the next part", run: go(1) },
+  });
+}

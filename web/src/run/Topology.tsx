@@ -1,0 +1,254 @@
+/** The replicas of a run as a strip of cells: by role, by state, and by how far each is behind. */
+
+import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, useRef, useState } from "react";
+import type { TopologyReplica } from "../api";
+import { ago, many, number } from "../format";
+import { setParams, useRoute } from "../router";
+import type { Known } from "./knowing";
+import { byRole, LAGS, type Lag, lagOf, MARKS, markOf, straggler, tally } from "./lag";
+
+const FEW = 24; // up to so many, words stand beside them
+const ONE_BY_ONE = 64; // up to so many, a cell has its rank written in it
+
+export function TopologyStrip({ known }: { known: Known }): ReactNode {
+  const { topology } = known;
+  const { params } = useRoute();
+  if (!topology?.replicas.length) return null;
+  const opened = params.get("replica-panel") ?? "";
+  return (
+    <section className={topology.replicas.length <= FEW ? "topology is-few" : "topology"} aria-label="Replicas">
+      <Cells replicas={topology.replicas} front={topology.front} opened={opened} />
+      <div className="topology-told">
+        <Words known={known} />
+        <Legend replicas={topology.replicas} front={topology.front} />
+      </div>
+    </section>
+  );
+}
+
+function Words({ known }: { known: Known }): ReactNode {
+  const { topology, run } = known;
+  if (!topology) return null;
+  const { replicas, front, attempts } = topology;
+  const last = straggler(replicas, front);
+  return (
+    <div className="topology-words">
+      <b>{many(replicas.length, "replica")}</b>
+      {tally(replicas).map(({ mark, count }) => (
+        <span key={mark} className={`topology-count is-${mark}`}>
+          {count === replicas.length ? "all" : count} {MARKS[mark].words}
+        </span>
+      ))}
+      {front !== null && (
+        <span className="soft">
+          front at step <span className="number">{number(front)}</span>
+        </span>
+      )}
+      {last && (
+        <button
+          type="button"
+          className="topology-straggler"
+          onClick={() => setParams({ "replica-panel": last.name }, { push: true })}
+        >
+          {last.name} is {many(last.behind ?? 0, "step")} behind
+        </button>
+      )}
+      {attempts.length > 1 && (
+        <label className="topology-attempt">
+          <span className="soft">attempt</span>
+          <select
+            className="field"
+            value={topology.attempt}
+            onChange={(event) => {
+              const wanted = Number(event.target.value);
+              setParams({ attempt: wanted === run.attempt ? null : wanted });
+            }}
+          >
+            {attempts.map((attempt) => (
+              <option key={attempt} value={attempt}>
+                {attempt}
+                {attempt === run.attempt ? " (now)" : ""}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+    </div>
+  );
+}
+
+type CellsProps = { replicas: TopologyReplica[]; front: number | null; opened: string };
+
+const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): ReactNode {
+  const groups = useMemo(() => byRole(replicas), [replicas]);
+  const inOrder = useMemo(() => groups.flatMap((group) => group.replicas), [groups]);
+  const [near, setNear] = useState<{ one: TopologyReplica; left: number; top: number } | null>(null);
+  const [focused, setFocused] = useState(0);
+  const place = useRef<HTMLDivElement>(null);
+  const size = replicas.length <= ONE_BY_ONE ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
+
+  const find = (event: { target: EventTarget }) => {
+    const cell = (event.target as HTMLElement).closest<HTMLElement>("[data-place]");
+    return cell && { cell, at: Number(cell.dataset.place) };
+  };
+  const point = (event: { target: EventTarget }) => {
+    const found = find(event);
+    const one = found && inOrder[found.at];
+    if (!found || !one || !place.current) return setNear(null);
+    const [box, whole] = [found.cell.getBoundingClientRect(), place.current.getBoundingClientRect()];
+    const left = Math.min(box.left - whole.left, Math.max(0, whole.width - 270));
+    setNear({ one, left, top: box.bottom - whole.top + 6 });
+  };
+  const open = (event: MouseEvent) => {
+    const one = inOrder[find(event)?.at ?? -1];
+    if (one) setParams({ "replica-panel": one.name === opened ? null : one.name }, { push: true });
+  };
+  const press = (event: KeyboardEvent) => {
+    const next = moved(event.key, focused, inOrder.length, place.current);
+    if (next === null) return;
+    event.preventDefault();
+    setFocused(next);
+    place.current?.querySelector<HTMLElement>(`[data-place="${next}"]`)?.focus();
+  };
+  let at = 0;
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears what happens to the buttons in it
+    <div
+      ref={place}
+      className={`topology-cells ${size}`}
+      onMouseOver={point}
+      onFocus={(event) => {
+        const found = find(event);
+        if (found) setFocused(found.at);
+        point(event);
+      }}
+      onMouseLeave={() => setNear(null)}
+      onBlur={() => setNear(null)}
+      onClick={open}
+      onKeyDown={press}
+    >
+      {groups.map((group) => (
+        <div key={group.role} className="topology-role">
+          <span className="topology-role-name">
+            {group.role} {group.replicas.length > 1 && <span className="faint">× {group.replicas.length}</span>}
+          </span>
+          <div className="topology-grid">
+            {group.replicas.map((one) => {
+              const number = at++;
+              return (
+                <Cell
+                  key={one.name}
+                  one={one}
+                  place={number}
+                  lag={lagOf(one.behind, front)}
+                  isOpen={one.name === opened}
+                  isFirst={number === focused}
+                  isNamed={size === "is-large"}
+                />
+              );
+            })}
+          </div>
+        </div>
+      ))}
+      {near && <Tip {...near} />}
+    </div>
+  );
+});
+
+type CellProps = { one: TopologyReplica; place: number; lag: Lag; isOpen: boolean; isFirst: boolean; isNamed: boolean };
+
+const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: CellProps): ReactNode {
+  const mark = markOf(one);
+  const sign = MARKS[mark].sign;
+  return (
+    <button
+      type="button"
+      data-place={place}
+      className={`cell is-${mark}${mark === "run" ? ` lag-${lag}` : ""}`}
+      tabIndex={isFirst ? 0 : -1}
+      aria-pressed={isOpen}
+      aria-label={words(one)}
+    >
+      {isNamed ? one.rank : ""}
+      {sign && <i aria-hidden="true">{sign}</i>}
+    </button>
+  );
+});
+
+function words(one: TopologyReplica): string {
+  const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].words];
+  if (one.step !== null) parts.push(`step ${one.step}`);
+  if (one.behind) parts.push(`${one.behind} behind`);
+  return parts.join(", ");
+}
+
+/** The cell that a key leads to; rows are as long as they are drawn. */
+function moved(key: string, from: number, count: number, place: HTMLElement | null): number | null {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  if (step) return Math.min(count - 1, Math.max(0, from + step));
+  if (key === "Home") return 0;
+  if (key === "End") return count - 1;
+  if ((key !== "ArrowUp" && key !== "ArrowDown") || !place) return null;
+  const cells = [...place.querySelectorAll<HTMLElement>("[data-place]")];
+  const here = cells[from]?.getBoundingClientRect();
+  if (!here) return null;
+  const by = key === "ArrowDown" ? 1 : -1;
+  let row: number | null = null;
+  let best: { at: number; apart: number } | null = null;
+  for (let at = from + by; at >= 0 && at < count; at += by) {
+    const box = (cells[at] as HTMLElement).getBoundingClientRect();
+    if (Math.abs(box.top - here.top) < 2) continue;
+    row ??= box.top;
+    if (Math.abs(box.top - row) > 2) break;
+    const apart = Math.abs(box.left - here.left);
+    if (!best || apart < best.apart) best = { at, apart };
+  }
+  return best?.at ?? null;
+}
+
+function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: number }): ReactNode {
+  return (
+    <div className="topology-tip" style={{ left, top }} aria-hidden="true">
+      <b>{one.name}</b> <span className="soft">rank {one.rank}</span>
+      <div>
+        {MARKS[markOf(one)].words}
+        {one.host && <span className="soft"> on {one.host}</span>}
+      </div>
+      {one.step !== null && (
+        <div className="number">
+          step {number(one.step)}
+          {one.behind ? <span className="is-behind"> · {number(one.behind)} behind</span> : null}
+          {one.step_at && <span className="soft"> · {ago(one.step_at)}</span>}
+        </div>
+      )}
+      {one.reason && <div className="soft">{one.reason}</div>}
+    </div>
+  );
+}
+
+/** Only of what is to be seen: colours that nobody has need no words. */
+function Legend({ replicas, front }: Omit<CellsProps, "opened">): ReactNode {
+  const marks = tally(replicas).filter(({ mark }) => mark !== "run");
+  const lags = new Set(replicas.filter((one) => markOf(one) === "run").map((one) => lagOf(one.behind, front)));
+  const hasLag = [...lags].some((lag) => lag > 0);
+  return (
+    <ul className="topology-legend" aria-label="Legend">
+      {lags.size > 0 &&
+        ([0, 1, 2, 3] as Lag[])
+          .filter((lag) => hasLag || lag === 0)
+          .map((lag) => (
+            <li key={lag}>
+              <span className={`cell is-run lag-${lag}`} /> {hasLag ? LAGS[lag] : "running"}
+            </li>
+          ))}
+      {marks.map(({ mark }) => (
+        <li key={mark}>
+          <span className={`cell is-${mark}`}>
+            <i aria-hidden="true">{MARKS[mark].sign}</i>
+          </span>
+          {MARKS[mark].words}
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,72 @@
+/** How replicas are coloured: by their state, and by how far they are behind the one in front. */
+
+import type { TopologyReplica } from "../types";
+
+export type Lag = 0 | 1 | 2 | 3;
+export type Mark = "wait" | "run" | "ok" | "bad" | "lost" | "stop";
+
+/** What is said of each lag in the legend. */
+export const LAGS: Record<Lag, string> = {
+  0: "with the front",
+  1: "a little behind",
+  2: "behind",
+  3: "far behind",
+};
+
+export const MARKS: Record<Mark, { sign: string; words: string }> = {
+  wait: { sign: "·", words: "waiting" },
+  run: { sign: "", words: "running" },
+  ok: { sign: "✓", words: "finished" },
+  bad: { sign: "✕", words: "failed" },
+  lost: { sign: "?", words: "lost" },
+  stop: { sign: "–", words: "stopped" },
+};
+
+/** How far behind counts as how much: of the steps made, but a step or two is never a lag. */
+export function lagOf(behind: number | null, front: number | null): Lag {
+  if (behind === null || front === null || behind <= 1) return 0;
+  const share = behind / Math.max(front, 1);
+  if (behind <= 2 || share <= 0.005) return 0;
+  if (share <= 0.03) return 1;
+  return share <= 0.15 ? 2 : 3;
+}
+
+export function markOf({ status, cause }: Pick<TopologyReplica, "status" | "cause">): Mark {
+  if (cause === "lost" || status === "lost" || status === "unknown") return "lost";
+  if (status === "failed") return "bad";
+  if (status === "succeeded" || status === "finished") return "ok";
+  if (status === "stopped" || status === "skipped") return "stop";
+  return status === "running" || status === "warning" ? "run" : "wait";
+}
+
+/** Replicas by role, in the order of ranks; the roles in the order of their first rank. */
+export function byRole<One extends Pick<TopologyReplica, "role" | "rank" | "index">>(
+  replicas: readonly One[],
+): { role: string; replicas: One[] }[] {
+  const found = new Map<string, One[]>();
+  for (const one of [...replicas].sort((a, b) => a.rank - b.rank || a.index - b.index)) {
+    const group = found.get(one.role);
+    if (group) group.push(one);
+    else found.set(one.role, [one]);
+  }
+  return [...found].map(([role, group]) => ({ role, replicas: group }));
+}
+
+export type Tally = { mark: Mark; count: number }[];
+
+export function tally(replicas: readonly TopologyReplica[]): Tally {
+  const counts = new Map<Mark, number>();
+  for (const one of replicas) counts.set(markOf(one), (counts.get(markOf(one)) ?? 0) + 1);
+  const order: Mark[] = ["bad", "lost", "run", "wait", "stop", "ok"];
+  return order.flatMap((mark) => (counts.has(mark) ? [{ mark, count: counts.get(mark) as number }] : []));
+}
+
+/** The replica that is furthest behind of those that run, when it is behind at all. */
+export function straggler(replicas: readonly TopologyReplica[], front: number | null): TopologyReplica | null {
+  let found: TopologyReplica | null = null;
+  for (const one of replicas) {
+    if (markOf(one) !== "run" || lagOf(one.behind, front) === 0) continue;
+    if ((one.behind ?? 0) > (found?.behind ?? 0)) found = one;
+  }
+  return found;
+}

@@ -1,0 +1,138 @@
+/** A window over a long log: pages that come are put before or after what is there, and what is far away is let go. */
+
+import type { Lines, LogLine } from "../types";
+
+export type LogWindow = {
+  lines: LogLine[];
+  /** Cursors of the ends, to ask for what is before and after. */
+  first: string | null;
+  last: string | null;
+  atStart: boolean;
+  atEnd: boolean;
+  /** What stands after the last whole line of logs that grow, such as a bar of progress. */
+  unfinished: Unfinished[];
+  /** How many logs there are besides: only so many are read at once. */
+  leftOut: number;
+};
+
+export type Unfinished = { replica: string; rank: number | null; text: string };
+export type Page = Lines & { unfinished?: Unfinished[]; left_out?: number };
+
+export const MOST_LINES = 4000;
+
+export function opened(page: Page): LogWindow {
+  return {
+    lines: page.lines,
+    first: page.first,
+    last: page.last,
+    atStart: page.at_start,
+    atEnd: page.at_end,
+    unfinished: page.unfinished ?? [],
+    leftOut: page.left_out ?? 0,
+  };
+}
+
+export function withEarlier(window: LogWindow, page: Page, most = MOST_LINES): LogWindow {
+  const lines = unique([...page.lines, ...window.lines]);
+  const kept = lines.slice(0, most);
+  const isCut = kept.length < lines.length;
+  return {
+    lines: kept,
+    first: page.lines.length ? page.first : window.first,
+    last: isCut ? (kept[kept.length - 1]?.cursor ?? window.last) : window.last,
+    // Where nothing comes there is nothing: it is not asked for ever.
+    atStart: page.at_start || page.lines.length === 0,
+    atEnd: window.atEnd && !isCut,
+    unfinished: isCut ? [] : window.unfinished,
+    leftOut: window.leftOut,
+  };
+}
+
+export function withLater(window: LogWindow, page: Page, most = MOST_LINES): LogWindow {
+  if (!page.lines.length) {
+    return { ...window, last: page.last ?? window.last, atEnd: true, unfinished: page.unfinished ?? [] };
+  }
+  const lines = unique([...window.lines, ...page.lines]);
+  const kept = lines.slice(Math.max(0, lines.length - most));
+  const isCut = kept.length < lines.length;
+  return {
+    lines: kept,
+    first: isCut ? (kept[0]?.cursor ?? window.first) : (window.first ?? page.first),
+    last: page.last,
+    atStart: window.atStart && !isCut,
+    atEnd: page.at_end,
+    unfinished: page.unfinished ?? [],
+    leftOut: window.leftOut,
+  };
+}
+
+/** Without those that came twice, the first of each stays. */
+function unique(lines: LogLine[]): LogLine[] {
+  const seen = new Set<string>();
+  return lines.filter((line) => !seen.has(line.cursor) && seen.add(line.cursor));
+}
+
+/** Lines in groups of about so many that stay the same when others come: groups begin where a hash of a cursor says so. */
+export function chunks(lines: readonly LogLine[], size = 100): LogLine[][] {
+  const found: LogLine[][] = [];
+  let now: LogLine[] = [];
+  for (const line of lines) {
+    if (now.length >= size * 2 || (now.length > 0 && hash(line.cursor) % size === 0)) {
+      found.push(now);
+      now = [];
+    }
+    now.push(line);
+  }
+  if (now.length) found.push(now);
+  return found;
+}
+
+function hash(text: string): number {
+  let found = 7;
+  for (let index = 0; index < text.length; index++) found = (found * 31 + text.charCodeAt(index)) >>> 0;
+  return found;
+}
+
+export type Tone = "error" | "warn" | "trace" | null;
+
+const ERROR =
+  /\b(?:error|exception|fatal|panic(?:ked)?|critical|segmentation fault|out of memory|oom-kill\w*|killed|nan loss)\b|\w(?:Error|Exception)\b|^Traceback/i;
+const WARN = /\bwarn(?:ing)?\b|\w+Warning\b/i;
+const TRACE = /^\s+(?:File "|at )|^Traceback|^\s+\^+\s*$/;
+const NO_ERROR =
+  /\b(?:no|0|zero|without) (?:errors?|exceptions?)\b|\berrors?[=:]\s*0\b|(?:\w+_|mean |squared |absolute |val |test |train )error\b[\s=:]*[-+.\d]/i;
+
+export function toneOf(text: string): Tone {
+  const head = text.slice(0, 2000);
+  if (TRACE.test(head)) return "trace";
+  if (ERROR.test(head) && !NO_ERROR.test(head)) return "error";
+  return WARN.test(head) ? "warn" : null;
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+const ESCAPES = /\u001b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-_])/g;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+
+/** What a terminal would show: without its commands, and of what overwrote itself only the last. */
+export function shown(text: string): string {
+  const plain = text.replace(ESCAPES, "").replace(/\r+$/, "");
+  const last = plain.lastIndexOf("\r");
+  return (last < 0 ? plain : plain.slice(last + 1)).replace(CONTROLS, "\ufffd");
+}
+
+/** A text in pieces, those that are what was searched for marked. */
+export function marked(text: string, wanted: string): { text: string; isHit: boolean }[] {
+  if (!wanted) return [{ text, isHit: false }];
+  const found: { text: string; isHit: boolean }[] = [];
+  const [low, want] = [text.toLowerCase(), wanted.toLowerCase()];
+  if (low.length !== text.length) return [{ text, isHit: low.includes(want) }];
+  let at = 0;
+  for (let hit = low.indexOf(want); hit >= 0; hit = low.indexOf(want, at)) {
+    if (hit > at) found.push({ text: text.slice(at, hit), isHit: false });
+    found.push({ text: text.slice(hit, hit + want.length), isHit: true });
+    at = hit + want.length;
+  }
+  if (at < text.length) found.push({ text: text.slice(at), isHit: false });
+  return found;
+}

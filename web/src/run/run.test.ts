@@ -1,0 +1,412 @@
+import { describe, expect, it } from "vitest";
+import type { Chart, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
+import { epochAt, epochsOf, grouped, inOrder, linesOf, matcher, stepsOf } from "./chartdata";
+import { diffLine, jsonLine, yamlLine } from "./highlighting";
+import { attemptsOf } from "./history";
+import { whoText } from "./LogLines";
+import { byRole, lagOf, markOf, straggler, tally } from "./lag";
+import { chunks, marked, opened, shown, toneOf, withEarlier, withLater } from "./logwindow";
+import { bars, type MediaEvent, shelves } from "./media";
+import { ancestors, childrenOf, pathPart } from "./outputs";
+import { leftOf, progressOf } from "./progress";
+import { parseRanks, rankText } from "./ranks";
+
+const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyReplica => ({
+  name: `worker-${rank}`,
+  role: "worker",
+  index: rank,
+  rank,
+  host: "a",
+  status: "running",
+  reason: "",
+  cause: null,
+  code: null,
+  signal: null,
+  started_at: null,
+  finished_at: null,
+  step: null,
+  step_at: null,
+  behind: null,
+  ...more,
+});
+
+describe("lag", () => {
+  it("is none for a step or two, however early", () => {
+    expect(lagOf(1, 2)).toBe(0);
+    expect(lagOf(2, 4)).toBe(0);
+    expect(lagOf(null, 100)).toBe(0);
+    expect(lagOf(3, null)).toBe(0);
+  });
+
+  it("grows with the share of the steps that are missing", () => {
+    expect([5, 20, 100, 500].map((behind) => lagOf(behind, 1000))).toEqual([0, 1, 2, 3]);
+  });
+
+  it("names the one that is furthest behind, of those that run", () => {
+    const all = [replica(0, { behind: 0 }), replica(1, { behind: 300 }), replica(2, { behind: 900, status: "failed" })];
+    expect(straggler(all, 1000)?.name).toBe("worker-1");
+    expect(straggler([replica(0, { behind: 1 })], 1000)).toBeNull();
+  });
+
+  it("goes with a mark for each state", () => {
+    expect(markOf(replica(0, { status: "failed" }))).toBe("bad");
+    expect(markOf(replica(0, { status: "failed", cause: "lost" }))).toBe("lost");
+    expect(markOf(replica(0, { status: "succeeded" }))).toBe("ok");
+    expect(markOf(replica(0, { status: "scheduled" }))).toBe("wait");
+    expect(tally([replica(0), replica(1), replica(2, { status: "failed" })])).toEqual([
+      { mark: "bad", count: 1 },
+      { mark: "run", count: 2 },
+    ]);
+  });
+
+  it("is shown by role, in the order of ranks", () => {
+    const found = byRole([replica(2), replica(0, { role: "master" }), replica(1)]);
+    expect(found.map(({ role, replicas }) => [role, replicas.map((one) => one.rank)])).toEqual([
+      ["master", [0]],
+      ["worker", [1, 2]],
+    ]);
+  });
+});
+
+describe("ranks", () => {
+  it("are written short, and read again", () => {
+    expect(rankText([3, 0, 1, 2, 7, 9, 10])).toBe("0-3,7,9,10");
+    expect(parseRanks("0-3,7, 9")).toEqual([0, 1, 2, 3, 7, 9]);
+    for (const wrong of ["", "a", "3-1", "1-", "0-9999999"]) expect(parseRanks(wrong)).toBeNull();
+  });
+
+  it("stand before the lines that they share", () => {
+    const ranks = new Map([0, 1, 2, 3].map((rank) => [`worker-${rank}`, rank]));
+    const line = (replicas: string[]) => ({ replica: "worker-0", rank: 0, replicas });
+    expect(whoText(line(["worker-0"]), ranks)).toBe("[0]");
+    expect(whoText(line(["worker-0", "worker-1", "worker-2"]), ranks)).toBe("[0-2]");
+    expect(whoText(line([...ranks.keys()]), ranks)).toBe("[all]");
+    expect(whoText(line(["worker-0", "other"]), ranks)).toBe("[0 +1]");
+  });
+});
+
+const logLine = (number: number): LogLine => ({
+  at: number,
+  replica: "worker-0",
+  rank: 0,
+  text: `line ${number}`,
+  cursor: `c${number}`,
+});
+const page = (from: number, to: number, more: { at_start?: boolean; at_end?: boolean } = {}) => ({
+  lines: Array.from({ length: to - from }, (_, index) => logLine(from + index)),
+  first: `before ${from}`,
+  last: `after ${to - 1}`,
+  at_start: false,
+  at_end: false,
+  ...more,
+});
+
+describe("the window over a log", () => {
+  it("grows in both directions, and tells no line twice", () => {
+    let window = opened(page(100, 110, { at_end: true }));
+    window = withEarlier(window, page(90, 101));
+    window = withLater(window, page(109, 120, { at_end: true }));
+    expect(window.lines.map((line) => line.at)).toEqual(Array.from({ length: 30 }, (_, index) => 90 + index));
+    expect([window.first, window.last, window.atStart, window.atEnd]).toEqual(["before 90", "after 119", false, true]);
+  });
+
+  it("lets go of the far end, and knows where to go on there", () => {
+    const window = withEarlier(opened(page(100, 110, { at_end: true })), page(92, 100, { at_start: true }), 12);
+    expect(window.lines).toHaveLength(12);
+    expect([window.atStart, window.atEnd, window.last]).toEqual([true, false, "c103"]);
+    const later = withLater(opened(page(0, 10, { at_start: true })), page(10, 20), 12);
+    expect([later.lines[0]?.at, later.atStart, later.first]).toEqual([8, false, "c8"]);
+  });
+
+  it("takes an empty page as news of the end", () => {
+    const window = withLater(opened(page(0, 5)), { ...page(5, 5, { at_end: true }), last: "z" });
+    expect([window.lines.length, window.atEnd, window.last]).toEqual([5, true, "z"]);
+  });
+
+  it("is drawn in groups that stay when lines come before and after them", () => {
+    const before = chunks(page(500, 1500).lines, 50).map((group) => group[0]?.cursor);
+    const after = chunks(page(300, 1600).lines, 50).map((group) => group[0]?.cursor);
+    const kept = before.slice(1).filter((cursor) => after.includes(cursor));
+    expect(kept.length).toBeGreaterThan((before.length - 1) * 0.9);
+    expect(chunks(page(0, 1000).lines, 50).flat()).toHaveLength(1000);
+  });
+});
+
+describe("lines", () => {
+  it("have the colour of what they say", () => {
+    expect(toneOf("RuntimeError: CUDA error")).toBe("error");
+    expect(toneOf('  File "train.py", line 3, in <module>')).toBe("trace");
+    expect(toneOf("UserWarning: slow")).toBe("warn");
+    expect(toneOf("step 10 loss 0.5")).toBeNull();
+    expect(toneOf("mean_squared_error: 0.12")).toBeNull();
+    expect(toneOf("finished, 0 errors")).toBeNull();
+  });
+
+  it("show what a terminal would", () => {
+    expect(shown("\u001b[31mred\u001b[0m")).toBe("red");
+    expect(shown(" 10%\r 50%\r100%\r")).toBe("100%");
+    expect(shown("a\u0007b")).toBe("a\ufffdb");
+    expect(shown("\u001b]8;;http://x\u0007link\u001b]8;;\u0007")).toBe("link");
+  });
+
+  it("mark what was searched for, in large and small letters", () => {
+    expect(marked("An Error, an error", "error")).toEqual([
+      { text: "An ", isHit: false },
+      { text: "Error", isHit: true },
+      { text: ", an ", isHit: false },
+      { text: "error", isHit: true },
+    ]);
+    expect(marked("x", "")).toEqual([{ text: "x", isHit: false }]);
+  });
+});
+
+const chart = (more: Partial<Chart> = {}): Chart => ({
+  name: "loss",
+  mode: "mean",
+  of: 4,
+  lines: [
+    {
+      replica: null,
+      rank: null,
+      steps: [0, 10, 20],
+      times: [100, 110, 130],
+      low: [1, 0.5, 0.1],
+      high: [2, "Infinity", 0.3],
+      mean: [1.5, "NaN", 0.2],
+      last: [1.5, "NaN", 0.2],
+    },
+  ],
+  ...more,
+});
+
+describe("lines of a chart", () => {
+  const way = { x: "step", startedAt: 90, epochs: null } as const;
+
+  it("have gaps and crosses where values are no numbers", () => {
+    const [line] = linesOf(chart(), way);
+    expect(line?.y).toEqual([1.5, null, 0.2]);
+    expect(line?.high).toEqual([2, null, 0.3]);
+    expect(line?.odd).toEqual([10]);
+  });
+
+  it("go by step, by time since the start, by the clock, and by epoch", () => {
+    const x = (kind: "step" | "time" | "clock" | "epoch") =>
+      linesOf(chart(), { x: kind, startedAt: 90, epochs: { steps: [0, 20], epochs: [1, 2] } })[0]?.x;
+    expect(x("step")).toEqual([0, 10, 20]);
+    expect(x("time")).toEqual([10, 20, 40]);
+    expect(x("clock")).toEqual([100, 110, 130]);
+    expect(x("epoch")).toEqual([1, 1.5, 2]);
+  });
+
+  it("show attempts: a mark where one began, and faint what it overwrote", () => {
+    const lines = linesOf(
+      chart({
+        attempts: [
+          { attempt: 1, first_step: 0 },
+          { attempt: 2, first_step: 10 },
+        ],
+        overwritten: [{ replica: "worker-0", attempt: 1, steps: [10, 11], times: [110, 111], last: [3, 4] }],
+      }),
+      way,
+    );
+    expect(lines[0]?.marks).toEqual([10]);
+    expect(lines[1]).toMatchObject({ faint: true, x: [10, 11], y: [3, 4] });
+  });
+
+  it("need no envelope when there is nothing between the buckets' ends", () => {
+    const thin = chart();
+    const line = thin.lines[0];
+    if (line)
+      [line.low, line.high, line.mean, line.last] = [
+        [1, 2, 3],
+        [1, 2, 3],
+        [1, 2, 3],
+        [1, 2, 3],
+      ];
+    expect(linesOf(thin, way)[0]?.low).toBeUndefined();
+  });
+
+  it("lead from a range on any axis back to steps", () => {
+    expect(stepsOf([3.2, 17.9], [chart()], way)).toEqual([3, 18]);
+    expect(stepsOf([12, 25], [chart()], { ...way, x: "time" })).toEqual([0, 20]);
+    expect(stepsOf([500, 600], [chart()], { ...way, x: "time" })).toBeNull();
+  });
+
+  it("read epochs between those that were logged", () => {
+    const epochs = epochsOf(chart({ name: "epoch" }));
+    expect(epochs).toEqual({ steps: [0, 20], epochs: [1.5, 0.2] });
+    expect(epochAt({ steps: [0, 100], epochs: [0, 2] }, 25)).toBe(0.5);
+    expect(epochAt({ steps: [10, 100], epochs: [1, 2] }, 5)).toBe(1);
+    expect(epochsOf(undefined)).toBeNull();
+  });
+});
+
+describe("groups of metrics", () => {
+  it("come by prefix, pinned ones first", () => {
+    const names = ["val/loss", "train/loss", "lr", "train/acc", "sys/cpu"];
+    expect(grouped(names, ["val/loss"], "").map(({ name, metrics }) => [name, ...metrics])).toEqual([
+      ["pinned", "val/loss"],
+      ["", "lr"],
+      ["train", "train/loss", "train/acc"],
+      ["sys", "sys/cpu"],
+    ]);
+  });
+
+  it("are in the order of their numbers", () => {
+    expect(inOrder(["layer/10", "layer/2", "acc"])).toEqual(["acc", "layer/2", "layer/10"]);
+  });
+
+  it("are filtered by words and stars", () => {
+    expect(["train/loss", "val/loss", "lr"].filter(matcher("LOSS tr"))).toEqual(["train/loss"]);
+    expect(["layers/01/w", "layers/02/b"].filter(matcher("layers*b"))).toEqual(["layers/02/b"]);
+    expect(["a(b"].filter(matcher("(*"))).toEqual(["a(b"]);
+  });
+});
+
+describe("colours of files", () => {
+  const kinds = (pieces: { kind: string; text: string }[]) =>
+    pieces.filter(({ text }) => text.trim()).map(({ kind, text }) => `${kind}:${text.trim()}`);
+
+  it("of YAML", () => {
+    expect(kinds(yamlLine("  rate: 0.1 # small"))).toEqual(["key:rate", "mark::", "number:0.1", "comment:# small"]);
+    expect(kinds(yamlLine('- name: "a # b"'))).toEqual(["mark:-", "key:name", "mark::", 'text:"a # b"']);
+    expect(kinds(yamlLine("url: http://x/#y"))).toEqual(["key:url", "mark::", "plain:http://x/#y"]);
+    expect(kinds(yamlLine("ok: true"))).toEqual(["key:ok", "mark::", "word:true"]);
+  });
+
+  it("lose no letter", () => {
+    for (const line of [
+      "a: {b: [1, 'x']}",
+      "  - -x",
+      "# all",
+      "cmd: python t.py --a={{ b }} # c",
+      "\"k\": 'v'",
+      "",
+      "a:b",
+      "---",
+    ]) {
+      expect(
+        yamlLine(line)
+          .map(({ text }) => text)
+          .join(""),
+      ).toBe(line);
+      expect(
+        jsonLine(line)
+          .map(({ text }) => text)
+          .join(""),
+      ).toBe(line);
+      expect(
+        diffLine(line)
+          .map(({ text }) => text)
+          .join(""),
+      ).toBe(line);
+    }
+  });
+
+  it("of JSON", () => {
+    expect(kinds(jsonLine('  "a": [1, "b", null],'))).toEqual([
+      'key:"a"',
+      "mark::",
+      "mark:[",
+      "number:1",
+      "mark:,",
+      'text:"b"',
+      "mark:,",
+      "word:null",
+      "mark:],",
+    ]);
+  });
+});
+
+describe("the life of a run", () => {
+  const row = (number: number, attempt: number, status: StatusRow["status"], second: number): StatusRow => ({
+    run_id: "a",
+    number,
+    attempt,
+    status,
+    reason: "",
+    at: new Date(second * 1000).toISOString(),
+  });
+
+  it("is told by attempt, each status with its length", () => {
+    const found = attemptsOf(
+      [row(1, 0, "created", 0), row(2, 1, "running", 5), row(3, 2, "running", 15), row(4, 2, "succeeded", 40)],
+      99,
+      true,
+    );
+    expect(found.map(({ number, from, to }) => [number, from, to])).toEqual([
+      [1, 0, 15],
+      [2, 15, 40],
+    ]);
+  });
+
+  it("goes on until now while it is not over", () => {
+    expect(attemptsOf([row(1, 1, "running", 5)], 99, false)[0]?.to).toBe(99);
+  });
+});
+
+describe("progress", () => {
+  it("is a share, or some of many", () => {
+    expect(progressOf({ done: 0.25, total: null })).toMatchObject({ share: 0.25, words: "" });
+    expect(progressOf({ done: 50, total: 200, label: "batches" })).toMatchObject({
+      share: 0.25,
+      words: "50 of 200 batches",
+    });
+    for (const wrong of [undefined, null, "a", { done: 5, total: null }, { done: 1, total: 0 }])
+      expect(progressOf(wrong)).toBeNull();
+  });
+
+  it("tells what is left by how quickly it went", () => {
+    const found = progressOf({ done: 50, total: 100, at: 150, since: { at: 100, done: 0 } });
+    expect(found && leftOf(found, 160)).toBe(40);
+    expect(leftOf({ share: 0.5, words: "", at: 1, since: null }, 2)).toBeNull();
+  });
+});
+
+describe("outputs", () => {
+  const row = (path: string): OutputRow => ({ path, size: 1, kind: "file" });
+
+  it("lie in folders", () => {
+    const rows = ["a", "a/b", "a/b/c", "ab"].map(row);
+    expect(childrenOf(rows, "").map(({ path }) => path)).toEqual(["a", "ab"]);
+    expect(childrenOf(rows, "a").map(({ path }) => path)).toEqual(["a/b"]);
+    expect(ancestors("a/b/c")).toEqual(["a", "a/b"]);
+  });
+
+  it("have addresses", () => {
+    expect(pathPart("a b/ä?#.txt")).toBe("a%20b/%C3%A4%3F%23.txt");
+  });
+});
+
+describe("media", () => {
+  const image = (name: string, step: number | null, more: Partial<MediaEvent> = {}): MediaEvent => ({
+    kind: "image",
+    name,
+    step,
+    at: 1,
+    replica: "worker-0",
+    attempt: 1,
+    ...more,
+  });
+
+  it("stand by name, in the order of steps, the newest attempt's in place of older ones", () => {
+    const found = shelves([image("b", 20), image("a", 1), image("b", 10), image("b", 10, { attempt: 2, path: "new" })]);
+    expect(found.map(({ name, events }) => [name, events.map((event) => event.step)])).toEqual([
+      ["b", [10, 20]],
+      ["a", [1]],
+    ]);
+    expect(found[0]?.events[0]?.path).toBe("new");
+  });
+
+  it("are all kept where they have no step", () => {
+    expect(shelves([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
+  });
+
+  it("are bars where they are histograms", () => {
+    expect(bars([0, 1, 4], [5, 10])).toEqual([
+      { left: 0, width: 0.25, height: 0.5 },
+      { left: 0.25, width: 0.75, height: 1 },
+    ]);
+    expect(bars([3, 3], [0])).toEqual([{ left: 0, width: 0, height: 0 }]);
+  });
+});

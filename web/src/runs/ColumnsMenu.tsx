@@ -1,0 +1,98 @@
+import { type ReactNode, useState } from "react";
+import { type Columns, query, type RunRow, useAnswer } from "../api";
+import { count } from "../format";
+import { Icon, Menu } from "../ui";
+import { BUILT_IN } from "./columns";
+
+type Props = {
+  project: string;
+  shown: readonly string[];
+  rows: () => RunRow[];
+  choose: (keys: string[] | null) => void;
+};
+
+/** Which params, metrics and facts have a column. */
+export function ColumnsMenu(props: Props): ReactNode {
+  const label = (
+    <>
+      <Icon name="columns" size={14} />
+      <span className="wide-only">Columns</span>
+    </>
+  );
+  return (
+    <Menu label={label} name="Choose columns" toRight>
+      {() => <Choices {...props} />}
+    </Menu>
+  );
+}
+
+type Choice = { key: string; name: string; runs: number | null };
+
+function Choices({ project, shown, rows, choose }: Props): ReactNode {
+  const [text, setText] = useState("");
+  const { data, error } = useAnswer<Columns>(`/runs/columns${query({ project })}`);
+  const names = data ?? (error ? seen(rows()) : { params: [], metrics: [] });
+  const groups: [string, Choice[]][] = [
+    ["Metrics", names.metrics.map(({ name, runs }) => ({ key: `metric.${name}`, name, runs }))],
+    ["Params", names.params.map(({ name, runs }) => ({ key: `params.${name}`, name, runs }))],
+    ["The run", BUILT_IN.map(({ key, title }) => ({ key, name: title, runs: null }))],
+  ];
+  const matches = ({ name }: Choice): boolean => name.toLowerCase().includes(text.toLowerCase());
+  const toggle = (key: string): void => {
+    if (shown.includes(key)) {
+      choose(shown.filter((one) => one !== key));
+      return;
+    }
+    const place = shown.findIndex((one) => !one.includes("."));
+    const isNamed = key.includes(".") && place >= 0;
+    choose(isNamed ? [...shown.slice(0, place), key, ...shown.slice(place)] : [...shown, key]);
+  };
+  return (
+    <div className="columns-menu">
+      <input
+        className="field"
+        placeholder="Find a param or metric"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+      />
+      {groups.map(([title, choices]) => {
+        const found = choices.filter(matches);
+        if (!found.length) return null;
+        return (
+          <fieldset key={title}>
+            <legend className="menu-title">{title}</legend>
+            {found.slice(0, 60).map(({ key, name, runs }) => (
+              <label key={key} className="menu-item">
+                <input type="checkbox" checked={shown.includes(key)} onChange={() => toggle(key)} />
+                <span className="grow cut" title={name}>
+                  {name}
+                </span>
+                {runs !== null && <span className="faint number">{count(runs)}</span>}
+              </label>
+            ))}
+            {found.length > 60 && (
+              <div className="menu-title">and {count(found.length - 60)} more: write a part of the name</div>
+            )}
+          </fieldset>
+        );
+      })}
+      <hr />
+      <button type="button" className="menu-item" onClick={() => choose(null)}>
+        The usual columns
+      </button>
+    </div>
+  );
+}
+
+/** Where the server does not tell: what the loaded runs have. */
+function seen(rows: RunRow[]): Columns {
+  const tally = (lists: string[][]): { name: string; runs: number }[] => {
+    const counts = new Map<string, number>();
+    for (const name of lists.flat()) counts.set(name, (counts.get(name) ?? 0) + 1);
+    return [...counts].sort((a, b) => b[1] - a[1]).map(([name, runs]) => ({ name, runs }));
+  };
+  return {
+    params: tally(rows.map((run) => Object.keys(run.params))),
+    metrics: tally(rows.map((run) => Object.keys(run.summary))),
+  };
+}

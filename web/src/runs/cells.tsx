@@ -1,0 +1,188 @@
+// What stands in the cells of the table of runs.
+
+import { memo, type ReactNode } from "react";
+import { ago, exact, moment, num, number, short, span, title, took, value } from "../format";
+import { here, Link, setParams } from "../router";
+import { isDone, type RunRow } from "../types";
+import { StatusMark, words } from "../ui";
+import type { Column } from "./columns";
+import { quoted, withTerm } from "./querying";
+
+const TIMES = ["created_at", "started_at", "finished_at", "updated_at"] as const;
+const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonly string[]).includes(key);
+
+export function cell(run: RunRow, key: string, now: number): ReactNode {
+  if (key.startsWith("metric.")) {
+    const found = num(run.summary[key.slice(7)]);
+    return found === null ? null : <span title={exact(found)}>{number(found)}</span>;
+  }
+  if (key.startsWith("params.")) {
+    const found = run.params[key.slice(7)];
+    return found === undefined ? null : <span title={value(found)}>{short(found)}</span>;
+  }
+  if (isTime(key)) return run[key] ? <span title={moment(run[key])}>{ago(run[key], now)}</span> : null;
+  switch (key) {
+    case "took":
+      return run.started_at ? span(took(run.started_at, run.finished_at, now)) : null;
+    case "commit":
+      return run.commit ? <code title={run.commit}>{run.commit.slice(0, 8)}</code> : null;
+    case "attempt":
+    case "priority":
+      return number(run[key]);
+    case "project":
+    case "user":
+    case "framework":
+    case "backend":
+    case "group":
+    case "kind":
+      return run[key];
+    default:
+      return null;
+  }
+}
+
+const SILENT = ["succeeded", "running", "starting"];
+
+/** What explains a status: why it failed, or what it waits for. */
+export const why = (run: RunRow): string =>
+  (!isDone(run.status) && run.waits_for) ||
+  (SILENT.includes(run.status) || run.reason === "submitted" ? "" : run.reason);
+
+export type RowProps = {
+  run: RunRow;
+  place: number;
+  columns: readonly Column[];
+  template: string;
+  now: number;
+  selected: boolean;
+  current: boolean;
+  narrow: boolean;
+  onSelect: (run: RunRow, place: number, range: boolean) => void;
+  onOpen: (run: RunRow) => void;
+};
+
+const Check = ({
+  run,
+  place,
+  selected,
+  onSelect,
+}: Pick<RowProps, "run" | "place" | "selected" | "onSelect">): ReactNode => (
+  <label className="runs-check" onClick={(event) => event.stopPropagation()} onKeyDown={() => {}}>
+    <input
+      type="checkbox"
+      aria-label={`Select ${title(run)}`}
+      checked={selected}
+      onClick={(event) => onSelect(run, place, event.shiftKey)}
+      onChange={() => {}}
+    />
+  </label>
+);
+
+export const Row = memo(function Row(props: RowProps): ReactNode {
+  const { run, columns, template, now, selected, current, narrow, onOpen } = props;
+  const open = (event: { target: EventTarget }): void => {
+    const isOwn = event.target instanceof Element && event.target.closest("a, button, input, label");
+    if (!isOwn && !getSelection()?.toString()) onOpen(run);
+  };
+  const kind = `runs-row${selected ? " is-selected" : ""}${current ? " is-current" : ""}`;
+  if (narrow) return <NarrowRow {...props} kind={kind} open={open} />;
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: j, k and Enter do the same
+    <div
+      className={kind}
+      role="row"
+      aria-rowindex={props.place + 2}
+      style={{ gridTemplateColumns: template }}
+      onClick={open}
+    >
+      <span role="cell" className="runs-lead">
+        <Check {...props} />
+        <Name run={run} />
+      </span>
+      <span role="cell">
+        <StatusMark status={run.status} reason={why(run)} />
+      </span>
+      {columns.map((column) => (
+        <span key={column.key} role="cell" className={column.right ? "cut right" : "cut"}>
+          {cell(run, column.key, now)}
+        </span>
+      ))}
+    </div>
+  );
+});
+
+/** Show the runs with a tag, of those that are shown. */
+function only(tag: string): void {
+  setParams({ q: withTerm(here().params.get("q") ?? "", "tags", quoted(tag)) }, { push: true });
+}
+
+function Name({ run }: { run: RunRow }): ReactNode {
+  const reason = why(run);
+  return (
+    <>
+      <Link to={`/runs/${run.id}`} className="runs-name cut" title={run.description ?? undefined}>
+        {title(run)}
+      </Link>
+      {run.name && <span className="faint mono runs-id">{run.id}</span>}
+      {run.tags.slice(0, 2).map((tag) => (
+        <button
+          key={tag}
+          type="button"
+          className="tag cut"
+          title={`Runs with the tag ${tag}`}
+          onClick={() => only(tag)}
+        >
+          {tag}
+        </button>
+      ))}
+      {run.tags.length > 2 && (
+        <span className="tag" title={run.tags.slice(2).join(", ")}>
+          +{run.tags.length - 2}
+        </span>
+      )}
+      {reason && (
+        <span className="faint cut runs-why" title={reason}>
+          {reason}
+        </span>
+      )}
+    </>
+  );
+}
+
+type NarrowProps = RowProps & { kind: string; open: (event: { target: EventTarget }) => void };
+
+function NarrowRow({ kind, open, ...props }: NarrowProps): ReactNode {
+  const { run, columns, now } = props;
+  const shown = columns.filter(({ key }) => key.startsWith("metric.") && cell(run, key, now) !== null).slice(0, 2);
+  const reason = why(run) || (shown.length ? "" : words(run.status));
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the name is a link
+    <div className={`${kind} is-narrow`} role="row" aria-rowindex={props.place + 2} onClick={open}>
+      <span role="cell">
+        <Check {...props} />
+      </span>
+      <span role="cell" className="runs-card">
+        <span className="row">
+          <StatusMark status={run.status} bare />
+          <Link to={`/runs/${run.id}`} className="runs-name cut is-wide">
+            {title(run)}
+          </Link>
+          <span className="faint">{ago(run.created_at, now)}</span>
+        </span>
+        <span className="row faint cut">
+          {reason ? (
+            <span className="cut">{reason}</span>
+          ) : (
+            shown.map(({ key, title: name }) => (
+              <span key={key} className="cut">
+                {name} <span className="runs-figure">{cell(run, key, now)}</span>
+              </span>
+            ))
+          )}
+          <span className="grow" />
+          <span>{cell(run, "took", now)}</span>
+        </span>
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,60 @@
+import { describe, expect, it } from "vitest";
+import type { RunRow } from "../types";
+import { askedColumns, columnOf, nextSort, readColumns, usualColumns, writeColumns } from "./columns";
+import { pagePath } from "./list";
+
+const run = (params: RunRow["params"], summary: RunRow["summary"]): RunRow => ({ params, summary }) as RunRow;
+
+describe("columns", () => {
+  it("stand in an address, also those with commas in their names", () => {
+    const keys = ["metric.val/loss", "params.a,b", "params.100%", "user"];
+    expect(readColumns(writeColumns(keys))).toEqual(keys);
+    expect(readColumns("")).toEqual([]);
+  });
+
+  it("are those that most runs have, and params that differ", () => {
+    const runs = [
+      run({ lr: 1, seed: 1, same: 0 }, { loss: 1, acc: 1, epoch: 3 }),
+      run({ lr: 2, seed: 2, same: 0 }, { loss: 2 }),
+    ];
+    expect(usualColumns(runs, true)).toEqual(["metric.loss", "metric.acc", "params.lr", "user", "took", "created_at"]);
+    expect(usualColumns([], false)).toEqual(["project", "user", "took", "created_at"]);
+  });
+
+  it("that nobody knows are none", () => {
+    expect([columnOf("nonsense"), columnOf("metric."), columnOf("params.x")?.title]).toEqual([null, null, "x"]);
+  });
+
+  it("are asked of the server, unless a name would be cut", () => {
+    expect(askedColumns(["metric.loss", "user", "params.lr"])).toBe("metric.loss,params.lr");
+    expect(askedColumns(["params.a,b"])).toBeNull();
+  });
+});
+
+describe("sorting by a column", () => {
+  it("goes one way, the other, and back to the usual", () => {
+    const loss = columnOf("metric.loss");
+    const user = columnOf("user");
+    if (!loss || !user) throw new Error("no such column");
+    const ways = ["-created_at"];
+    for (let click = 0; click < 3; click += 1) ways.push(nextSort(ways.at(-1) ?? "", loss, "-created_at"));
+    expect(ways).toEqual(["-created_at", "-metric.loss", "metric.loss", "-created_at"]);
+    expect(nextSort("-created_at", user, "-created_at")).toBe("user");
+  });
+
+  it("turns the usual one around", () => {
+    const created = columnOf("created_at");
+    if (!created) throw new Error("no such column");
+    expect(nextSort("-created_at", created, "-created_at")).toBe("created_at");
+    expect(nextSort("created_at", created, "-created_at")).toBe("-created_at");
+  });
+});
+
+describe("the address of a page of runs", () => {
+  it("says only what is not usual", () => {
+    expect(pagePath({ q: "", sort: "-created_at", project: "" }, 0, 100, null)).toBe("/runs?limit=100");
+    expect(pagePath({ q: "a:b", sort: "name", project: "x" }, 200, 100, "metric.loss")).toBe(
+      "/runs?q=a%3Ab&sort=name&project=x&limit=100&offset=200&columns=metric.loss",
+    );
+  });
+});

@@ -1,0 +1,272 @@
+// The rows of the REST API, as docs/serving.md tells them.
+
+/** JSON lacks these, so they come as texts. `num()` of format.ts makes a number of them. */
+export type Num = number | "NaN" | "Infinity" | "-Infinity";
+export type Scalar = string | number | boolean | null;
+export type Json = Scalar | Json[] | { [name: string]: Json };
+
+export const STATUSES = [
+  "created",
+  "resuming",
+  "building",
+  "scheduled",
+  "starting",
+  "running",
+  "warning",
+  "unknown",
+  "succeeded",
+  "failed",
+  "stopped",
+  "skipped",
+  "upstream_failed",
+] as const;
+export type Status = (typeof STATUSES)[number];
+export type Role = "viewer" | "editor" | "admin";
+
+export type RunRow = {
+  id: string;
+  project: string;
+  kind: string;
+  name: string | null;
+  description: string | null;
+  framework: string | null;
+  backend: string;
+  user: string;
+  status: Status;
+  reason: string;
+  attempt: number;
+  priority: number;
+  created_at: string;
+  updated_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+  original: string | null;
+  cloning: string | null;
+  group: string | null;
+  commit: string | null;
+  tags: string[];
+  params: Record<string, Json>;
+  summary: Record<string, Num | null>;
+  waits_for?: string | null;
+};
+
+export type Summary = { last: Num | null; [name: string]: Json | undefined };
+export type StatusRow = { run_id: string; number: number; attempt: number; status: Status; reason: string; at: string };
+export type ReplicaRow = {
+  run_id: string;
+  attempt: number;
+  role: string;
+  index: number;
+  rank: number;
+  name: string;
+  status: string;
+  reason: string;
+  host: string | null;
+  pid: number | null;
+  cause: string | null;
+  code: number | null;
+  signal: number | null;
+  started_at: string | null;
+  finished_at: string | null;
+  peak: Record<string, Num>;
+  local: number;
+};
+export type ArtifactRow = {
+  run_id: string;
+  path: string;
+  type: string;
+  name: string;
+  size: number;
+  digest: string | null;
+  at: string;
+};
+export type WholeRun = RunRow & {
+  labels: Record<string, string>;
+  facts: Record<string, Json>;
+  summaries: Record<string, Summary>;
+  statuses: StatusRow[];
+  replicas: ReplicaRow[];
+  artifacts: ArtifactRow[];
+};
+export type RunsPage = { count: number; runs: RunRow[] };
+export type Columns = { params: { name: string; runs: number }[]; metrics: { name: string; runs: number }[] };
+export type ProjectRow = {
+  name: string;
+  runs: number;
+  statuses?: Partial<Record<Status, number>>;
+  updated_at?: string | null;
+};
+
+export type TopologyReplica = {
+  name: string;
+  role: string;
+  index: number;
+  rank: number;
+  host: string | null;
+  status: string;
+  reason: string;
+  cause: string | null;
+  code: number | null;
+  signal: number | null;
+  started_at: string | null;
+  finished_at: string | null;
+  step: number | null;
+  step_at: number | null;
+  behind: number | null;
+};
+export type FirstFailure = {
+  replica: string;
+  rank: number | null;
+  host: string | null;
+  why: string;
+  advice: string | null;
+  lines: string[];
+  at: string | number | null;
+};
+export type Topology = {
+  attempt: number;
+  attempts: number[];
+  front: number | null;
+  first_failure: FirstFailure | null;
+  replicas: TopologyReplica[];
+};
+
+export type UseRow = {
+  resource: string;
+  unit: string;
+  requested: number | null;
+  limit: number | null;
+  mean: number | null;
+  p95: number | null;
+  peak: number | null;
+  advice: string | null;
+};
+export type Use = { roles: { role: string; names: string; count: number; resources: UseRow[] }[]; sentences: string[] };
+export type ReplicaUse = {
+  times: number[];
+  cpu: (number | null)[];
+  memory_mib: (number | null)[];
+  gpus: { name: string; util: (number | null)[]; memory_mib: (number | null)[] }[];
+};
+export type Environment = { argv: string[]; variables: Record<string, string>; folder: string | null };
+export type GroupRow = {
+  group: string;
+  project: string;
+  runs: number;
+  statuses: Partial<Record<Status, number>>;
+  created_at: string;
+};
+
+export type Asked = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
+export type QueueRow = RunRow & { place: number | null; asked?: Asked | null };
+export type Queue = { runs: QueueRow[]; schedules: boolean };
+export type Machine = {
+  host: string;
+  cpus: number;
+  memory_mib: number;
+  gpus: Json[];
+  free: { cpu?: number; cpus?: number; memory_mib?: number; gpus?: number | Json[] };
+  disk: { total_bytes?: number; free_bytes?: number; total_mib?: number; free_mib?: number; path?: string };
+  version: string;
+  home?: string | null;
+};
+
+export type LogLine = {
+  at: number | null;
+  replica: string;
+  replicas?: string[];
+  rank: number | null;
+  text: string;
+  cursor: string;
+};
+export type Lines = {
+  lines: LogLine[];
+  first: string | null;
+  last: string | null;
+  at_start: boolean;
+  at_end: boolean;
+};
+export type FoundLines = { found: LogLine[]; next: string | null; searched_bytes: number };
+export type LogList = { attempt: number; logs: { replica: string; rank: number | null; size: number }[] };
+
+export type ChartLine = {
+  replica: string | null;
+  rank: number | null;
+  steps: number[];
+  times: number[];
+  low: (Num | null)[];
+  high: (Num | null)[];
+  mean: (Num | null)[];
+  last: (Num | null)[];
+};
+export type Chart = {
+  name: string;
+  mode: "ranks" | "mean";
+  lines: ChartLine[];
+  of: number;
+  overwritten?: { replica: string; attempt: number; steps: number[]; times: number[]; last: (Num | null)[] }[];
+  attempts?: { attempt: number; first_step: number }[];
+};
+export type Charts = { charts: Chart[] };
+export type RunsCharts = { charts: { name: string; runs: ({ run: string } & ChartLine)[] }[] };
+export type MetricRow = { name: string; [name: string]: Json | undefined };
+
+export type OutputRow = { path: string; size: number | null; [name: string]: Json | undefined };
+export type Preview = {
+  kind: string;
+  title?: string;
+  lines: string[];
+  table?: { columns: string[]; rows: Scalar[][] };
+  is_cut: boolean;
+  size: number;
+  view: string | null;
+};
+export type CompareGroup = "params" | "metrics" | "spec" | "code" | "environment";
+export type Comparison = {
+  runs: RunRow[];
+  rows: { group: CompareGroup; name: string; values: Json[]; differs: boolean }[];
+};
+
+export type ModelRow = {
+  name: string;
+  description: string;
+  labels: Record<string, string>;
+  created_at: string;
+  updated_at: string;
+  latest: number | null;
+  versions: number;
+  aliases: Record<string, number>;
+};
+export type VersionRow = {
+  model: string;
+  number: number;
+  run_id: string | null;
+  source: string;
+  user: string;
+  digest: string | null;
+  size: number | null;
+  files: number | null;
+  created_at: string;
+  updated_at: string;
+  metrics: Record<string, Num>;
+  lineage: Record<string, Json>;
+  labels: Record<string, string>;
+  description: string;
+  aliases: string[];
+};
+export type ModelEventRow = {
+  number: number;
+  at: string;
+  user: string;
+  kind: string;
+  model: string;
+  version: number | null;
+  reason: string;
+  data: Record<string, Json>;
+};
+export type WholeModel = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
+
+export type Session = { name: string; kind: string; role: Role | null; roles: Record<string, Role> };
+
+const DONE: readonly string[] = ["succeeded", "failed", "upstream_failed", "stopped", "skipped"];
+export const isDone = (status: string): boolean => DONE.includes(status);

@@ -1,0 +1,10 @@
+export { Copy } from "./Copy";
+export { Confirm, Dialog } from "./Dialog";
+export { Icon, type IconName } from "./icons";
+export { Menu } from "./Menu";
+export { Notices, notify } from "./notices";
+export { StatusMark, toneOf } from "./StatusMark";
+export { Empty, Failure, Spinner, Told, Typed } from "./states";
+export { type Tab, Tabs } from "./Tabs";
+export { VirtualList } from "./VirtualList";
+export { words } from "./words";
