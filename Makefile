@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm docs clean
+.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(READY) ## make .venv with phalanx and its tools in it
+setup: $(READY) ## make .venv with phalanx and its tools in it, and build the page
 	@$(BIN)/python -m compileall -q src # quick when nothing changed, and every start of phalanx is quicker for it
+	@$(BIN)/python scripts/build_page.py --once # at once back when nothing changed; without Node it says so and goes on
 
 $(READY): pyproject.toml src/phalanx/__init__.py
 	@if command -v uv >/dev/null 2>&1; then \
@@ -23,14 +24,17 @@ $(READY): pyproject.toml src/phalanx/__init__.py
 	fi
 	@touch $@
 
+page: $(READY) ## build the server's page (web/) with this machine's Node, or with PyPI's
+	@$(BIN)/python scripts/build_page.py --strict
+
 demo: setup ## check and run a distributed experiment on this machine
 	@sh examples/quickstart/demo.sh $(BIN)
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest -n 2
 
-test-postgres: setup ## run the store's tests on a real PostgreSQL too (Debian's is installed when it is missing)
-	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store tests/server/test_mlflow_search.py -n 2
+test-postgres: setup ## run the store and two servers of one home on a real PostgreSQL (Debian's is installed when it is missing)
+	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
 
 test-trackers: ## run the callbacks in the real frameworks, each installed in a place of its own
 	$(PYTHON) -m venv .venv-trackers
@@ -52,6 +56,11 @@ test-s3: ## keep outputs in a real S3 server (moto's)
 	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[series]' \
 		pytest pytest-xdist hypothesis s3fs 'moto[server]'
 	.venv-s3/bin/python -m pytest tests/scheduler/test_remote_s3.py
+
+test-api: setup ## ask the server thousands of strange things (schemathesis)
+	$(PYTHON) -m venv .venv-api
+	.venv-api/bin/python -m pip install --quiet --disable-pip-version-check 'schemathesis>=4.30'
+	PHALANX_TEST_API="$(CURDIR)/.venv-api/bin/schemathesis" $(BIN)/python -m pytest tests/api
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
@@ -108,6 +117,19 @@ slurm-down: ## end it, and leave nothing
 bench-slurm: setup ## measure submission and polling beside bare sbatch, on such a cluster
 	$(BIN)/python benchmarks/slurm_cost.py
 
+CHROMIUM := command -v chromium >/dev/null || { [ "$$(id -u)" -eq 0 ] || as_root=sudo; $$as_root apt-get -qq update && \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null; }
+
+test-web: setup page ## drive the page in a real browser (Debian's chromium, installed when it is missing), and test its modules
+	@$(CHROMIUM)
+	cd web && export PATH="$$PATH:$(CURDIR)/.venv-node/bin" && { [ -d node_modules ] || npm ci --silent --no-audit --no-fund; } && \
+		npm run --silent lint && npm test --silent
+	PHALANX_TEST_WEB=1 $(BIN)/python -m pytest tests/web tests/server/test_page.py
+
+screenshots: setup page ## make the pictures of docs/images with real runs
+	@$(CHROMIUM)
+	$(BIN)/python scripts/screenshots.py
+
 bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
 	$(PYTHON) scripts/framework_environments.py torch
 	$(BIN)/python benchmarks/frameworks_cost.py
@@ -116,5 +138,5 @@ docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
 
 clean: ## remove what the other verbs made
-	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/phalanx/server/page
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

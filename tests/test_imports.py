@@ -46,13 +46,15 @@ ALLOWED: dict[str, set[str]] = {
         "exchange",
         "tune",
     },
+    "logs": {"spool", "naming", "errors"},
     "insight": {"store", "spool", "naming", "errors"},
     "moving": {"exchange", "scheduler", "store", "spool", "tracking", "errors"},
     "reading": {"store", "scheduler", "errors"},
+    "client": {"scheduler", "store", "logs", "reading", "tracking", "errors"},
     "server": {EVERYTHING},
     "cli": {EVERYTHING},
 }
-NEVER = {"server": {"cli"}}
+NEVER = {"server": {"cli", "client"}}
 PORTABLE = ("naming", "placeholders", "spool", "agent", "tracking")  # standard library only, Python 3.8+
 LONGEST_FILE = 600
 LONGEST_CLASS = 300
@@ -108,7 +110,7 @@ def faults(module: str, imports: Iterable[str]) -> list[str]:
         wanted = room_of(other)
         if wanted in ("", room):
             continue
-        allowed = ALLOWED[room] if room else {"reading"}
+        allowed = ALLOWED[room] if room else {"reading", "client"}
         if wanted in NEVER.get(room, ()) or not ({wanted, EVERYTHING} & allowed):
             found.append(f"{module} imports {other}, but `{room or PACKAGE}` may not import `{wanted}`")
     return found

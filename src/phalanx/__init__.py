@@ -7,7 +7,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
+    from typing import Any
 
+    from phalanx.client import Client as Client
     from phalanx.reading import Reading
 
 
@@ -16,3 +18,12 @@ def open(home: str | os.PathLike[str] | None = None) -> Reading:  # noqa: A001 -
     from phalanx.reading import open_home
 
     return open_home(home)
+
+
+def __getattr__(name: str) -> Any:
+    """`phalanx.Client`, for whoever asks for it: training code that imports us must not wait for HTTP."""
+    if name != "Client":
+        raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+    from phalanx.client import Client
+
+    return Client

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.cli.loglines import Line, Times, cut, first_error, folded, merged, names_text, split_lines
+from phalanx.logs.lines import ERROR_WORDS, Line, Times, cut, first_error, folded, merged, names_text, split_lines
 from tests.cli.homes import THREE, Place, ended, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import COMMAND, is_silent_about_itself
 
@@ -322,3 +322,4 @@ def test_a_traceback_wins_over_an_error_that_was_survived() -> None:
 )
 def test_what_speaks_of_an_error(text: str, is_error: bool) -> None:
     assert (first_error([line(0, "w-0", text)]).error is not None) == is_error
+    assert not is_error or any(word in text.encode() for word in ERROR_WORDS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli.outputs import Meter
+from phalanx.cli.meters import Meter
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import Answer, is_silent_about_itself
 from tests.scheduler.leftovers import Left

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.server import accounts
 from tests.server.site import Site
 
 LEFT_BEHIND = "ignore:subprocess .* is still running:ResourceWarning"  # the scheduler does not wait for its settlers
@@ -14,6 +15,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(LEFT_BEHIND))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    """Passwords cost a tenth of a second each, and tests have many. The real cost has a test of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accounts, "COST", 2**8)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import uvicorn
 from phalanx.scheduler.home import Home
 from phalanx.server.app import make_app
 from phalanx.server.context import Context
+from phalanx.server.limiting import Limits
 from phalanx.server.running import Scheduling
 from phalanx.server.tokens import run_token
 from phalanx.store import Run, Store
@@ -26,14 +27,15 @@ API = "/api/2.0/mlflow"
 
 
 class Site:
-    def __init__(self, folder: Path, database: str | None = None) -> None:
+    def __init__(self, folder: Path, database: str | None = None, limits: Limits | None = None, **more: Any) -> None:
         self.home = Home(folder / "home")
         self.database = database
         self.scheduling = Scheduling(self.home, database)
         self.context = Context(self.home, database, self.scheduling.wake, self.scheduling.turns)
         self.token = self.context.tokens.create("tester", "write")
-        self.app = make_app(self.context)
+        self.app = make_app(self.context, limits=limits, **more)
         self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an ACK
         config = uvicorn.Config(self.app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=5)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]})

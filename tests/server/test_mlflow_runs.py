@@ -14,9 +14,9 @@ import pytest
 from phalanx.errors import CallError
 from phalanx.scheduler.rebuilding import rebuild_store
 from phalanx.server.answers import Refusal
+from phalanx.server.identities import Identity, Role
 from phalanx.server.mlflow.calls import CALLS, Call
 from phalanx.server.mlflow.faults import Fault
-from phalanx.server.tokens import Identity, Scope
 from phalanx.spool import read
 from phalanx.store import Store
 from phalanx.store.compaction import compact
@@ -462,7 +462,7 @@ FIELDS = (
 def test_no_odd_value_breaks_any_call(site: Site, odd: Any) -> None:
     """Asked without the network, which only makes it slow: whatever is raised must be a refusal."""
     run_id = site.begin()
-    me = Identity("tester", Scope.ADMIN)
+    me = Identity("tester", {"*": Role.ADMIN})
     sane = {
         "experiment_id": "0",
         "run_id": run_id,

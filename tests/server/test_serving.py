@@ -294,7 +294,7 @@ def test_tokens_are_made_listed_and_revoked(serve: Serve) -> None:
     assert httpx.get(f"{serve.url}/api/v1/runs", headers=headers, trust_env=False).status_code == 200
     assert httpx.post(f"{serve.url}/api/v1/runs", headers=headers, json={}, trust_env=False).status_code == 403
     listed = called("token", "list", "--json", PHALANX_HOME=home).data["tokens"]
-    assert [(row["name"], row["scope"]) for row in listed] == [("owner", "admin"), ("ci", "read")]
+    assert [(row["name"], row["role"]) for row in listed] == [("owner", "admin"), ("ci", "viewer")]
     assert "hash" not in listed[0]
     shown = called("token", "list", PHALANX_HOME=home)
     assert token not in shown.out

@@ -11,7 +11,8 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.scheduler.run_tokens import server_secret
-from phalanx.server.tokens import Identity, Scope, Tokens, run_token
+from phalanx.server.identities import Identity, Role
+from phalanx.server.tokens import Tokens, run_token
 
 
 def mode(path: Path) -> int:
@@ -21,7 +22,7 @@ def mode(path: Path) -> int:
 def test_a_token_is_known_by_its_text_and_kept_as_a_hash_alone(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path)
     text = tokens.create("ci", "read")
-    assert tokens.identify(text) == Identity("ci", Scope.READ)
+    assert tokens.identify(text) == Identity("ci", {"*": Role.VIEWER})
     assert text not in tokens.path.read_text()
     assert mode(tokens.path) == 0o600
 
@@ -65,8 +66,8 @@ def test_a_name_is_a_plain_word(tmp_path: Path, name: str) -> None:
         Tokens(tmp_path).create(name)
 
 
-def test_a_scope_is_one_of_three(tmp_path: Path) -> None:
-    with pytest.raises(CallError, match="read, write, admin"):
+def test_a_role_is_one_of_three(tmp_path: Path) -> None:
+    with pytest.raises(CallError, match="viewer, editor, admin"):
         Tokens(tmp_path).create("x", "everything")
 
 
@@ -94,7 +95,7 @@ def test_the_owners_token_is_made_once_and_again_when_it_was_revoked(tmp_path: P
     path = tokens.ensure_owner()
     text = path.read_text().strip()
     assert mode(path) == 0o600
-    assert tokens.identify(text) == Identity("owner", Scope.ADMIN)
+    assert tokens.identify(text) == Identity("owner", {"*": Role.ADMIN})
     path.chmod(0o644)
     tokens.ensure_owner()
     assert (path.read_text().strip(), mode(path)) == (text, 0o600)
@@ -114,7 +115,7 @@ def test_a_file_with_a_foreign_token_does_not_make_it_the_owners(tmp_path: Path)
 def test_a_runs_token_names_the_run_and_its_attempt(tmp_path: Path) -> None:
     text = run_token(tmp_path, "abcdefghij", 3)
     assert text == run_token(tmp_path, "abcdefghij", 3)
-    assert Tokens(tmp_path).identify(text) == Identity("run abcdefghij", Scope.READ, "abcdefghij", 3)
+    assert Tokens(tmp_path).identify(text) == Identity("run abcdefghij", {}, "abcdefghij", 3, kind="run")
     assert not (tmp_path / "tokens.json").exists()
     assert mode(tmp_path / "server.secret") == 0o600
 
@@ -137,12 +138,12 @@ def test_a_secret_that_is_too_short_is_no_secret(tmp_path: Path) -> None:
         server_secret(tmp_path)
 
 
-def test_tokens_of_an_unknown_scope_may_only_read(tmp_path: Path) -> None:
-    """A newer Phalanx may know more scopes; what it does not know must not open more."""
+def test_tokens_of_an_unknown_role_may_only_look(tmp_path: Path) -> None:
+    """A newer Phalanx may know more roles; what it does not know must not open more."""
     tokens = Tokens(tmp_path)
     text = tokens.create("odd", "write")
     content = json.loads(tokens.path.read_text())
-    content["tokens"][0]["scope"] = "superuser"
+    content["tokens"][0]["role"] = "superuser"
     tokens.path.write_text(json.dumps(content))
     os.utime(tokens.path, ns=(1, 1))
-    assert tokens.identify(text) == Identity("odd", Scope.READ)
+    assert tokens.identify(text) == Identity("odd", {"*": Role.VIEWER})

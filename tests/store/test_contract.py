@@ -102,6 +102,22 @@ class TestRuns:
         assert store.ids() == {"r0", "r1", "r2"}
         assert not store.is_empty()
 
+    def test_runs_of_several_projects_are_asked_for_at_once(self, store: Store) -> None:
+        for number, project in enumerate(["audio", "vision", "vision", "it's", "text"]):
+            store.add(run(f"run-{number}", project=project))
+        some = frozenset(["vision", "it's", "nothing"])
+        assert {found.project for found in store.runs(project=some)} == {"vision", "it's"}
+        assert (store.count(project=some), store.count("status:failed", project=some)) == (3, 0)
+        assert store.projects(some) == [("it's", 1), ("vision", 2)]
+        assert (store.runs(project=[]), store.count(project=[]), store.projects([])) == ([], 0, [])
+        assert store.projects("audio") == [("audio", 1)]
+        with pytest.raises(CallError, match="400 projects"):
+            store.count(project=[str(number) for number in range(401)])
+
+    def test_the_project_of_a_run_is_told_by_its_whole_id_alone(self, store: Store) -> None:
+        store.add(run("abcdef", project="vision"))
+        assert [store.project_of(run_id) for run_id in ("abcdef", "abc", "")] == ["vision", None, None]
+
 
 class TestHostileTexts:
     @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))

@@ -48,8 +48,12 @@ SECTIONS = {
     "This place": {
         "site": "Write, show and list profiles of clusters.",
         "wheels": "List the wheels that a wheelhouse, folder or index has for this Python.",
-        "serve": "Serve runs and metrics by HTTP, also to MLflow's clients.",
+        "serve": "Serve runs and metrics by HTTP: a page, REST, MLflow's API.",
+        "ui": "Open the page in the browser.",
         "token": "Make, list and revoke the tokens of the server.",
+        "users": "Add, list and remove the people who use the server.",
+        "login": "Make a server the one that all verbs ask.",
+        "logout": "Forget the token of a server.",
         "sync": "Send what was tracked for a server and has not reached it yet.",
         "doctor": "Check a home, or rebuild its database from the folders.",
         "completion": "Print a shell's completion script.",
@@ -57,6 +61,9 @@ SECTIONS = {
 }
 VERBS = {verb: help_text for verbs in SECTIONS.values() for verb, help_text in verbs.items()}
 MODULES = {"import": "import_"}  # a word of Python's own
+# Verbs that work on a home of this machine alone: after a login they would be taken for the server's
+AT_HOME = ("rerun", "size", "import", "export", "token", "users")
+HERE = ("site", "doctor")  # the same, but clearly about this machine as long as PHALANX_SERVER is not set
 
 
 _COMPLETE = "_PHALANX_COMPLETE"
@@ -70,6 +77,10 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"phalanx.cli.{MODULES.get(cmd_name, cmd_name)}").command
+        if cmd_name in (*AT_HOME, *HERE):
+            from phalanx.cli.guarding import at_home_only
+
+            at_home_only(command, cmd_name, also_after_login=cmd_name in AT_HOME)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

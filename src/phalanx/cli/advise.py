@@ -49,34 +49,46 @@ def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: 
     RUN is an id, the beginning of one, or a name. The file that the run was started from is never written.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.advising_there import advise_there
+        from phalanx.cli.places import chosen_server, refuse_server
 
         if not runs:
             raise CallError("name a run: `phalanx ps` lists them")
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            chosen = list({run.id: run for run in map(store.find, runs)}.values())
-        found = [advised(home, run) for run in chosen]
-        targets: dict[str, Path] = {}
-        if is_applied or output is not None:
-            targets = _targets(found, output, force=force)
-        for run, _, document in found:
-            if document is not None and run.id in targets:
-                write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
-        if as_json:
-            print_json({"ok": True, "runs": [as_data(one, targets.get(one.run.id)) for one in found]})
+        server = chosen_server()
+        if server is not None and not (is_applied or output is not None):
+            advise_there(server, runs, as_json=as_json)
             return
-        for number, one in enumerate(found):
-            if number:
-                click.echo("")
-            for line in lines_of(one):
-                click.echo(line)
-            if one.run.id in targets:
-                click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
-        if len(found) > 1:
-            click.echo(f"\nall together held idle: {_idle_words(_idle([one.advice for one in found]))}")
+        refuse_server("a copy of the file is written")
+        _advise_here(runs, is_applied, output, force=force, as_json=as_json)
+
+
+def _advise_here(runs: tuple[str, ...], is_applied: bool, output: str | None, *, force: bool, as_json: bool) -> None:
+    from phalanx.cli.homes import open_home
+    from phalanx.scheduler.serving import settle
+
+    home, store = open_home()
+    with store:
+        settle(home, store)
+        chosen = list({run.id: run for run in map(store.find, runs)}.values())
+    found = [advised(home, run) for run in chosen]
+    targets: dict[str, Path] = {}
+    if is_applied or output is not None:
+        targets = _targets(found, output, force=force)
+    for run, _, document in found:
+        if document is not None and run.id in targets:
+            write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
+    if as_json:
+        print_json({"ok": True, "runs": [as_data(one, targets.get(one.run.id)) for one in found]})
+        return
+    for number, one in enumerate(found):
+        if number:
+            click.echo("")
+        for line in lines_of(one):
+            click.echo(line)
+        if one.run.id in targets:
+            click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
+    if len(found) > 1:
+        click.echo(f"\nall together held idle: {_idle_words(_idle([one.advice for one in found]))}")
 
 
 def advised(home: Home, run: Run) -> Advised:

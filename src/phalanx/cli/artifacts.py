@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST = 1000
 
+Sharers = Mapping[str, Sequence[str]] | None  # the runs that have a content, by its digest
+
 
 @click.command("artifacts")
 @click.argument("run", required=False)
@@ -23,21 +26,16 @@ MOST = 1000
 def command(run: str | None, project: str | None, as_json: bool) -> None:
     """List what runs kept on purpose, and which other runs have the same content."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
-        from phalanx.store.models import ModelIndex
+        from phalanx.cli.places import open_place
 
         if (run is None) == (project is None):
             raise CallError("say which run, or which --project")
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            index = ModelIndex(store)
+        with open_place(quiet=as_json) as place:
             if run is not None:
-                found = store.artifacts(store.find(run).id)
+                found = place.rows.artifacts(place.rows.find(run).id)
             else:
-                found = index.project_artifacts(str(project), limit=MOST + 1)
-            sharers = index.runs_with(row.digest for row in found if row.digest is not None)
+                found = place.artifacts_of(str(project), MOST + 1)
+            sharers = place.sharers(found)
         more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
         if as_json:
             print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
@@ -45,31 +43,36 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
         if not found:
             click.echo("no artifacts: training code keeps one with `phalanx.tracking.artifact(path)`")
             return
-        for line in table(
-            [["RUN", "TYPE", "NAME", "SIZE", "SHA-256", "ALSO IN"], *(_row(row, sharers) for row in found)]
-        ):
+        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
+        for line in table([head, *(_row(row, sharers) for row in found)]):
             click.echo(line)
         if more:
             click.echo(f"and more than these {MOST}: name a run")
 
 
-def _others(artifact: Artifact, sharers: dict[str, list[str]]) -> list[str]:
+def _others(artifact: Artifact, sharers: Sharers) -> list[str] | None:
+    """None: nobody could tell."""
+    if sharers is None:
+        return None
     return [run for run in sharers.get(artifact.digest or "", []) if run != artifact.run_id]
 
 
-def artifact_row(artifact: Artifact, sharers: dict[str, list[str]]) -> dict[str, Any]:
+def artifact_row(artifact: Artifact, sharers: Sharers) -> dict[str, Any]:
     return {**artifact._asdict(), "at": artifact.at.isoformat(), "also_in": _others(artifact, sharers)}
 
 
-def _row(artifact: Artifact, sharers: dict[str, list[str]]) -> list[str]:
-    from phalanx.cli.outputs import bytes_text
+def _row(artifact: Artifact, sharers: Sharers) -> list[str]:
+    from phalanx.cli.meters import bytes_text
 
-    others = _others(artifact, sharers)
-    return [
+    cells = [
         artifact.run_id,
         printable(artifact.type),
         printable(artifact.name),
         bytes_text(artifact.size),
         (artifact.digest or "-")[:12],
-        ", ".join(others[:3]) + (f", and {len(others) - 3} more" if len(others) > 3 else "") or "-",
     ]
+    others = _others(artifact, sharers)
+    if others is None:
+        return cells
+    more = f", and {len(others) - 3} more" if len(others) > 3 else ""
+    return [*cells, ", ".join(others[:3]) + more or "-"]

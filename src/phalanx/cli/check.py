@@ -10,14 +10,13 @@ import click
 
 from phalanx.cli.files import file_options, json_option, parse_params, read_files
 from phalanx.cli.output import FILE_IS_WRONG, answering, print_errors, print_json, print_notes, printable
-from phalanx.errors import CallError, Note, Place, SpecError
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.plan import Plan
-    from phalanx.sites.judging import Finding
-    from phalanx.sites.model import Site
+    from phalanx.scheduler.checking import Verdict
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Findings, Node
+    from phalanx.spec.tree import Node
 
 SLURM = "slurm"
 
@@ -69,7 +68,7 @@ def command(
         else:
             print_notes(all_notes(loaded, made))
             if verdict is not None:
-                verdict.print()
+                _print_verdict(verdict)
             if verdict is None or not verdict.errors:
                 _print_summary(loaded, made, summary)
     if verdict is not None and verdict.errors:
@@ -78,15 +77,9 @@ def command(
 
 def load_with_tree(files: tuple[str, ...], params: tuple[str, ...]) -> tuple[Spec, Node]:
     """The spec, and the tree that it was read from: it knows where everything stands."""
-    from phalanx import plan, spec
+    from phalanx.plan.inspecting import load
 
-    trees: list[Node] = []
-
-    def inspect(root: Node, findings: Findings) -> None:
-        trees.append(root)
-        plan.inspect(root, findings)
-
-    return spec.load(read_files(files), parse_params(params), inspect=inspect), trees[0]
+    return load(read_files(files), parse_params(params))
 
 
 def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:
@@ -112,62 +105,25 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
         click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}")
 
 
-class Verdict:
-    """What a site says of a file, with the places in it."""
-
-    def __init__(self, site: Site | None, findings: list[Finding], tree: Node) -> None:
-        self.site = site
-        faults = (one for one in findings if one.severity == "error")
-        errors = [SpecError(_place(tree, one.path), one.path, one.message, one.suggestion) for one in faults]
-        self.errors = sorted(errors, key=lambda error: error.place[:3])
-        self.advice = [one for one in findings if one.severity != "error"]
-        self.notes = [Note(_place(tree, one.path), one.path, _said(one)) for one in self.advice]
-
-    def as_json(self) -> dict[str, Any]:
-        advice = [
-            {**note.as_json(), "message": one.message, "suggestion": one.suggestion}
-            for note, one in zip(self.notes, self.advice, strict=True)
-        ]
-        told = {"site": self.site.name if self.site is not None else None, "advice": advice}
-        if self.errors:
-            return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
-        return told
-
-    def print_advice(self, *, err: bool = False) -> None:
-        for note in self.notes:
-            where = f"{note.place.file}:{note.place.line}: " if note.place.line else ""
-            path = f"{note.path}: " if note.path else ""
-            click.echo(f"{click.style('advice', fg='cyan')}: {printable(f'{where}{path}{note.message}')}", err=err)
-
-    def print(self) -> None:
-        self.print_advice()
-        if self.errors:
-            print_errors(self.errors)
-        if self.site is None:
-            click.echo(
-                f"{click.style('note', fg='yellow')}: no profile of a site is known: `phalanx site init` on the "
-                "cluster writes one, --site names another"
-            )
-        elif not self.errors:
-            dated = f", as of {self.site.date}" if self.site.date else ""
-            click.echo(printable(f"{self.site.title or self.site.name}{dated}: nothing that would be refused"))
+def print_advice(verdict: Verdict, *, err: bool = False) -> None:
+    for note in verdict.notes:
+        where = f"{note.place.file}:{note.place.line}: " if note.place.line else ""
+        path = f"{note.path}: " if note.path else ""
+        click.echo(f"{click.style('advice', fg='cyan')}: {printable(f'{where}{path}{note.message}')}", err=err)
 
 
-def _said(finding: Finding) -> str:
-    return finding.message + (f" ({finding.suggestion})" if finding.suggestion else "")
-
-
-def _place(tree: Node, path: str) -> Place:
-    """Where a path stands in the file: its value, or the key of the section nearest to it; else the file."""
-    node, is_there = tree, bool(path)
-    for step in path.split("."):
-        child = node.get(step)
-        if child is None:
-            is_there = False
-            break
-        node = child
-    mark = node.mark if is_there else node.key_mark
-    return mark.place() if mark is not None else Place(tree.mark.source.name)
+def _print_verdict(verdict: Verdict) -> None:
+    print_advice(verdict)
+    if verdict.errors:
+        print_errors(verdict.errors)
+    if verdict.site is None:
+        click.echo(
+            f"{click.style('note', fg='yellow')}: no profile of a site is known: `phalanx site init` on the "
+            "cluster writes one, --site names another"
+        )
+    elif not verdict.errors:
+        dated = f", as of {verdict.site.date}" if verdict.site.date else ""
+        click.echo(printable(f"{verdict.site.title or verdict.site.name}{dated}: nothing that would be refused"))
 
 
 def verdict_of(loaded: Spec, made: Plan | None, tree: Node, backend: str | None, name: str | None) -> Verdict | None:
@@ -184,23 +140,10 @@ def verdict_of(loaded: Spec, made: Plan | None, tree: Node, backend: str | None,
         return None
     import os
 
-    from phalanx.cli.site import used_profile
+    from phalanx.scheduler.checking import judged
     from phalanx.scheduler.home import default_home
-    from phalanx.sites.judging import home_finding, judge
 
-    plans = list(_plans(loaded, made))
-    wanted = name or next((plan.slurm.site for _, plan in plans if plan.slurm.site), None)
-    profile = used_profile(wanted)
-    if profile is None:
-        return Verdict(None, [], tree)
-    site = profile.read()
-    found: list[Finding] = []
-    for prefix, plan in plans:
-        found += [
-            one._replace(message=f"{prefix}{one.message}") for one in judge(plan, site, os.environ) if one not in found
-        ]
-    about_home = home_finding(site, default_home(), os.environ)
-    return Verdict(site, [*found, *([about_home] if about_home else [])], tree)
+    return judged(list(_plans(loaded, made)), tree, name, default_home(), os.environ)
 
 
 def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:

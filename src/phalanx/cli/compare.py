@@ -10,7 +10,8 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
 
 if TYPE_CHECKING:
-    from phalanx.store import Run, Store
+    from phalanx.cli.places import Rows
+    from phalanx.store import Run
 
 WIDEST = 24  # characters of a value in the table
 
@@ -28,20 +29,17 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
     RUN is an id, the beginning of one, or a name.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
+        from phalanx.cli.places import open_place
         from phalanx.errors import CallError
-        from phalanx.scheduler.serving import settle
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            chosen = [store.find(run) for run in runs]
+        with open_place(quiet=as_json) as place:
+            chosen = [place.rows.find(run) for run in runs]
             if query is not None:
-                chosen += store.runs(query, sort, limit)
+                chosen += place.rows.runs(query, sort, limit)
             chosen = list({run.id: run for run in chosen}.values())
             if len(chosen) < 2:
                 raise CallError("name two runs or more, or find them by a query: `phalanx compare -q 'tags:nightly'`")
-            rows = compared(store, chosen)
+            rows = compared(place.rows, chosen)
         if as_json:
             print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
             return
@@ -52,10 +50,12 @@ def _about(run: Run) -> dict[str, Any]:
     return {"id": run.id, "name": run.name, "project": run.project, "status": run.status, "tags": list(run.tags)}
 
 
-def compared(store: Store, runs: list[Run]) -> list[dict[str, Any]]:
+def compared(rows_of: Rows, runs: list[Run]) -> list[dict[str, Any]]:
     """One row for each param and metric: its values in the order of the runs, None where one has none. What differs
     stands first; of metrics also the best."""
-    summaries = {run.id: store.summaries(run.id) for run in runs}
+    from phalanx.scheduler.comparing import beside
+
+    summaries = {run.id: rows_of.summaries(run.id) for run in runs}
     rows = []
     for kind, columns in (
         ("param", [run.params for run in runs]),
@@ -63,10 +63,7 @@ def compared(store: Store, runs: list[Run]) -> list[dict[str, Any]]:
         ("min", [{name: row.min for name, row in summaries[run.id].items()} for run in runs]),
         ("max", [{name: row.max for name, row in summaries[run.id].items()} for run in runs]),
     ):
-        for name in sorted({name for column in columns for name in column}):
-            values = [column.get(name) for column in columns]
-            differs = any(repr(value) != repr(values[0]) for value in values)
-            rows.append({"kind": kind, "name": name, "values": values, "differs": differs})
+        rows += [{"kind": kind, **row} for row in beside(columns)]
     order = {"param": 0, "metric": 1, "min": 2, "max": 3}
     return sorted(rows, key=lambda row: (not row["differs"], order[str(row["kind"])]))
 

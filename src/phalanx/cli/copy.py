@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -18,13 +17,12 @@ from phalanx.cli.output import answering
 def command(run: str, detach: bool, as_json: bool) -> None:
     """Run a run once more, as a new run that begins with a copy of its outputs."""
     with answering(as_json=as_json):
-        from phalanx.cli.attending import hold_signals, see_through
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.cloning import clone
+        from phalanx.cli.attending import see_through
+        from phalanx.cli.interrupts import hold_signals
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
+        with open_place(settled=False, quiet=as_json) as place:
             hold_signals()
-            new = clone(home, store, store.find(run), "copy", dict(os.environ))
-            code = see_through(home, store, new, detach=detach, as_json=as_json)
+            new = place.acts.clone(place.rows.find(run), "copy")
+            code = see_through(place, new, detach=detach, as_json=as_json)
     sys.exit(code)

@@ -5,14 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from phalanx.cli.output import printable
 
+if TYPE_CHECKING:
+    from phalanx.logs.lines import Line
+
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
 _MOST_AT_ONCE = 1 << 16  # bytes of one log per look, so that a chatty rank does not silence the others
 _LONGEST_LINE = 4_000
+
+
+class Batch(NamedTuple):
+    """Lines that came. `before`: none will come any more that was written before this time; `tail`: how many of them
+    are wanted."""
+
+    lines: Iterator[Line]
+    before: float
+    tail: int | None = None
 
 
 class Tail:
@@ -55,7 +68,7 @@ class Chorus:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self.width = max(len(name) for name in names)
+        self.prefixes: dict[str, str] = {}
         self.tails: dict[str, Tail] = {}
 
     def follow(self, folder: Path, attempt: int) -> None:
@@ -67,10 +80,26 @@ class Chorus:
     def sing(self, *, to_the_end: bool = False) -> None:
         """Print what is new."""
         while True:
-            for number, (name, tail) in enumerate(self.tails.items()):
-                label = click.style(name.ljust(self.width), fg=_COLOURS[number % len(_COLOURS)])
-                prefix = f"{label} | " if len(self.names) > 1 else ""
+            for name, tail in self.tails.items():
                 for line in tail.lines(to_the_end=to_the_end):
-                    click.echo(f"{prefix}{printable(line.rstrip())[:_LONGEST_LINE]}")
+                    self.say(name, line)
             if not to_the_end or all(tail.at_end for tail in self.tails.values()):
                 return
+
+    def say(self, name: str, line: str) -> None:
+        click.echo(f"{self._prefix(name)}{printable(line.rstrip())[:_LONGEST_LINE]}")
+
+    def _prefix(self, name: str) -> str:
+        if name not in self.prefixes:
+            number = self.names.index(name) if name in self.names else 0
+            width = max((len(one) for one in self.names), default=0)
+            label = click.style(name.ljust(width), fg=_COLOURS[number % len(_COLOURS)])
+            self.prefixes[name] = f"{label} | " if len(self.names) > 1 else ""
+        return self.prefixes[name]
+
+
+def tell_waits(waits: str | None, told: str) -> str:
+    """Once, until it waits for something else."""
+    if waits and waits != told:
+        click.echo(printable(waits), err=True)
+    return waits or told

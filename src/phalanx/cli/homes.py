@@ -35,13 +35,3 @@ def replica_row(replica: Replica) -> dict[str, Any]:
 
 def status_row(change: StatusChange) -> dict[str, Any]:
     return {**change._asdict(), "at": change.at.isoformat()}
-
-
-def run_json(store: Store, run: Run) -> dict[str, Any]:
-    """A run with its replicas and statuses."""
-    return {
-        "ok": run.status not in ("failed", "upstream_failed"),
-        **run_row(run),
-        "replicas": [replica_row(replica) for replica in store.replicas(run.id)],
-        "statuses": [status_row(change) for change in store.statuses(run.id)],
-    }

@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.files import json_option
-from phalanx.cli.loglines import (
-    LONGEST_LINE,
-    Excerpt,
-    Fold,
-    Folded,
-    Line,
-    Times,
-    first_error,
-    folded,
-    merged,
-    names_text,
-    split_lines,
-    unfolded,
-)
 from phalanx.cli.output import answering, printable
 from phalanx.errors import CallError
-from phalanx.naming import named
+from phalanx.logs.lines import Fold, Folded, Line, folded, names_text, shown, unfolded
+from phalanx.logs.reading import Voice
 
 if TYPE_CHECKING:
-    from phalanx.scheduler.home import Home, RunFolder
-    from phalanx.scheduler.serving import Attendant
-    from phalanx.store import Run, Store
+    from phalanx.cli.first_errors import FirstError
+    from phalanx.cli.places import Logs
+    from phalanx.store import Run
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
-_CHUNK = 1 << 18
-_HOLD_S = 0.3  # how long a fresh line waits for those of other replicas that were written before it
-_UNNOTED_S = 1.0  # after so long no agent will say any more when a line was written
-_STRANGE_S = 5.0  # what is so far in the future was written by a clock that was set since
 _SAID_AT_ONCE = 500
-_STYLE = re.compile(r"\x1b\[[0-9;]*[mK]")  # a program's own colours: nothing to read, nothing to obey
-
-
-class Voice(NamedTuple):
-    """A replica that may have a log."""
-
-    name: str
-    role: str
-    rank: int | None
 
 
 @click.command("logs")
@@ -88,40 +58,25 @@ def command(
     object per line of the logs. Ctrl-C ends --follow; the run goes on.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.places import open_place
 
         if errors and follow:
             raise CallError("--errors looks at what was written, --follow waits for more: take one of them")
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            found = store.find(run)
-            folder = home.run(found.id)
-            voices = _chosen(_voices(folder), names, roles, ranks)
+        with open_place(quiet=as_json) as place:
+            found = place.rows.find(run)
+            voices = _chosen(place.logs.voices(found), names, roles, ranks)
             _refuse_attempt(found, attempt)
             if errors:
-                _show_errors(folder, found, voices, attempt or found.attempt, as_json=as_json)
+                _show_errors(place.logs.error(found, voices, attempt or found.attempt), found, as_json=as_json)
                 return
             printer = Printer(
                 [voice.name for voice in voices], as_json=as_json, times=with_times, fold=not no_fold and not as_json
             )
             if follow:
-                code = _follow(home, store, found, voices, attempt, tail, printer)
+                code = _follow(place.logs, found, voices, attempt, tail, printer)
             else:
-                code = _print_all(folder, found, voices, attempt, tail, printer)
+                code = _print_all(place.logs, found, voices, attempt, tail, printer)
     sys.exit(code)
-
-
-def _voices(folder: RunFolder) -> list[Voice]:
-    """The replicas that run something, by rank; those that left a folder when the plan cannot be read."""
-    try:
-        planned = json.loads(folder.plan_file.read_bytes())["replicas"]
-    except (OSError, ValueError, KeyError):
-        base = folder.path / "replicas"
-        found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
-        return [Voice(name, name.rpartition("-")[0], None) for name in found]
-    return [Voice(named(r), r["role"], r["rank"]) for r in planned if r["argv"]]
 
 
 def _chosen(voices: list[Voice], names: Sequence[str], roles: Sequence[str], ranks: Sequence[int]) -> list[Voice]:
@@ -154,130 +109,6 @@ def _chosen(voices: list[Voice], names: Sequence[str], roles: Sequence[str], ran
 def _refuse_attempt(run: Run, attempt: int | None) -> None:
     if attempt is not None and attempt > max(run.attempt, 1):
         raise CallError(f"--attempt {attempt}: the run has had {run.attempt}")
-
-
-# reading -------------------------------------------------------------------------------------------------------------
-
-
-class Log:
-    """The log of one replica in one attempt. Reads a little at a time, however long it is."""
-
-    def __init__(self, folder: Path, voice: Voice, attempt: int, tail: int | None = None) -> None:
-        self.folder = folder / "replicas" / voice.name / f"attempt-{attempt}"
-        self.voice = voice
-        self.attempt = attempt
-        self.offset = 0 if tail is None else tail_start(self.folder / "log", tail)
-        self.last_at = float("-inf")
-        self.times = Times(_Notes(self.folder / "spool", self.offset))
-
-    def lines(self, until: float | None = None) -> Iterator[Line]:
-        """The lines that came since the last look. With `until` only whole ones, and only those that were written
-        before that time: an older one of another replica may still come."""
-        try:
-            stream = (self.folder / "log").open("rb")
-        except OSError:
-            return
-        self.times.refresh()
-        with stream:
-            facts = os.fstat(stream.fileno())
-            stream.seek(self.offset)
-            chunks = _chunks(stream, facts.st_size - self.offset)
-            for piece, end in split_lines(chunks, self.offset, whole=until is None):
-                at = self.times.at(end)
-                patience_s = 0.0 if at is not None else _UNNOTED_S
-                at = max(self.last_at, facts.st_mtime if at is None else at)  # clocks may be set back
-                if until is not None and until - patience_s < at < until + _STRANGE_S:
-                    return
-                self.offset, self.last_at = end, at
-                text = piece.decode("utf-8", "replace")
-                yield Line(at, self.voice.name, self.voice.rank, self.attempt, text.removesuffix("\r"))
-
-    def end(self) -> dict[str, Any] | None:
-        """How the replica ended; None when it has not, or nobody wrote it down."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / "end.json").read_bytes())
-        except (OSError, ValueError):
-            return None
-        return found
-
-
-def _chunks(stream: Any, count: int) -> Iterator[bytes]:
-    """Up to that many bytes: a log that grows faster than we print must not keep us for ever."""
-    while count > 0 and (data := stream.read(min(_CHUNK, count))):
-        count -= len(data)
-        yield data
-
-
-def tail_start(path: Path, lines: int) -> int:
-    """Where the last so many lines of a file begin, found from its end; an endless line counts by its pieces."""
-    try:
-        stream = path.open("rb")
-    except OSError:
-        return 0
-    with stream:
-        position = stream.seek(0, os.SEEK_END)
-        stop = max(0, position - (lines + 1) * LONGEST_LINE)
-        left = lines + 1  # the newline of the line before them is the first that is not passed
-        size = position
-        while position > stop:
-            start = max(stop, position - _CHUNK)
-            stream.seek(start)
-            block = stream.read(position - start)
-            if position == size and not block.endswith(b"\n"):
-                left -= 1  # an unfinished line is one too
-            while (found := block.rfind(b"\n")) != -1:
-                left -= 1
-                if left <= 0:
-                    return start + found + 1
-                block = block[:found]
-            position = start
-        return stop
-
-
-class _Notes:
-    """What the agent noted of its log, from about where the log is read. Gives what is new at each call."""
-
-    def __init__(self, path: Path, log_offset: int) -> None:
-        from phalanx.spool import Reader
-
-        self.reader = Reader(path, _spool_start(path, log_offset) if log_offset else 0)
-
-    def __call__(self) -> Iterator[tuple[float, int]]:
-        for record in self.reader.poll():
-            note = _note(record.payload)
-            if note is not None:
-                yield note
-
-
-def _note(payload: bytes) -> tuple[float, int] | None:
-    if b'"log"' not in payload:
-        return None
-    try:
-        data = json.loads(payload)
-        return float(data["at"]), int(data["log"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _spool_start(path: Path, log_offset: int) -> int:
-    """A place in the spool before the note that covers a place in the log, found from the end."""
-    from phalanx.spool import split
-
-    try:
-        stream = path.open("rb")
-    except OSError:
-        return 0
-    with stream:
-        size = stream.seek(0, os.SEEK_END)
-        back = 1 << 16
-        while back < size:
-            stream.seek(size - back)
-            records, _, _ = split(stream.read(1 << 16))
-            first = next((note for record in records if (note := _note(record.payload)) is not None), None)
-            if first is not None and first[1] < log_offset:
-                return size - back
-            back *= 2
-    return 0
 
 
 # printing ------------------------------------------------------------------------------------------------------------
@@ -341,10 +172,7 @@ class Printer:
 
 def plain(text: str) -> str:
     """A line as it would stand on a terminal in the end, without anything that a terminal would obey."""
-    if text.isprintable():
-        return text
-    text = _STYLE.sub("", text).rstrip()
-    return printable(text.rpartition("\r")[2].expandtabs())  # a progress bar: what it wrote over is gone
+    return shown(text).expandtabs()
 
 
 def json_line(line: Line, **more: Any) -> str:
@@ -366,15 +194,14 @@ def time_text(at: float) -> str:
 
 
 def _print_all(
-    folder: RunFolder, run: Run, voices: list[Voice], attempt: int | None, tail: int | None, printer: Printer
+    logs: Logs, run: Run, voices: list[Voice], attempt: int | None, tail: int | None, printer: Printer
 ) -> int:
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
         return 0
     if attempt is None and run.attempt > 1 and not printer.as_json:
         click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the one before", err=True)
-    logs = [Log(folder.path, voice, attempt or run.attempt, tail) for voice in voices]
-    printer.show(merged(log.lines() for log in logs), tail)
+    printer.show(logs.lines(run, voices, attempt or run.attempt, tail, fold=printer.fold is not None), tail)
     printer.close()
     return 0
 
@@ -382,54 +209,17 @@ def _print_all(
 # following -----------------------------------------------------------------------------------------------------------
 
 
-def _follow(
-    home: Home,
-    store: Store,
-    run: Run,
-    voices: list[Voice],
-    attempt: int | None,
-    tail: int | None,
-    printer: Printer,
-) -> int:
-    """Print what comes until the run is over, and schedule while nobody else does. Answers the exit code."""
-    from phalanx.scheduler.serving import TURN_S, Attendant
-
-    attendant = Attendant(home, store)
+def _follow(logs: Logs, run: Run, voices: list[Voice], attempt: int | None, tail: int | None, printer: Printer) -> int:
+    """Print what comes until the run is over. Answers the exit code."""
     told = _leave_when_told()
-    logs: list[Log] = []
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
-    try:
-        while not told:
-            attendant.turn()
-            run = store.find(run.id)
-            wanted = attempt or run.attempt
-            if wanted and (not logs or logs[0].attempt != wanted):
-                printer.show(merged(log.lines() for log in logs))
-                logs = [Log(home.run(run.id).path, voice, wanted, tail) for voice in voices]
-            over = run.is_done or run.attempt > wanted
-            until = None if over else time.time() - _HOLD_S
-            printer.show(_attended((log.lines(until) for log in logs), attendant), tail if logs else None)
-            tail = None if logs else tail
-            printer.close(float("inf") if until is None else until - _HOLD_S)
-            if over:
-                return 0
-            time.sleep(TURN_S)
-    finally:
-        attendant.leave()
-    return 128 + told[0]
-
-
-def _attended(logs: Iterable[Iterator[Line]], attendant: Attendant) -> Iterator[Line]:
-    """The lines of logs. Runs are looked after between two of them: there may be a gigabyte to print."""
-    from phalanx.scheduler.serving import TURN_S
-
-    next_turn = time.monotonic() + TURN_S
-    for line in merged(logs):
-        yield line
-        if time.monotonic() >= next_turn:
-            attendant.turn()
-            next_turn = time.monotonic() + TURN_S
+    for batch in logs.follow(run, voices, attempt, tail, told):
+        printer.show(batch.lines, batch.tail)
+        printer.close(batch.before)
+        if told:
+            break
+    return 128 + told[0] if told else 0
 
 
 def _leave_when_told() -> list[int]:
@@ -443,62 +233,36 @@ def _leave_when_told() -> list[int]:
 # errors --------------------------------------------------------------------------------------------------------------
 
 
-class Failure(NamedTuple):
-    """A replica that ended badly."""
-
-    log: Log
-    at: float
-    cause: str
-    message: str
-
-
-def _show_errors(folder: RunFolder, run: Run, voices: list[Voice], attempt: int, *, as_json: bool) -> None:
-    logs = [Log(folder.path, voice, attempt) for voice in voices] if attempt else []
-    failures = _failures(logs)
-    if failures:
-        _print_failure(failures, first_error(failures[0].log.lines()), as_json=as_json)
+def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
+    if found.ends:
+        _print_failure(found, as_json=as_json)
         return
-    hits = [hit for log in logs if (hit := first_error(log.lines())).error is not None]
-    first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=None)
     if not as_json:
         click.echo(f"run {run.id}: {run.status}: {printable(run.reason)}")
-        click.echo("no replica failed" + (": the first error in the logs is" if first else ", and no log has an error"))
-    if first is not None:
-        _print_excerpt(first, as_json=as_json)
+        where = ": the first error in the logs is" if found.lines else ", and no log has an error"
+        click.echo(f"no replica failed{where}")
+    _print_excerpt(found, as_json=as_json)
 
 
-def _failures(logs: Iterable[Log]) -> list[Failure]:
-    """Those that ended badly, the first one first: the others died of it. One that was told to end did not fail."""
-    ends = [(log, end) for log in logs if (end := log.end()) is not None]
-    failed = [
-        Failure(log, float(end["ended_at"]), str(end["cause"]), str(end["message"]))
-        for log, end in ends
-        if end["cause"] not in ("finished", "stopped")
-    ]
-    return sorted(failed, key=lambda failure: failure.at)
-
-
-def _print_failure(failures: Sequence[Failure], excerpt: Excerpt, *, as_json: bool) -> None:
-    first, *later = failures
+def _print_failure(found: FirstError, *, as_json: bool) -> None:
+    first, *later = found.ends
     if as_json:
-        _print_excerpt(excerpt, as_json=True, cause=first.cause, message=first.message)
-        if not excerpt.lines:
-            voice = first.log.voice
-            silent = Line(first.at, voice.name, voice.rank, first.log.attempt, "")
+        _print_excerpt(found, as_json=True, cause=first.cause, message=first.message)
+        if not found.lines:
+            silent = Line(first.at, first.name, first.rank, first.attempt, "")
             click.echo(json_line(silent, is_error=False, cause=first.cause, message=first.message))
         return
-    rank = "" if first.log.voice.rank is None else f" (rank {first.log.voice.rank})"
-    head = f"{first.log.voice.name}{rank} failed first, at {time_text(first.at)}, attempt {first.log.attempt}: "
+    rank = "" if first.rank is None else f" (rank {first.rank})"
+    head = f"{first.name}{rank} failed first, at {time_text(first.at)}, attempt {first.attempt}: "
     click.echo(click.style(printable(head + first.message), fg="red", bold=True))
-    for failure in later:
-        since = failure.at - first.at
-        click.echo(f"  {since:.1f} s later {failure.log.voice.name}: {printable(failure.message)}")
-    if excerpt.error is None:
-        click.echo("its log names no error" + ("; it ends with" if excerpt.lines else ": it is empty"))
-    _print_excerpt(excerpt, as_json=False)
+    for other in later:
+        click.echo(f"  {other.at - first.at:.1f} s later {other.name}: {printable(other.message)}")
+    if found.error is None:
+        click.echo("its log names no error" + ("; it ends with" if found.lines else ": it is empty"))
+    _print_excerpt(found, as_json=False)
 
 
-def _print_excerpt(excerpt: Excerpt, *, as_json: bool, **more: Any) -> None:
+def _print_excerpt(excerpt: FirstError, *, as_json: bool, **more: Any) -> None:
     for number, line in enumerate(excerpt.lines):
         if as_json:
             click.echo(json_line(line, is_error=number == excerpt.error, **more))

@@ -12,7 +12,7 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
 
 if TYPE_CHECKING:
-    from phalanx.store.series import RunSeries
+    from phalanx.cli.places import RunPoints
 
 SHAPE = 40  # characters of a sparkline
 PLOTTED = 144  # columns of dots
@@ -49,31 +49,29 @@ def command(
     RUN is its id, the beginning of it, or its name.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
-        from phalanx.store.series import RunSeries
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            found = store.find(run)
-        series = RunSeries(home.run(found.id).path)
-        chosen = _chosen(series, names, replica)
-        span = _span(steps)
-        if as_json:
-            rows = [_json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen]
-            print_json({"ok": True, "id": found.id, "metrics": rows})
-        elif as_csv:
-            _print_csv(series, chosen, replica, span, buckets, over_ranks)
-        elif not chosen:
-            click.echo(f"run {found.id} has no metrics yet")
-        elif as_plot or over_ranks:
-            _print_plots(series, chosen, replica, span, over_ranks)
-        else:
-            _print_table(series, chosen, replica, span)
+        with open_place(quiet=as_json or as_csv) as place:
+            found = place.rows.find(run)
+            series = place.series(found)
+            chosen = _chosen(series, names, replica)
+            span = _span(steps)
+            if as_json:
+                rows = [
+                    _json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen
+                ]
+                print_json({"ok": True, "id": found.id, "metrics": rows})
+            elif as_csv:
+                _print_csv(series, chosen, replica, span, buckets, over_ranks)
+            elif not chosen:
+                click.echo(f"run {found.id} has no metrics yet")
+            elif as_plot or over_ranks:
+                _print_plots(series, chosen, replica, span, over_ranks)
+            else:
+                _print_table(series, chosen, replica, span)
 
 
-def _chosen(series: RunSeries, names: tuple[str, ...], replica: str | None) -> list[str]:
+def _chosen(series: RunPoints, names: tuple[str, ...], replica: str | None) -> list[str]:
     """Raises CallError for a name that nothing has."""
     from phalanx.errors import CallError
     from phalanx.spec.suggest import did_you_mean
@@ -119,7 +117,7 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
     return ends[0], ends[1]
 
 
-def _print_table(series: RunSeries, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
+def _print_table(series: RunPoints, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
     from phalanx.cli.sparklines import sparkline
 
     rows = [["METRIC", "REPLICA", "POINTS", "STEP", "LAST", "MIN", "MAX", "SHAPE"]]
@@ -145,7 +143,7 @@ def _print_table(series: RunSeries, names: list[str], replica: str | None, span:
 
 
 def _print_plots(
-    series: RunSeries, names: list[str], replica: str | None, span: tuple[Any, Any], over_ranks: bool
+    series: RunPoints, names: list[str], replica: str | None, span: tuple[Any, Any], over_ranks: bool
 ) -> None:
     from phalanx.cli.plots import plot
 
@@ -161,7 +159,7 @@ def _print_plots(
 
 
 def _print_csv(
-    series: RunSeries,
+    series: RunPoints,
     names: list[str],
     replica: str | None,
     span: tuple[Any, Any],
@@ -194,7 +192,7 @@ def _is_within(step: int, span: tuple[int | None, int | None]) -> bool:
 
 
 def _stretches(
-    series: RunSeries, name: str, replica: str | None, span: tuple[Any, Any], buckets: int | None, over_ranks: bool
+    series: RunPoints, name: str, replica: str | None, span: tuple[Any, Any], buckets: int | None, over_ranks: bool
 ) -> dict[str, list[Any]]:
     if over_ranks:
         return {"all": [row for row in series.over_ranks(name, buckets) if _is_within(row.first_step, span)]}
@@ -202,7 +200,7 @@ def _stretches(
 
 
 def _json_row(
-    series: RunSeries,
+    series: RunPoints,
     name: str,
     replica: str | None,
     span: tuple[Any, Any],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from phalanx.cli.output import answering, print_json, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.cli.catalogue import Whole
     from phalanx.scheduler.registry import Registry
     from phalanx.store.models import Model, ModelEvent, Version
 
@@ -22,15 +23,14 @@ reason_option = click.option("--reason", default="", help="Kept in the history."
 
 
 @contextmanager
-def registry() -> Iterator[Registry]:
-    from phalanx.cli.homes import open_home
-    from phalanx.scheduler.registry import Registry
-    from phalanx.scheduler.serving import settle
+def changing() -> Iterator[Registry]:
+    """The registry of this machine's home. Raises CallError when a server is meant."""
+    from phalanx.cli.catalogue import registry
+    from phalanx.cli.places import refuse_server
 
-    home, store = open_home()
-    with store:
-        settle(home, store)
-        yield Registry(home, store)
+    refuse_server("models are registered and changed")
+    with registry() as models:
+        yield models
 
 
 @click.group("models", invoke_without_command=True)
@@ -47,8 +47,10 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
         return
     with answering(as_json=as_json):
         wanted = parse_labels(labels)
-        with registry() as models:
-            found = [model for model in models.index.models(query) if wanted.items() <= model.labels.items()]
+        from phalanx.cli.catalogue import open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
         if as_json:
             print_json({"ok": True, "models": [model_row(model) for model in found]})
             return
@@ -86,12 +88,16 @@ def _model_cells(model: Model) -> list[str]:
 @json_option
 def show(reference: str, as_json: bool) -> None:
     """Show a model and its versions; or NAME/VERSION, NAME@ALIAS: where a version came from, and its metrics."""
-    with answering(as_json=as_json), registry() as models:
-        if "/" in reference or "@" in reference:
-            _show_version(models, models.find(reference), as_json=as_json)
-            return
-        model = models.model(reference)
-        versions, events = models.index.versions(model.name), models.index.events(model.name)
+    with answering(as_json=as_json):
+        from phalanx.cli.catalogue import find, open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            if "/" in reference or "@" in reference:
+                whole, version = find(catalogue, reference)
+                is_here = version.files is not None and catalogue.has_files(version)
+                _show_version(whole, version, is_here=is_here, as_json=as_json)
+                return
+            model, versions, events = catalogue.whole(reference)
         if as_json:
             print_json(
                 {
@@ -121,7 +127,7 @@ def _print_labels(labels: Mapping[str, str]) -> None:
 
 
 def _version_cells(version: Version) -> list[str]:
-    from phalanx.cli.outputs import bytes_text
+    from phalanx.cli.meters import bytes_text
 
     return [
         str(version.number),
@@ -138,11 +144,10 @@ def _metrics_text(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in metrics.items() if isinstance(value, int | float))
 
 
-def _show_version(models: Registry, version: Version, *, as_json: bool) -> None:
-    from phalanx.cli.outputs import bytes_text, count_text
+def _show_version(whole: Whole, version: Version, *, is_here: bool, as_json: bool) -> None:
+    from phalanx.cli.meters import bytes_text, count_text
 
-    is_here = version.files is not None and models.has_files(version)
-    events = [event for event in models.index.events(version.model) if event.version == version.number]
+    events = [event for event in whole.events if event.version == version.number]
     if as_json:
         history = [event_row(event) for event in events]
         print_json({"ok": True, **version_row(version), "has_files": is_here, "history": history})
@@ -186,17 +191,18 @@ def _lineage_lines(version: Version) -> Iterator[tuple[str, str]]:
 @json_option
 def history(name: str, as_json: bool) -> None:
     """Show everything that was done to a model: by whom, when and why."""
-    with answering(as_json=as_json), registry() as models:
-        events = models.index.events(name)
-        if not events:
-            models.model(name)
+    with answering(as_json=as_json):
+        from phalanx.cli.catalogue import open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            events = catalogue.events(name)
         if as_json:
             print_json({"ok": True, "history": [event_row(event) for event in events]})
         else:
             _print_history(events)
 
 
-def _print_history(events: list[ModelEvent]) -> None:
+def _print_history(events: Sequence[ModelEvent]) -> None:
     for event in events:
         if event.kind == "settle":
             continue  # nobody did that
@@ -244,8 +250,8 @@ def register(
     as_json: bool,
 ) -> None:
     """Make a file or folder of a run the next version of a model. PATH is as `phalanx outputs RUN` lists it."""
-    with answering(as_json=as_json), registry() as models:
-        from phalanx.cli.outputs import Meter
+    with answering(as_json=as_json), changing() as models:
+        from phalanx.cli.meters import Meter
         from phalanx.scheduler.model_names import check_alias
         from phalanx.scheduler.objects import Objects, Settling
 
@@ -272,7 +278,7 @@ def register(
 @json_option
 def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> None:
     """Point an alias at a version: `phalanx models alias NAME/3 champion --reason "best on the holdout"`."""
-    with answering(as_json=as_json), registry() as models:
+    with answering(as_json=as_json), changing() as models:
         found = models.find(reference)
         was = models.index.aliases(found.model).get(alias)
         version = models.alias(found.model, alias, found.number, reason)
@@ -290,7 +296,7 @@ def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> Non
 @json_option
 def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
     """Take an alias away from a model."""
-    with answering(as_json=as_json), registry() as models:
+    with answering(as_json=as_json), changing() as models:
         models.unalias(name, alias, reason)
         if as_json:
             print_json({"ok": True, "model": name, "alias": alias})
@@ -305,7 +311,7 @@ def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
 @json_option
 def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json: bool) -> None:
     """Describe and label a model; or with NAME/VERSION or NAME@ALIAS, a version."""
-    with answering(as_json=as_json), registry() as models:
+    with answering(as_json=as_json), changing() as models:
         is_version = "/" in reference or "@" in reference
         found = models.find(reference) if is_version else None
         name, number = (found.model, found.number) if found else (models.model(reference).name, None)
@@ -330,23 +336,21 @@ def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json:
 @json_option
 def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
     """Copy the files of a version, checked by their digests."""
-    with answering(as_json=as_json), registry() as models:
-        from phalanx.cli.outputs import Meter, bytes_text, count_text
-        from phalanx.scheduler.taking import take_version
+    with answering(as_json=as_json):
+        from phalanx.cli.catalogue import find, open_catalogue
+        from phalanx.cli.meters import Meter, bytes_text, count_text
 
-        found = models.resolve(reference)
-        if found.path is None:
-            raise CallError(f"{found.version.title} is only an address: its files are at {found.url}")
-        place = Path(target or f"{found.version.model}-{found.version.number}")
-        with Meter(quiet=as_json) as meter:
-            files = models.files(found.version)
-            taken = take_version(found.path, files, place, force=force, progress=meter.show)
+        with open_catalogue(quiet=as_json) as catalogue:
+            _, version = find(catalogue, reference)
+            place = Path(target or f"{version.model}-{version.number}")
+            with Meter(quiet=as_json) as meter:
+                taken = catalogue.take(version, place, force=force, progress=meter.show)
         if as_json:
-            print_json({"ok": True, **version_row(found.version), "target": str(place), "unchecked": taken.unchecked})
+            print_json({"ok": True, **version_row(version), "target": str(place), "unchecked": taken.unchecked})
             return
         checked = "all checked" if not taken.unchecked else f"{taken.unchecked} without a digest to check"
         told = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
-        click.echo(f"{printable(found.version.title)} -> {printable(str(place))}: {told}")
+        click.echo(f"{printable(version.title)} -> {printable(str(place))}: {told}")
 
 
 @command.command("compare")
@@ -354,8 +358,11 @@ def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
 @json_option
 def compare(references: tuple[str, ...], as_json: bool) -> None:
     """Put versions beside each other: their metrics, and the params that differ."""
-    with answering(as_json=as_json), registry() as models:
-        found = [models.find(reference) for reference in references]
+    with answering(as_json=as_json):
+        from phalanx.cli.catalogue import find, open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            found = [find(catalogue, reference)[1] for reference in references]
         if len(found) < 2:
             raise CallError("say which versions, such as NAME/1 NAME/2")
         metrics = _columns([version.metrics for version in found])
@@ -391,7 +398,7 @@ def _cell(value: Any) -> str:
 @json_option
 def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -> None:
     """Delete a version and its files (NAME/VERSION); or a model with all of them (NAME). The history stays."""
-    with answering(as_json=as_json), registry() as models:
+    with answering(as_json=as_json), changing() as models:
         is_version = "/" in reference or "@" in reference
         version = models.find(reference) if is_version else None
         name = version.model if version else models.model(reference).name

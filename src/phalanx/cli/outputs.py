@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.files import json_option
+from phalanx.cli.meters import Meter, bytes_text, count_text
 from phalanx.cli.output import answering, print_json, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.cli.places import Files
     from phalanx.scheduler.home import Home
     from phalanx.scheduler.outputs import Entry
     from phalanx.scheduler.previews import Preview
@@ -53,36 +53,31 @@ def command(
     listed, and never followed. Files that were pushed and freed are listed, shown and copied from remote storage.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.places import open_place
 
         asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
         given = [name for name, value in asked.items() if value]
         if len(given) > 1:
             raise CallError(f"{' and '.join(given)}: one at a time")
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            found = store.find(run)
-        if show:
-            _show(home, found, show, as_json=as_json)
-        elif get:
-            _get(home, found, get, Path(target), force=force, as_json=as_json)
-        elif push:
-            _push(home, found, push, as_json=as_json)
-        elif free or restore:
-            _free_or_restore(home, found, is_freeing=free, as_json=as_json)
-        else:
-            _list(home, found, path, as_json=as_json)
+        if push or free or restore:
+            _store_away(run, push, is_freeing=free, as_json=as_json)
+            return
+        with open_place(quiet=as_json) as place:
+            found = place.rows.find(run)
+            if show:
+                _show(place.files, found, show, as_json=as_json)
+            elif get:
+                _get(place.files, found, get, Path(target), force=force, as_json=as_json)
+            else:
+                _list(place.files, found, path, as_json=as_json)
 
 
-def _list(home: Home, run: Run, path: str, *, as_json: bool) -> None:
-    from phalanx.scheduler.outputs import browse, entry_row, read_manifest
+def _list(files: Files, run: Run, path: str, *, as_json: bool) -> None:
+    from phalanx.scheduler.outputs import entry_row
 
-    folder = home.run(run.id).path
-    entries = browse(folder, path)
+    entries = files.entries(run, path)
     if as_json:
-        url = read_manifest(folder).url
+        url = files.storage(run)
         print_json({"ok": True, "run": run.id, "url": url, "entries": [entry_row(entry) for entry in entries]})
         return
     if not entries:
@@ -132,24 +127,8 @@ def _row(entry: Entry, first: int) -> list[str]:
     return [size, at, (entry.digest or "-")[:12], f"{'  ' * depth}{name}{remote}"]
 
 
-def bytes_text(count: int) -> str:
-    """A number of bytes as people say it."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def _show(home: Home, run: Run, path: str, *, as_json: bool) -> None:
-    from phalanx.scheduler.previews import preview
-    from phalanx.scheduler.taking import open_output
-
-    stream, entry = open_output(home, run.id, path)
-    size = entry.size
-    with stream:
-        found = preview(stream, entry.path, size)
+def _show(files: Files, run: Run, path: str, *, as_json: bool) -> None:
+    found, size = files.look(run, path)
     if as_json:
         print_json({"ok": True, "run": run.id, "path": path, "size": size, **found._asdict()})
         return
@@ -167,11 +146,9 @@ def _facts(found: Preview) -> str:
     return "".join(f", {name} {printable(str(value))[:200]}" for name, value in facts.items())
 
 
-def _get(home: Home, run: Run, path: str, target: Path, *, force: bool, as_json: bool) -> None:
-    from phalanx.scheduler.taking import take
-
+def _get(files: Files, run: Run, path: str, target: Path, *, force: bool, as_json: bool) -> None:
     with Meter(quiet=as_json) as meter:
-        taken = take(home, run.id, path, target, force=force, progress=meter.show)
+        taken = files.take(run, path, target, force=force, progress=meter.show)
     if as_json:
         print_json({"ok": True, **taken._asdict(), "target": str(taken.target)})
         return
@@ -181,8 +158,21 @@ def _get(home: Home, run: Run, path: str, target: Path, *, force: bool, as_json:
     click.echo(f"{printable(str(taken.target))}: {count_text(taken.files)}, {bytes_text(taken.size)}, {checked}")
 
 
-def count_text(count: int, what: str = "file") -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _store_away(name: str, url: str | None, *, is_freeing: bool, as_json: bool) -> None:
+    """Sent to remote storage, given up here, brought back: by the machine that has the files."""
+    from phalanx.cli.homes import open_home
+    from phalanx.cli.places import refuse_server
+    from phalanx.scheduler.serving import settle
+
+    refuse_server("`phalanx outputs --push`, --free and --restore work")
+    home, store = open_home()
+    with store:
+        settle(home, store)
+        run = store.find(name)
+    if url is not None:
+        _push(home, run, url, as_json=as_json)
+    else:
+        _free_or_restore(home, run, is_freeing=is_freeing, as_json=as_json)
 
 
 def _push(home: Home, run: Run, url: str, *, as_json: bool) -> None:
@@ -212,27 +202,3 @@ def _free_or_restore(home: Home, run: Run, *, is_freeing: bool, as_json: bool) -
         click.echo(f"freed {bytes_text(count)}; `phalanx outputs {run.id} --restore` brings it back")
     else:
         click.echo(f"restored {count_text(count)}")
-
-
-class Meter:
-    """How far long work is, on a terminal's standard error; elsewhere nothing."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet or sys.stderr is None or not sys.stderr.isatty()
-        self.shown_at = 0.0
-        self.started_at = time.monotonic()
-
-    def __enter__(self) -> Meter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown_at:
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-    def show(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.quiet or now - self.started_at < 0.5 or now - self.shown_at < 0.1:
-            return
-        self.shown_at = now
-        text = f"{bytes_text(done)} of {bytes_text(total)}  {printable(what)}"
-        click.echo(f"\r\x1b[K{text[:100]}", nl=False, err=True)

@@ -11,7 +11,7 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
 
 if TYPE_CHECKING:
-    from phalanx.store import Run, Store
+    from phalanx.store import Run
 
 
 @click.command("ps")
@@ -28,15 +28,13 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed`.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, run_row
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.homes import run_row
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            runs = store.runs(query, sort, limit=limit, offset=offset, project=project)
-            count = store.count(query, project=project)
-            waits = {run.id: why for run in runs if (why := waits_for(store, run))}
+        with open_place(quiet=as_json) as place:
+            runs = place.rows.runs(query, sort, limit=limit, offset=offset, project=project)
+            count = place.rows.count(query, project=project)
+            waits = {run.id: why for run in runs if (why := place.waits_for(run))}
         if as_json:
             rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
             print_json({"ok": True, "count": count, "runs": rows})
@@ -53,12 +51,6 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
             click.echo(line)
         if count > offset + len(runs):
             click.echo(f"{count - offset - len(runs)} more (-n {count})")
-
-
-def waits_for(store: Store, run: Run) -> str | None:
-    """What a run waits for in the queue of a cluster, in words."""
-    told = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
-    return str(told["why"]) if isinstance(told, dict) else None
 
 
 def _row(run: Run, waits: str | None) -> list[str]:

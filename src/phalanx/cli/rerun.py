@@ -23,12 +23,14 @@ def command(run: str, detach: bool, as_json: bool) -> None:
     A run with a snapshot is repeated with that very code; any other with what its folder holds now.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.attending import hold_signals, see_through
-        from phalanx.cli.homes import open_home
+        from phalanx.cli.at_home import AtHome
+        from phalanx.cli.attending import see_through
+        from phalanx.cli.interrupts import hold_signals
         from phalanx.scheduler.cloning import clone, submitted
         from phalanx.scheduler.records import differences, gather
 
-        home, store = open_home()
+        place = AtHome(settled=False)
+        home, store = place.home, place.rows
         with store:
             found = store.find(run)
             records = home.run(found.id).path / "records.json"
@@ -41,5 +43,5 @@ def command(run: str, detach: bool, as_json: bool) -> None:
                 click.echo("note: the run's surroundings were not recorded; nothing can be compared", err=True)
             hold_signals()
             new = clone(home, store, found, "rerun", dict(os.environ))
-            code = see_through(home, store, new, detach=detach, as_json=as_json)
+            code = see_through(place, new, detach=detach, as_json=as_json)
     sys.exit(code)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import click
 
 from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json
-from phalanx.errors import CallError
 
 
 @click.command("rm")
@@ -19,30 +17,16 @@ from phalanx.errors import CallError
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Remove runs that are over, with their logs, outputs and everything else."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.objects import garbage
-        from phalanx.scheduler.registry import Registry
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.places import open_place
+        from phalanx.scheduler.removing import must_be_over
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            found = [store.find(run) for run in runs]
-            alive = [run.id for run in found if not run.is_done]
-            if alive:
-                raise CallError(f"not over yet: {', '.join(alive)}; stop them first with `phalanx stop`")
+        with open_place(quiet=as_json) as place:
+            found = [place.rows.find(run) for run in runs]
+            must_be_over(found)
             question = f"Remove {', '.join(run.id for run in found)} for good?"
             if not yes and not as_json and not click.confirm(question):
                 sys.exit(1)
-            for run in found:
-                folder = home.run(run.id).path
-                grave = folder.with_name(f".removed-{run.id}")
-                if folder.exists():
-                    folder.rename(grave)  # gone in one step, so that nobody adopts half of it
-                store.delete(run.id)
-                shutil.rmtree(grave, ignore_errors=True)
-            garbage(home.path)
-            Registry(home, store).tidy()
+            place.acts.remove(found)
         if as_json:
             print_json({"ok": True, "removed": [run.id for run in found]})
         else:

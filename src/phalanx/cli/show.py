@@ -16,24 +16,23 @@ from phalanx.cli.output import answering, print_json, printable
 def command(run: str, as_json: bool) -> None:
     """Show a run: what became of it and of every replica. RUN is its id, the beginning of it, or its name."""
     with answering(as_json=as_json):
-        from phalanx.cli.attending import metric_lines
-        from phalanx.cli.homes import open_home, run_json
-        from phalanx.cli.ps import span, waits_for
+        from phalanx.cli.attending import metric_lines, run_json
+        from phalanx.cli.places import open_place
+        from phalanx.cli.ps import span
         from phalanx.cli.tables import failure_lines, replica_table, status_text
-        from phalanx.scheduler.serving import settle
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            found = store.find(run)
-            facts = store.facts(found.id)
+        with open_place(quiet=as_json) as place:
+            found = place.rows.find(run)
+            facts, where = place.rows.facts(found.id), place.lies_in(found)
             if as_json:
-                about = {"folder": str(home.run(found.id).path), "labels": store.labels(found.id), "facts": facts}
-                print_json({**run_json(store, found), **about})
+                place_of = {"server": place.server} if place.server is not None else {"folder": where["folder"]}
+                about = {**place_of, "labels": place.rows.labels(found.id), "facts": facts}
+                print_json({**run_json(place, found), **about})
                 return
-            waits = waits_for(store, found)
-            replicas = store.replicas(found.id)
-            statuses = store.statuses(found.id)
+            waits = place.waits_for(found)
+            replicas = place.rows.replicas(found.id)
+            statuses = place.rows.statuses(found.id)
+            metrics = metric_lines(place.series(found))
         click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
         click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
         if waits:
@@ -49,17 +48,15 @@ def command(run: str, as_json: bool) -> None:
             click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
         for line in fact_lines(facts, is_done=found.is_done):
             click.echo(line)
-        packages = home.run(found.id).path / "job" / f"attempt-{found.attempt}.packages.json"
-        if packages.exists():
-            click.echo(f"  packages   installed on its nodes: {packages}")
-        click.echo(f"  folder     {home.run(found.id).path}")
+        for name, text in where.items():
+            click.echo(f"  {name:<10} {text}")
         click.echo("")
         for line in replica_table(replicas):
             click.echo(line)
         click.echo("")
         for line in failure_lines(facts, found.attempt) if found.status == "failed" else ():
             click.echo(line)
-        for line in metric_lines(home.run(found.id)):
+        for line in metrics:
             click.echo(line)
         for change in statuses:
             click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")

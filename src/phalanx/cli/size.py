@@ -115,8 +115,8 @@ def command(
     """
     with answering(as_json=as_json):
         from phalanx.cli.advise import MARK, copy_fault, copy_name, write_copy
-        from phalanx.cli.run import is_here
         from phalanx.insight.findings import Findings
+        from phalanx.scheduler.checking import is_here
         from phalanx.spec.writing import modern_document
 
         loaded = load(files, params)
@@ -224,7 +224,7 @@ def _parsed(text: str) -> tuple[str, list[float], list[str]]:
 
 def _refuse(loaded: Spec, backend: str | None) -> None:
     """Raises CallError when the file cannot be tried."""
-    from phalanx.cli.run import refuse_what_cannot_run
+    from phalanx.scheduler.checking import refuse_what_cannot_run
     from phalanx.spec import Kind
 
     if loaded.kind not in (Kind.EXPERIMENT, Kind.JOB):
@@ -402,7 +402,7 @@ class Surroundings(NamedTuple):
 
 def _surroundings(home: Home, asked: Asked) -> Surroundings:
     """As `phalanx run` makes them, once for all."""
-    from phalanx.cli.run import built_for_nodes, built_here
+    from phalanx.cli.submitting import built_for_nodes, built_here
 
     if not asked.is_here:
         return Surroundings(dict(os.environ), None, built_for_nodes(home, asked.loaded))
@@ -431,7 +431,7 @@ def _see_through(
     home: Home, store: Store, attendant: Any, run: Run, asked: Asked, interrupted: Sequence[int], say: Any
 ) -> Run:
     """Until the trial is over: by itself, by its time, or because somebody wants to leave."""
-    from phalanx.cli.attending import keep_records
+    from phalanx.cli.at_home import keep_records
     from phalanx.scheduler.serving import TURN_S
 
     folder = home.run(run.id)

@@ -14,13 +14,11 @@ from phalanx.cli.output import answering, print_json, printable
 def command(run: str, as_json: bool) -> None:
     """Show every status that a run has had, when and why."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, status_row
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.homes import status_row
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
-            settle(home, store)
-            changes = store.statuses(store.find(run).id)
+        with open_place(quiet=as_json) as place:
+            changes = place.rows.statuses(place.rows.find(run).id)
         if as_json:
             print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
             return

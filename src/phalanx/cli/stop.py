@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from phalanx.cli.files import json_option
@@ -19,24 +17,11 @@ PATIENCE_S = 60.0
 def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Stop runs: every replica is asked to end, and killed when it does not."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home, run_row
-        from phalanx.scheduler.serving import Attendant
+        from phalanx.cli.homes import run_row
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
-            found = [store.find(run) for run in runs]
-            for run in found:
-                if not run.is_done:
-                    home.run(run.id).ask_to_stop("stopped by its user")
-            attendant = Attendant(home, store)
-            deadline = time.monotonic() + (0 if no_wait else PATIENCE_S)
-            while True:
-                attendant.turn()
-                found = [store.find(run.id) for run in found]
-                if all(run.is_done for run in found) or time.monotonic() >= deadline:
-                    break
-                time.sleep(attendant.pause_s)
-            attendant.leave()
+        with open_place(settled=False, quiet=as_json) as place:
+            found = place.acts.stop([place.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)
         if as_json:
             print_json({"ok": True, "runs": [run_row(run) for run in found]})
             return

@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
+from phalanx.server.identities import OLD_WORDS, ROLES
 
 if TYPE_CHECKING:
     from phalanx.server.tokens import Token, Tokens
@@ -24,15 +25,19 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
-@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True)
+@click.option("--role", "--scope", "role", type=click.Choice([*ROLES, *OLD_WORDS]), default="editor", show_default=True)
 @click.option(
     "--days", type=click.FloatRange(0, 36_500, min_open=True), help="How long it is valid; always, if not given."
 )
+@click.option("--user", metavar="NAME", help="Whose it is: it never opens more than they may, and ends with them.")
+@click.option("--project", "projects", multiple=True, metavar="NAME", help="Only for this project; may be repeated.")
 @json_option
-def create(name: str, scope: str, days: float | None, as_json: bool) -> None:
+def create(
+    name: str, role: str, days: float | None, *, user: str | None, projects: tuple[str, ...], as_json: bool
+) -> None:
     """Give out a new token, and print it this once."""
     with answering(as_json=as_json):
-        text = _tokens().create(name, scope, days)
+        text = _tokens().create(name, role, days, user=user, projects=projects or None)
         if as_json:
             print_json({"ok": True, "token": text, **_row(_named(name))})
         else:
@@ -52,8 +57,11 @@ def list_tokens(as_json: bool) -> None:
         if not tokens:
             click.echo("no tokens yet: `phalanx serve` makes the owner's, `phalanx token create NAME` any other")
             return
-        rows = [[printable(token.name), token.scope, _day(token.created), _end(token)] for token in tokens]
-        for line in table([["NAME", "SCOPE", "CREATED", "VALID UNTIL"], *rows]):
+        rows = [
+            [printable(token.name), token.role, _projects(token), token.user or "-", _day(token.created), _end(token)]
+            for token in tokens
+        ]
+        for line in table([["NAME", "ROLE", "PROJECTS", "USER", "CREATED", "VALID UNTIL"], *rows]):
             click.echo(line)
 
 
@@ -83,7 +91,12 @@ def _named(name: str) -> Token:
 
 def _row(token: Token) -> dict[str, Any]:
     """All but the hash, which is nobody's business."""
-    return {"name": token.name, "scope": token.scope, "created": token.created, "expires": token.expires}
+    row = {"name": token.name, "role": token.role, "created": token.created, "expires": token.expires}
+    return {**row, "user": token.user, "projects": list(token.projects) if token.projects is not None else None}
+
+
+def _projects(token: Token) -> str:
+    return "all" if token.projects is None else ", ".join(printable(project) for project in token.projects)
 
 
 def _day(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
@@ -14,7 +13,7 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,13 +21,13 @@ from phalanx.cli.files import json_option
 from phalanx.cli.output import answering, print_json, printable, table
 
 if TYPE_CHECKING:
-    from phalanx.scheduler.home import Home
+    from phalanx.cli.looking import Frame, Measured, Seen
+    from phalanx.cli.places import Place
     from phalanx.scheduler.machine import Share
-    from phalanx.scheduler.silence import Use
-    from phalanx.store import Replica, Run, Store
+    from phalanx.store import Replica
 
 REDRAW_S = 1.0
-_QUEUED = ("created", "resuming", "warning")
+REDRAW_THERE_S = 3.0  # every replica of a server is a question of its own
 _ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME = "\x1b[H"
@@ -36,88 +35,25 @@ _END_OF_LINE = "\x1b[K"
 _END_OF_SCREEN = "\x1b[J"
 
 
-class Seen(NamedTuple):
-    """A run that is not over, at one moment."""
-
-    run: Run
-    asked: Share
-    queue_position: int | None
-    replicas: Sequence[tuple[Replica, Use | None]]
-
-
-class Frame(NamedTuple):
-    """Everything that is shown at one moment."""
-
-    home: str
-    at: datetime
-    room: Share
-    asked: Share
-    runs: Sequence[Seen]
-
-
 @click.command("top")
 @click.option("--once", is_flag=True, help="Print what is now, and end.")
 @json_option
 def command(once: bool, as_json: bool) -> None:
-    """Watch the runs that are not over: their replicas, what they use, and what is left of this machine.
+    """Watch the runs that are not over: their replicas, what they use, and what is left of the machine.
 
     q or Ctrl-C ends it; the runs go on. --json, or an output that is no terminal, means --once.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.serving import settle
+        from phalanx.cli.places import open_place
 
-        home, store = open_home()
-        with store:
-            if as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-                settle(home, store)
-                frame = look(home, store)
-                if as_json:
-                    print_json(frame_json(frame))
-                else:
-                    click.echo("\n".join(frame_lines(frame)))
-                return
-            _watch(home, store)
-
-
-# looking -------------------------------------------------------------------------------------------------------------
-
-
-def look(home: Home, store: Store) -> Frame:
-    from phalanx.scheduler.machine import NOTHING, this_machine
-
-    runs, asked, waiting = [], NOTHING, 0
-    for run in store.active():
-        is_queued = run.status in _QUEUED
-        waiting += is_queued
-        share = _asked(home, run)
-        asked = asked if is_queued else asked + share
-        replicas = [] if is_queued else [(replica, _use_of(home, replica)) for replica in store.replicas(run.id)]
-        runs.append(Seen(run, share, waiting if is_queued else None, replicas))
-    return Frame(str(home.path), datetime.now(UTC), this_machine()[0], asked, runs)
-
-
-def _asked(home: Home, run: Run) -> Share:
-    """Of this machine: one that runs elsewhere asks nothing of it."""
-    from phalanx.scheduler.machine import NOTHING, asked_by
-    from phalanx.scheduler.places import LOCAL
-
-    if run.backend not in LOCAL:
-        return NOTHING
-    try:
-        return asked_by(json.loads(home.run(run.id).plan_file.read_bytes()))
-    except (OSError, ValueError, KeyError):
-        return NOTHING
-
-
-def _use_of(home: Home, replica: Replica) -> Use | None:
-    from phalanx.scheduler.silence import newest_use
-
-    if replica.finished_at is not None:
-        return None
-    return newest_use(
-        home.run(replica.run_id).path / "replicas" / replica.name / f"attempt-{replica.attempt}" / "spool"
-    )
+        is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
+        with open_place(settled=is_once, quiet=True) as place:
+            if as_json:
+                print_json(frame_json(place.frame()))
+            elif is_once:
+                click.echo("\n".join(frame_lines(place.frame())))
+            else:
+                _watch(place)
 
 
 # showing -------------------------------------------------------------------------------------------------------------
@@ -163,6 +99,7 @@ def _run_row(seen: Seen, now: datetime) -> list[str]:
     uses = [use for _, use in seen.replicas if use is not None]
     name = f"{run.id} ({run.name})" if run.name else run.id
     status = run.status if seen.queue_position is None else f"queued, {seen.queue_position}."
+    threads = [use.threads for use in uses if use.threads is not None]
     percents = [use.cpu_percent for use in uses if use.cpu_percent is not None]
     return [
         printable(name),
@@ -171,18 +108,18 @@ def _run_row(seen: Seen, now: datetime) -> list[str]:
         span(now - (run.started_at or run.created_at)),
         f"{sum(percents):.0f}" if percents else "-",
         f"{sum(use.memory_mib for use in uses):.0f} MiB" if uses else "-",
-        str(sum(use.threads for use in uses)) if uses else "-",
+        str(sum(threads)) if threads else "-",
         printable(run.reason)[:60],
     ]
 
 
-def _replica_row(replica: Replica, use: Use | None) -> list[str]:
+def _replica_row(replica: Replica, use: Measured | None) -> list[str]:
     row = [f"  {replica.name}", str(replica.rank), replica.status, ""]
     if use is None:
         row += ["-", "-", "-"]
     else:
         percent = "-" if use.cpu_percent is None else f"{use.cpu_percent:.0f}"
-        row += [percent, f"{use.memory_mib:.0f} MiB", str(use.threads)]
+        row += [percent, f"{use.memory_mib:.0f} MiB", "-" if use.threads is None else str(use.threads)]
     return [*row, printable(replica.reason)[:60]]
 
 
@@ -221,26 +158,24 @@ def _iso(seconds: float) -> str:
 # live ----------------------------------------------------------------------------------------------------------------
 
 
-def _watch(home: Home, store: Store) -> None:
+def _watch(place: Place) -> None:
     """Draw again every second until somebody wants to leave, and schedule while nobody else does."""
-    from phalanx.scheduler.serving import TURN_S, Attendant
+    from phalanx.scheduler.serving import TURN_S
 
-    attendant = Attendant(home, store)
     told: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda caught, _: told.append(caught))
-    try:
-        with _screen():
-            drawn = float("-inf")
-            while not told:
-                attendant.turn()
-                if time.monotonic() - drawn >= REDRAW_S:
-                    drawn = time.monotonic()
-                    _draw(frame_lines(look(home, store)))
-                if _key(TURN_S) in ("q", "Q"):
-                    break
-    finally:
-        attendant.leave()
+    redraw_s = REDRAW_S if place.server is None else REDRAW_THERE_S
+    with place.attended() as turn, _screen():
+        drawn = float("-inf")
+        while not told:
+            turn()
+            if time.monotonic() - drawn >= redraw_s:
+                frame = place.frame()
+                drawn = time.monotonic()
+                _draw(frame_lines(frame))
+            if _key(TURN_S) in ("q", "Q"):
+                break
 
 
 @contextmanager

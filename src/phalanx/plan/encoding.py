@@ -48,7 +48,7 @@ class View:
         }
 
     def text(self, value: Value) -> str:
-        return fill(value, self.members, _shown)
+        return fill(value, self.members, shown)
 
     def variables(self, environment: Mapping[str, Value]) -> dict[str, str]:
         return {name: self.hide(name, self.text(value)) for name, value in environment.items()}
@@ -92,7 +92,7 @@ class View:
         }
 
 
-def _shown(hole: Hole) -> str:
+def shown(hole: Hole) -> str:
     if hole.kind == "interface":
         return "<interface>"
     return str(DEFAULT_PORT) if hole.kind == "port" else f"<{hole.of}>"

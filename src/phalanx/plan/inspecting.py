@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from phalanx import spec
 from phalanx.plan import frameworks
 from phalanx.spec.suggest import did_you_mean
 from phalanx.spec.tree import Findings, Node
@@ -31,6 +34,18 @@ def replicas_fault(name: str | None, n_ps: int, processes: int) -> Fault | None:
         hint = "remove `processes`, and ask for more workers instead"
         return "environment.replicas.processes", f"a replica of {name} is one process", hint
     return None
+
+
+def load(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str]) -> tuple[spec.Spec, Node]:
+    """The spec with all faults told at once, and the tree that it was read from: it knows where everything stands.
+    Raises SpecErrors."""
+    trees: list[Node] = []
+
+    def keep(root: Node, findings: Findings) -> None:
+        trees.append(root)
+        inspect(root, findings)
+
+    return spec.load(texts, params, inspect=keep), trees[0]
 
 
 def inspect(root: Node, findings: Findings) -> None:

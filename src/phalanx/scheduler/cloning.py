@@ -35,9 +35,17 @@ def submitted(home: Home, run: Run) -> dict[str, Any]:
     return found
 
 
-def clone(home: Home, store: Store, original: Run, cloning: str, environment: Mapping[str, str]) -> Run:
+def clone(  # noqa: PLR0913 - what makes a run of another
+    home: Home,
+    store: Store,
+    original: Run,
+    cloning: str,
+    environment: Mapping[str, str],
+    *,
+    user: str | None = None,
+) -> Run:
     """A new run of the same spec, in the same working folder or with its own copy of the same snapshot; `copy` brings
-    the outputs along."""
+    the outputs along. Raises CallError."""
     must_be_ours(original)
     source = submitted(home, original)
     code = home.run(original.id).path / "code"
@@ -61,6 +69,7 @@ def clone(home: Home, store: Store, original: Run, cloning: str, environment: Ma
         "priority": original.priority,
         "original": original.id,
         "cloning": cloning,
+        "user": user,
         "archive": archive if archive.exists() else None,
     }
     if cloning == "copy":

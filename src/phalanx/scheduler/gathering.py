@@ -124,7 +124,7 @@ class Gatherer:
                 found += [event for record in reader.poll() if (event := _decoded(path, record)) is not None]
             except OSError as fault:
                 faults.append(fault)
-        for event in sorted(found, key=lambda event: event.at):
+        for event in _merged(sorted(found, key=lambda event: event.at)):
             try:
                 self._take(event)
             except OSError as fault:
@@ -213,6 +213,19 @@ def _decoded(path: Path, record: Record) -> Event | None:
         return None
     at = content.get("at")
     return Event(float(at) if isinstance(at, int | float) and abs(at) < 1e18 else 0.0, path, content)
+
+
+def _merged(events: Iterable[Event]) -> list[Event]:
+    """Labels that follow each other as one: who looks meanwhile must not see one that is taken away again."""
+    found: list[Event] = []
+    for event in events:
+        told = event.content.get("values") if event.content["kind"] == "labels" else None
+        before = found[-1].content.get("values") if found and found[-1].content["kind"] == "labels" else None
+        if isinstance(told, dict) and isinstance(before, dict):
+            found[-1] = event._replace(content={**event.content, "values": {**before, **told}})
+        else:
+            found.append(event)
+    return found
 
 
 def _texts(values: Any) -> list[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 HEAD = 64 << 10
+TABLE_HEAD = 256 << 10
 MOST_LINES = 200
 MOST_ROWS = 30
 LONGEST_LINE = 400
@@ -32,6 +33,12 @@ class Preview(NamedTuple):
     facts: dict[str, Any]
     lines: list[str]
     is_cut: bool = False  # there is more
+
+
+class Table(NamedTuple):
+    columns: list[str]
+    rows: list[list[str]]
+    is_cut: bool
 
 
 def preview(stream: BinaryIO, name: str, size: int) -> Preview:
@@ -89,14 +96,35 @@ def _lines(kind: str, lines: Sequence[str], *, is_cut: bool = False) -> Preview:
     return Preview(kind, {}, shown, is_cut or len(lines) > MOST_LINES)
 
 
-def _table(head: bytes, size: int, comma: str) -> Preview | None:
+def read_table(stream: BinaryIO, name: str, size: int, most: int) -> Table | None:
+    """The first rows of a table, by its columns; None when the file is none, or not as its name says."""
+    comma = {"csv": ",", "tsv": "\t"}.get(name.rpartition(".")[2].lower())
+    head = stream.read(TABLE_HEAD)
+    try:
+        rows = _rows(head, size, comma) if comma else None
+    except csv.Error:
+        return None
+    if not rows:
+        return None
+    cut = [[cell[:LONGEST_LINE] for cell in row] for row in rows[: most + 1]]
+    return Table(cut[0], cut[1:], size > len(head) or len(rows) > len(cut))
+
+
+def _rows(head: bytes, size: int, comma: str) -> list[list[str]] | None:
     text = _decoded(head, size)
     if text is None:
         return None
-    is_cut = size > len(head)
     rows = [row for row in csv.reader(io.StringIO(text), delimiter=comma) if row]
-    if is_cut and len(rows) > 1:
+    if size > len(head) and len(rows) > 1:
         rows.pop()  # its end is missing
+    return rows
+
+
+def _table(head: bytes, size: int, comma: str) -> Preview | None:
+    rows = _rows(head, size, comma)
+    if rows is None:
+        return None
+    is_cut = size > len(head)
     shown = [[_cell(cell) for cell in row] for row in rows[: MOST_ROWS + 1]]
     width = max((len(row) for row in shown), default=0)
     widths = [max(len(row[n]) if n < len(row) else 0 for row in shown) for n in range(width)]
@@ -147,9 +175,12 @@ def _jpeg(stream: BinaryIO, _: bytes, __: int) -> Preview:
     return Preview("JPEG image", {}, [])
 
 
-def _webp(_: BinaryIO, head: bytes, __: int) -> Preview | None:
-    if head[8:12] != b"WEBP":
-        return None
+def _riff(stream: BinaryIO, head: bytes, size: int) -> Preview | None:
+    look = {b"WEBP": _webp, b"WAVE": _wav}.get(head[8:12])
+    return look(stream, head, size) if look is not None else None
+
+
+def _webp(_: BinaryIO, head: bytes, __: int) -> Preview:
     if head[12:16] == b"VP8X":
         width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
     elif head[12:16] == b"VP8L":
@@ -158,6 +189,38 @@ def _webp(_: BinaryIO, head: bytes, __: int) -> Preview | None:
     else:
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", head, 26))
     return _image("WebP image", width, height)
+
+
+# sounds ------------------------------------------------------------------------------------------------------------
+
+
+def _wav(_: BinaryIO, head: bytes, size: int) -> Preview:
+    """How long it is follows from its size: what stands before the sound is short."""
+    place = head.find(b"fmt ", 12)
+    if place == -1:
+        return Preview("WAV audio", {}, [])
+    channels, rate, per_second = struct.unpack_from("<HII", head, place + 10)
+    return Preview(
+        "WAV audio", {"channels": channels, "rate": rate, "seconds": round(size / max(1, per_second), 2)}, []
+    )
+
+
+def _flac(_: BinaryIO, head: bytes, __: int) -> Preview:
+    bits = int.from_bytes(head[18:26], "big")
+    rate, channels, samples = bits >> 44, (bits >> 41 & 7) + 1, bits & (1 << 36) - 1
+    return _sound("FLAC audio", channels, rate, samples / max(1, rate))
+
+
+def _ogg(_: BinaryIO, __: bytes, ___: int) -> Preview:
+    return Preview("Ogg audio", {}, [])
+
+
+def _mp3(_: BinaryIO, __: bytes, ___: int) -> Preview:
+    return Preview("MP3 audio", {}, [])
+
+
+def _sound(kind: str, channels: int, rate: int, seconds: float) -> Preview:
+    return Preview(kind, {"channels": channels, "rate": rate, "seconds": round(seconds, 2)}, [])
 
 
 # arrays ------------------------------------------------------------------------------------------------------------
@@ -261,7 +324,13 @@ _MARKS: dict[bytes, Callable[[BinaryIO, bytes, int], Preview | None]] = {
     b"GIF89a": _gif,
     b"BM": _bmp,
     b"\xff\xd8\xff": _jpeg,
-    b"RIFF": _webp,
+    b"RIFF": _riff,
+    b"fLaC": _flac,
+    b"OggS": _ogg,
+    b"ID3": _mp3,
+    b"\xff\xfb": _mp3,
+    b"\xff\xf3": _mp3,
+    b"\xff\xf2": _mp3,
     b"\x93NUMPY": _numpy,
     b"PK\x03\x04": _zip,
 }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,27 +13,28 @@ from typing import Any
 
 from phalanx import __version__
 from phalanx.plan.encoding import HIDDEN, is_secret
-
-MAX_DIFF = 1 << 20
-_GIT_PATIENCE_S = 20.0
+from phalanx.scheduler.git import git_state
 
 
-def gather(working: Path, environment: Mapping[str, str], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that can be said of a run's surroundings. Never fails: what cannot be told is left out."""
+def gather(
+    working: Path, environment: Mapping[str, str], params: Mapping[str, Any], told: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything that can be said of a run's surroundings. Never fails: what cannot be told is left out. `told`: what
+    whoever sent the run from elsewhere says of its code."""
     python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
         "python3", path=environment.get("PATH")
     )
     return {
         "phalanx": __version__,
-        "command_line": sys.argv,
+        "command_line": sys.argv if told is None else [],
         "working": str(working),
         "host": socket.gethostname(),
         "system": platform.platform(),
         "python": python,
         "packages": packages_of(Path(python)) if python else {},
-        "git": git_state(working),
+        "git": git_state(working) if told is None else told.get("git"),
         "environment": {
-            name: HIDDEN if is_secret(name) or _looks_secret(value) else value
+            name: HIDDEN if is_secret(name) or has_credentials(value) else value
             for name, value in sorted(environment.items())
         },
         "seeds": {
@@ -45,8 +44,8 @@ def gather(working: Path, environment: Mapping[str, str], params: Mapping[str, A
     }
 
 
-def _looks_secret(value: str) -> bool:
-    """Credentials inside a URL."""
+def has_credentials(value: str) -> bool:
+    """Inside a URL."""
     return re.search(r"://[^/\s:@]+:[^/\s@]+@", value) is not None
 
 
@@ -58,36 +57,6 @@ def packages_of(python: Path) -> dict[str, str]:
         name, _, version = folder.name.removesuffix(".dist-info").partition("-")
         found[name] = version
     return found
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch and uncommitted changes; None outside of a repository."""
-    commit = git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    diff = git(folder, "diff", "HEAD", "--no-ext-diff") or ""
-    return {
-        "commit": commit.strip(),
-        "branch": (git(folder, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
-        "dirty": bool((git(folder, "status", "--porcelain") or "").strip()),
-        "diff": diff if len(diff) <= MAX_DIFF else diff[:MAX_DIFF] + "\n… cut\n",
-    }
-
-
-def git(folder: Path, *arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            timeout=_GIT_PATIENCE_S,
-            check=True,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.decode("utf-8", "replace")
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

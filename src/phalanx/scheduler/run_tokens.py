@@ -1,6 +1,6 @@
 """How a run reaches the server of its home, when there is one: an address, and a token that opens nothing but itself.
 
-<home>/server.json    the server that is up, and its process
+<home>/server.json    the server that is up, and its process; server-2.json… where a home has several
 <home>/server.secret  what the tokens of runs are derived from
 """
 
@@ -21,6 +21,7 @@ from phalanx.store import Run
 
 PREFIX = "phr"
 SECRET_BYTES = 32
+MOST_SERVERS = 16  # of one home
 
 
 def server_environment(home: Path, run: Run, given: Mapping[str, str]) -> dict[str, str]:
@@ -38,12 +39,21 @@ def server_environment(home: Path, run: Run, given: Mapping[str, str]) -> dict[s
     }
 
 
+def server_file(home: Path, number: int, kind: str = "json") -> Path:
+    """Of the server of this number, from 1 on: where it is, or (`lock`) what it holds."""
+    return home / (f"server.{kind}" if number == 1 else f"server-{number}.{kind}")
+
+
 def server_url(home: Path) -> str | None:
-    try:
-        server = json.loads((home / "server.json").read_bytes())
-        return str(server["url"]) if is_alive_here(server) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """Where a server of this home is that runs on this machine."""
+    for number in range(1, MOST_SERVERS + 1):
+        try:
+            server = json.loads(server_file(home, number).read_bytes())
+            if is_alive_here(server):
+                return str(server["url"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def run_token(home: Path, run_id: str, attempt: int) -> str:

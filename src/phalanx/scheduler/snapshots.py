@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import shutil
+import stat
+import tarfile
 from pathlib import Path
+from typing import BinaryIO
 
 from phalanx.errors import CallError
-from phalanx.scheduler.records import git
+from phalanx.scheduler.git import git
 
 MAX_BYTES = 500 << 20
 _ALWAYS_LEFT = (
@@ -47,14 +52,44 @@ def _less_ignored(folder: Path, files: list[Path], ignore_files: tuple[str, ...]
 
 def take(folder: Path, target: Path) -> int:
     """Copy the code. Answers how many files. Raises CallError when it is too large to be code."""
-    files = files_of(folder)
-    size = sum((folder / path).stat().st_size for path in files)
-    if size > MAX_BYTES:
-        raise CallError(
-            f"the code in {folder} takes {size >> 20} MiB, more than {MAX_BYTES >> 20}: "
-            "name what is not code in .polyaxonignore, one pattern a line"
-        )
+    files = _code_of(folder, MAX_BYTES)
     for path in files:
         (target / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copy2(folder / path, target / path, follow_symlinks=True)
     return len(files)
+
+
+def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
+    """Write the code as a tar.gz, to be sent elsewhere: files alone, those behind links as files. Answers how many.
+    Raises CallError when it is too large to be code, or cannot be read."""
+    files = _code_of(folder, most)
+    with (
+        gzip.GzipFile(fileobj=target, mode="wb", compresslevel=6, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in files:
+            try:
+                with (folder / path).open("rb") as stream:
+                    archive.addfile(_entry(path, os.fstat(stream.fileno())), stream)
+            except OSError as fault:
+                raise CallError(f"cannot read {folder / path}: {(fault.strerror or str(fault)).lower()}") from None
+    return len(files)
+
+
+def _code_of(folder: Path, most: int) -> list[Path]:
+    files = files_of(folder)
+    size = sum((folder / path).stat().st_size for path in files)
+    if size > most:
+        raise CallError(
+            f"the code in {folder} takes {size >> 20} MiB, more than {most >> 20}: "
+            "name what is not code in .polyaxonignore, one pattern a line"
+        )
+    return files
+
+
+def _entry(path: Path, state: os.stat_result) -> tarfile.TarInfo:
+    """Who owns a file and when it was changed is nobody's business elsewhere."""
+    entry = tarfile.TarInfo(path.as_posix())
+    entry.size = state.st_size
+    entry.mode = 0o700 if state.st_mode & stat.S_IXUSR else 0o600
+    return entry

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,11 +41,13 @@ def submit(  # noqa: PLR0913 - all that makes a run
     outputs: Path | None = None,
     snapshot: bool = False,
     code: Path | None = None,
+    put_code: Callable[[Path], None] | None = None,
 ) -> tuple[Run, Plan]:
     """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
-    was made from (original, cloning), the virtual environment of its build (venv; archive: as a file), and where it
-    runs (on). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy of the working folder's code;
-    `code`: from a copy of another run's. Raises SpecErrors, CallError.
+    was made from (original, cloning), the virtual environment of its build (venv; archive: as a file), where it
+    runs (on), and whose it is (user). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy of the
+    working folder's code; `code`: from a copy of another run's; `put_code` makes the folder of its code. Raises
+    SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
@@ -55,12 +57,15 @@ def submit(  # noqa: PLR0913 - all that makes a run
     run = _run(loaded, made, project, wishes)
     job = _job(home, made, run.backend)
     own_code = home.run(run_id).path / "code"
+    has_code = snapshot or code is not None or put_code is not None
 
     def fill(folder: Path) -> None:
         if code is not None:
             shutil.copytree(code, folder / "code", symlinks=True)
         elif snapshot:
             snapshots.take(working, folder / "code")
+        elif put_code is not None:
+            put_code(folder / "code")
         if outputs is not None:
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
         if job is not None and job.carries_agent:
@@ -74,8 +79,8 @@ def submit(  # noqa: PLR0913 - all that makes a run
         "plan.json": json.dumps(document(made)).encode(),
         "submitted.json": json.dumps(
             {
-                "working": str(own_code if snapshot or code is not None else working),
-                "from": str(working),
+                "working": str(own_code if has_code else working),
+                "from": str(own_code if put_code is not None else working),
                 "host": socket.gethostname(),
                 "venv": wishes.get("venv"),
             }
@@ -98,7 +103,7 @@ def _run(loaded: spec.Spec, made: Plan, project: str, wishes: Mapping[str, Any])
         description=wishes.get("description") or loaded.description,
         framework=loaded.framework,
         backend=place_of(made, wishes.get("on")),
-        user=user_name(),
+        user=wishes.get("user") or user_name(),
         status=Status.CREATED,
         reason="submitted",
         attempt=0,

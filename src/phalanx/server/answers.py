@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -20,6 +21,11 @@ class Refusal(Exception):
         self.message = message
         self.hint = hint
         self.more = more
+        self.headers: dict[str, str] = {}
+
+    def with_headers(self, headers: Mapping[str, str]) -> Refusal:
+        self.headers.update(headers)
+        return self
 
     def body(self) -> dict[str, Any]:
         error = {"message": self.message, **({"hint": self.hint} if self.hint else {})}
@@ -64,7 +70,7 @@ def refusal_answer(refusal: Refusal, path: str) -> Answer:
         code = MLFLOW_CODES.get(refusal.status, "INVALID_PARAMETER_VALUE" if refusal.status < 500 else "INTERNAL_ERROR")
         hint = f" ({refusal.hint})" if refusal.hint else ""
         body = {"error_code": code, "message": refusal.message + hint, **body}
-    return Answer(body, refusal.status)
+    return Answer(body, refusal.status, headers=refusal.headers)
 
 
 MLFLOW_CODES = {
@@ -72,6 +78,7 @@ MLFLOW_CODES = {
     403: "PERMISSION_DENIED",
     404: "RESOURCE_DOES_NOT_EXIST",
     409: "RESOURCE_CONFLICT",
+    429: "REQUEST_LIMIT_EXCEEDED",
     501: "NOT_IMPLEMENTED",
     503: "TEMPORARILY_UNAVAILABLE",
 }

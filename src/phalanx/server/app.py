@@ -3,36 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from phalanx import __version__
 from phalanx.errors import CallError, StoreError
-from phalanx.server import files, models, runs, series
+from phalanx.server import (
+    acting,
+    charting,
+    comparing,
+    files,
+    lines,
+    live,
+    metrics,
+    models,
+    page,
+    previewing,
+    queueing,
+    runs,
+    series,
+    signing_in,
+    snapshots,
+    specs,
+    submitting,
+    topology,
+    using,
+)
 from phalanx.server.answers import Answer, Refusal, refusal_answer
-from phalanx.server.context import READING, Context
+from phalanx.server.context import Context
+from phalanx.server.counting import Counted, Counting
+from phalanx.server.credentials import claim_of
 from phalanx.server.guarding import Guard
+from phalanx.server.limiting import Limits, Traffic
 from phalanx.server.mlflow import routes as mlflow
+from phalanx.server.policy import authorise, check, table
+from phalanx.server.remembering import Remembered
+from phalanx.server.steps import Steps
+
+RUNS = (submitting, snapshots, acting, specs, topology, using, queueing, live)
 
 
-def make_app(context: Context, allowed_hosts: Iterable[str] = ()) -> FastAPI:
-    """`allowed_hosts`: names under which the server may be asked, beside those of this machine."""
+def make_app(
+    context: Context,
+    allowed_hosts: Iterable[str] = (),
+    counting: Counting | None = None,
+    limits: Limits | None = None,
+    *,
+    only_admins_start: bool = False,
+) -> FastAPI:
+    """`allowed_hosts`: names under which the server may be asked, beside those of this machine. `only_admins_start`:
+    editors track, but start nothing here."""
+    counting = counting or Counting()
+    traffic = Traffic(limits or Limits())
+    context.credentials.limit(traffic.limits)
     app = FastAPI(
-        title="Phalanx", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+        title="Phalanx",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(authorise)],
     )
     app.state.context = context
-    for group in (runs, series, files, models, mlflow):
+    app.state.traffic = traffic
+    app.state.page = page.Page()
+    app.state.live = live.Live(context)
+    app.state.steps = Steps()
+    app.state.uses, app.state.columns, app.state.queue = Remembered[Any](), Remembered[Any](), Remembered[Any]()
+    app.state.shares, app.state.machine = Remembered[Any](4096), Remembered[Any]()
+    app.state.metrics = counting.metrics
+    app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
+    for group in (
+        *RUNS,
+        runs,
+        series,
+        charting,
+        comparing,
+        previewing,
+        files,
+        lines,
+        models,
+        mlflow,
+        signing_in,
+        metrics,
+        page,
+    ):
         app.include_router(group.router)
     app.add_api_route("/healthz", health, methods=["GET"], tags=["server"])
-    app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], dependencies=READING, include_in_schema=False)
+    app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(CallError, _wrong_call)
     app.add_exception_handler(StoreError, _no_store)
     app.add_exception_handler(RequestValidationError, _wrong_types)
     app.add_exception_handler(HTTPException, _no_route)
-    app.add_middleware(Guard, tokens=context.tokens, names=tuple(allowed_hosts))
+    check(app.routes)
+    app.add_middleware(
+        Guard,
+        credentials=context.credentials,
+        audit=context.audit,
+        traffic=traffic,
+        names=tuple(allowed_hosts),
+    )
+    app.add_middleware(Counted, counting=counting)  # the last is the outermost
     return app
 
 
@@ -57,6 +134,7 @@ async def _wrong_call(request: Request, fault: Exception) -> Answer:
 
 
 async def _no_store(request: Request, fault: Exception) -> Answer:
+    request.app.state.metrics.database_error()
     return refusal_answer(Refusal(503, str(fault)), request.url.path)
 
 
@@ -66,8 +144,17 @@ async def _wrong_types(request: Request, fault: Exception) -> Answer:
     return refusal_answer(Refusal(400, told[:1000]), request.url.path)
 
 
-async def _no_route(request: Request, fault: Exception) -> Answer:
+async def _no_route(request: Request, fault: Exception) -> Response:
+    """What is not there is told only to those who may ask."""
     assert isinstance(fault, HTTPException)
+    if "route" not in request.scope:
+        shown = page.lost(request)
+        if shown is not None:
+            return shown
+        try:
+            claim_of(request.scope).granted()
+        except Refusal as unknown:
+            return refusal_answer(unknown, request.url.path)
     hint = "GET /api/v1/openapi.json tells what there is" if fault.status_code == 404 else None
     message = {404: "there is nothing at this address", 405: "this address does not take that method"}
     refusal = Refusal(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)

@@ -12,10 +12,11 @@ from fastapi import Depends, Request
 from phalanx.errors import CallError
 from phalanx.scheduler.home import Home
 from phalanx.server.answers import Refusal
+from phalanx.server.audit import Audit
 from phalanx.server.charts import Charts
-from phalanx.server.guarding import identity_of
+from phalanx.server.credentials import Credentials, claim_of
+from phalanx.server.identities import Identity, Role
 from phalanx.server.mlflow.experiments_table import Experiments
-from phalanx.server.tokens import Identity, Scope, Tokens
 from phalanx.server.turns import Turns
 from phalanx.server.writing import Desks
 from phalanx.store import Run, Store
@@ -34,7 +35,11 @@ class Context:
         self.home = home
         self.database = database
         self.wake = wake
-        self.tokens = Tokens(home.path)
+        self.credentials = Credentials(home.path)
+        self.tokens = self.credentials.tokens
+        self.accounts = self.credentials.accounts
+        self.sessions = self.credentials.sessions
+        self.audit = Audit(home.path)
         self.desks = Desks(home, turns)
         self.charts = Charts()
         self.experiments = Experiments(home.path)
@@ -54,7 +59,10 @@ class Context:
             run = self.store.find(run_id)
             if run.id == run_id:
                 return run
-        raise Refusal(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists those there are")
+        raise no_run(run_id)
+
+    def project_of(self, run_id: str) -> str | None:
+        return self.store.project_of(run_id)
 
     def close(self) -> None:
         self.desks.close()
@@ -76,26 +84,30 @@ async def context_of(request: Request) -> Context:
     return found
 
 
-async def may_read(request: Request) -> Identity:
-    """Whoever has a token; the token of a run reads that run alone."""
-    identity = identity_of(request.scope)
-    if identity.run_id is not None and request.path_params.get("run_id") != identity.run_id:
-        raise Refusal(403, f"this token reads nothing but run {identity.run_id}")
-    return identity
+async def caller_of(request: Request) -> Identity:
+    """Who asks. `authorise` has seen to it that somebody does, unless the address is open to everybody."""
+    return claim_of(request.scope).granted()
 
 
-async def may_write(request: Request) -> Identity:
-    """Whoever has a token to write; the token of a run writes to that run alone."""
-    identity = identity_of(request.scope)
-    if identity.run_id is not None:
-        if request.path_params.get("run_id") != identity.run_id:
-            raise Refusal(403, f"this token writes to nothing but run {identity.run_id}")
-    elif identity.scope < Scope.WRITE:
-        raise Refusal(403, f"the token `{identity.name}` may only read", "ask for one with the scope `write`")
-    return identity
+def require(identity: Identity, project: str, role: Role) -> None:
+    """Raises Refusal unless whoever asks has this role on the project."""
+    if not identity.has(role, project):
+        who, where = f"`{identity.name}`", f"project `{project[:100]}`"
+        may = "may only look at" if role is Role.EDITOR and identity.has(Role.VIEWER, project) else "may not do this in"
+        raise Refusal(403, f"{who} {may} {where}", f"ask for the role `{role.word}` on it")
+
+
+def shown_projects(identity: Identity, project: str | None = None) -> str | frozenset[str] | None:
+    """Of which projects a list shows runs to whoever asks, for `Store.runs` and the like: of the one that is asked for,
+    when they may see it; else of all that they may see."""
+    if project is None:
+        return identity.projects(Role.VIEWER)
+    return project if identity.has(Role.VIEWER, project) else frozenset()
+
+
+def no_run(run_id: str) -> Refusal:
+    return Refusal(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists those there are")
 
 
 Here = Annotated[Context, Depends(context_of)]
-Writer = Annotated[Identity, Depends(may_write)]
-READING = [Depends(may_read)]
-WRITING = [Depends(may_write)]
+Caller = Annotated[Identity, Depends(caller_of)]

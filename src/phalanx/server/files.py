@@ -13,13 +13,14 @@ from starlette.responses import Response
 
 from phalanx.scheduler.outputs import browse, entry_row
 from phalanx.scheduler.trees import Tree, run_tree
+from phalanx.server import described
 from phalanx.server.answers import Answer, Refusal
-from phalanx.server.context import READING, WRITING, Context, Here, Writer
+from phalanx.server.context import Caller, Context, Here
+from phalanx.server.identities import Identity
 from phalanx.server.paths import REPLICA_NAME, new_inside, opened, steps_of
 from phalanx.server.receiving import MAX_PIECE, bounded, disk_refusal, stream_into, write_all
 from phalanx.server.sending import file_answer
-from phalanx.server.tokens import Identity
-from phalanx.server.writing import WRITER
+from phalanx.server.writing import is_ours
 
 MOST_LISTED = 20_000
 OURS = ("artifacts", "models")  # folders of a run that clients put files into
@@ -30,30 +31,39 @@ _SPOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.(points|events)\Z", re.AS
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
 
 
-@router.get("/outputs", dependencies=READING)
-def list_outputs(run_id: str, here: Here, path: Annotated[str, Query(max_length=1000)] = "") -> Answer:
+@router.get("/outputs")
+def list_outputs(
+    run_id: str,
+    here: Here,
+    *,
+    path: Annotated[str, Query(max_length=1000)] = "",
+    depth: Annotated[int | None, Query(ge=0, le=100, description="only so far below the path")] = None,
+) -> Answer:
     """The files that a run left in its folders `outputs`, `artifacts` and `models`: everything below a path."""
     run = here.find(run_id)
     entries = browse(here.home.run(run.id).path, path)
+    if depth is not None:
+        deepest = len(steps_of(path)) + depth
+        entries = [entry for entry in entries if entry.path.count("/") < deepest]
     rows = [entry_row(entry) for entry in entries[:MOST_LISTED]]
     return Answer({"files": rows, "count": len(entries)})
 
 
-@router.get("/outputs/{path:path}", dependencies=READING)
+@router.get("/outputs/{path:path}")
 def get_output(run_id: str, path: str, request: Request, here: Here) -> Response:
     """One of those files, whole or in part. It always comes as something to keep, never as a page."""
     run = here.find(run_id)
     return file_answer(opened(run_tree(here.home.run(run.id).path), path), path, request.headers.get("range"))
 
 
-@router.get("/media/{replica}/{attempt}/{path:path}", dependencies=READING)
+@router.get("/media/{replica}/{attempt}/{path:path}")
 def get_media(run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here) -> Response:  # noqa: PLR0913 - what an address has
     """An image that a replica logged; the path is what its event has after `media/`."""
     folder = attempt_folder(here, run_id, replica, attempt)
     return file_answer(opened(Tree(folder, ("media",)), f"media/{path}"), path, request.headers.get("range"))
 
 
-@router.get("/logs/{replica}", dependencies=READING)
+@router.get("/logs/{replica}")
 def get_log(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     replica: str,
@@ -83,14 +93,14 @@ def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Pa
 # What grows elsewhere -----------------------------------------------------------------------------------------------
 
 
-@router.put("/files/{path:path}", dependencies=WRITING)
+@router.put("/files/{path:path}", openapi_extra=described.binary("application/octet-stream"))
 async def put_file(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     path: str,
     request: Request,
     *,
     here: Here,
-    identity: Writer,
+    identity: Caller,
     offset: Annotated[int, Query(ge=0, le=1 << 50)] = 0,
     whole: Annotated[bool, Query()] = False,
     size: Annotated[
@@ -130,7 +140,7 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
         raise Refusal(404, f"run {run_id} has no {match[1]}")
     if rest.startswith("media/"):
         return new_inside(attempt, rest)
-    if not _SPOOL.match(rest) or rest.startswith(f"{WRITER}."):
+    if not _SPOOL.match(rest) or is_ours(rest):
         raise _wrong_place(path)
     return attempt / rest
 

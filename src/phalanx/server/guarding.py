@@ -1,94 +1,121 @@
-"""The door: which host was asked for, who asks, and what becomes of faults that nobody expected.
+"""The door: which host was asked for, who asks, how much, and what becomes of faults that nobody expected.
 
-Everything is behind it, also what is added later: without a token only GET /healthz is answered.
+Everything is behind it. Which address asks for whom is in the table of `policy`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
 import os
 import socket
-import sys
 import traceback
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from phalanx.errors import CallError
 from phalanx.server.answers import Refusal, refusal_answer
-from phalanx.server.tokens import Identity, Tokens
+from phalanx.server.audit import Audit
+from phalanx.server.credentials import SAFE_METHODS, Claim, Credentials, is_from_here
+from phalanx.server.journal import Log
+from phalanx.server.limiting import Traffic, network_of
+from phalanx.server.policy import is_routine
 
-OPEN = ("/healthz",)
-NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105
+LONGEST_ADDRESS = 48 << 10  # bytes
+LONGEST_HEADERS = 64 << 10
+REFUSED = (401, 403, 421, 429)
+FOREIGN = "pages of other sites may not use this server"
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, tokens: Tokens, names: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, credentials: Credentials, audit: Audit, traffic: Traffic, names: Iterable[str]
+    ) -> None:
         self.app = app
-        self.tokens = tokens
+        self.credentials = credentials
+        self.audit = audit
+        self.traffic = traffic
         self.names = frozenset(name.lower() for name in (*names, *own_names()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # there are no web sockets: an unanswered one is closed by the server
-            return
-        begun = False
+        elif scope["type"] == "http":  # there are no web sockets: an unanswered one is closed by the server
+            await _Visit(self, scope, send).make(receive)
 
-        async def watched_send(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
-            await send(message)
+    async def admit(self, scope: Scope) -> None:
+        """Raises Refusal; else the scope knows who asks."""
+        headers, address = Headers(scope=scope), address_of(scope)
+        check_size(scope)
+        check_host(headers.get("host", ""), self.names)
+        is_visit = is_navigation(headers, scope["method"])
+        if not is_visit:
+            check_origin(headers)
+        self.traffic.count([f"address {network_of(address)}"])
+        # Who follows a link from elsewhere gets the page, as nobody: it asks for the rest by itself.
+        claim = Claim() if is_visit else await self.credentials.claim(headers, scope["method"], address)
+        if claim.identity is not None:
+            self.traffic.count([f"{claim.identity.kind} {claim.identity.name}"])
+        scope["state"]["claim"] = claim
 
+    async def note(self, scope: Scope, status: int) -> None:
+        claim: Claim | None = scope["state"].get("claim")
+        caller = claim.identity if claim is not None else None
+        where = address_of(scope)
+        action = f"{scope['method']} {getattr(scope.get('route'), 'path', '(nothing)')}"
+        if status in REFUSED:
+            await run_in_threadpool(self.audit.note_refusal, caller, action, scope["path"], status, where)
+        elif scope["method"] not in SAFE_METHODS and not is_routine(scope):
+            await run_in_threadpool(self.audit.note, caller, action, scope["path"], status, where)
+
+
+class _Visit:
+    """One request on its way in and out."""
+
+    def __init__(self, guard: Guard, scope: Scope, send: Send) -> None:
+        self.guard = guard
+        self.scope = scope
+        self.send = send
+        self.is_begun = False
+        scope.setdefault("state", {})["leaving"] = []
+
+    async def make(self, receive: Receive) -> None:
         try:
-            self._admit(scope)
-            await self.app(scope, receive, watched_send)
+            await self.guard.admit(self.scope)
+            await self.guard.app(self.scope, receive, self._send)
         except Refusal as refusal:
-            await refusal_answer(refusal, scope["path"])(scope, receive, send)
+            await refusal_answer(refusal, self.scope["path"])(self.scope, receive, self._send)
         except Exception as fault:  # the edge: the one who asks gets a sentence, the one who serves the place
-            tell(scope, fault)
-            if begun:
+            tell(self.scope, fault)
+            if self.is_begun:
                 raise  # the answer is cut off, and the other side sees that it is
             sorry = Refusal(500, "something went wrong here; the server's terminal says what")
-            await refusal_answer(sorry, scope["path"])(scope, receive, send)
+            await refusal_answer(sorry, self.scope["path"])(self.scope, receive, self._send)
+        finally:
+            for leave in self.scope["state"]["leaving"]:
+                leave()
 
-    def _admit(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        check_host(headers.get("host", ""), self.names)
-        check_origin(headers)
-        if scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN:
-            return
-        scope.setdefault("state", {})["identity"] = self._identity(headers.get("authorization", ""))
-
-    def _identity(self, header: str) -> Identity:
-        token = token_of(header)
-        if not token:
-            raise Refusal(401, "this server wants a token", NO_TOKEN)
-        try:
-            identity = self.tokens.identify(token)
-        except CallError as fault:
-            raise Refusal(503, str(fault)) from None
-        if identity is None:
-            raise Refusal(401, "this token is not valid (any more)", "`phalanx token list` shows those that are")
-        return identity
+    async def _send(self, message: Message) -> None:
+        """What is answered has been noted."""
+        if message["type"] == "http.response.start":
+            self.is_begun = True
+            await self.guard.note(self.scope, message["status"])
+        await self.send(message)
 
 
-def token_of(header: str) -> str:
-    """The token of an Authorization header: a bearer's, or the password of a user of any name."""
-    kind, _, rest = header.partition(" ")
-    if kind.lower() == "bearer":
-        return rest.strip()
-    if kind.lower() == "basic":
-        try:
-            return base64.b64decode(rest.strip(), validate=True).decode("utf-8").partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
-            return ""
-    return ""
+def address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def check_size(scope: Scope) -> None:
+    """Raises Refusal for what no client of ours sends."""
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_ADDRESS:
+        raise Refusal(414, f"an address may have {LONGEST_ADDRESS:,} bytes")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > LONGEST_HEADERS:
+        raise Refusal(431, f"headers may have {LONGEST_HEADERS:,} bytes")
 
 
 def check_host(header: str, names: frozenset[str]) -> None:
@@ -110,10 +137,15 @@ def check_host(header: str, names: frozenset[str]) -> None:
 def check_origin(headers: Headers) -> None:
     """Browsers say when a page of another site asks. Nobody here answers those. Raises Refusal."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise Refusal(403, "pages of other sites may not use this server")
-    origin = headers.get("origin")
-    if origin is not None and origin.lower().partition("://")[2] != headers.get("host", "").lower():
-        raise Refusal(403, "pages of other sites may not use this server")
+        raise Refusal(403, FOREIGN)
+    if headers.get("origin") is not None and not is_from_here(headers):
+        raise Refusal(403, FOREIGN)
+
+
+def is_navigation(headers: Headers, method: str) -> bool:
+    """Whether somebody follows a link of another site with a browser, into a window of its own."""
+    said = [headers.get(f"sec-fetch-{name}") for name in ("site", "mode", "dest")]
+    return method == "GET" and said[0] in ("cross-site", "same-site") and said[1:] == ["navigate", "document"]
 
 
 def own_names() -> list[str]:
@@ -124,11 +156,8 @@ def tell(scope: Scope, fault: Exception) -> None:
     """For whoever runs the server. Neither headers nor bodies: they hold tokens and other people's data."""
     place = traceback.extract_tb(fault.__traceback__)[-1]
     said = f"{type(fault).__name__}: {fault}"[:500].replace("\n", " ")
-    print(f"phalanx serve: {scope['method']} {scope['path'][:200]!r} failed: {said} ({place.name})", file=sys.stderr)
+    log: Log = scope["state"].get("log") or Log()
+    message = f"phalanx serve: {scope['method']} {scope['path'][:200]!r} failed: {said} ({place.name})"
+    log.trouble(message, id=scope["state"].get("request_id"))
     if os.environ.get("PHALANX_DEBUG"):
         traceback.print_exception(fault)
-
-
-def identity_of(scope: Scope) -> Identity:
-    found: Identity = scope["state"]["identity"]
-    return found

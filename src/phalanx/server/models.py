@@ -7,27 +7,31 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from phalanx.server.answers import Answer, Refusal
-from phalanx.server.context import READING, Here
-from phalanx.store.models import Model, ModelEvent, ModelIndex, Version
+from phalanx.server.context import Caller, Here
+from phalanx.server.identities import Role
+from phalanx.server.sight import PROJECTS, ModelSight
+from phalanx.store.models import Model, ModelEvent, Version
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
 
-@router.get("", dependencies=READING)
+@router.get("")
 def list_models(
     here: Here,
+    caller: Caller,
     text: Annotated[str, Query(max_length=500, description="what stands somewhere in the name")] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> Answer:
     """Every model by name, with its newest version and its aliases."""
-    return Answer({"models": [_model_row(model) for model in ModelIndex(here.store).models(text, limit, offset)]})
+    found = ModelSight(here.store, caller.projects(Role.VIEWER)).models(text, limit, offset)
+    return Answer({"models": [_model_row(model) for model in found]})
 
 
-@router.get("/{name:path}", dependencies=READING)
-def show_model(name: str, here: Here) -> Answer:
+@router.get("/{name:path}")
+def show_model(name: str, here: Here, caller: Caller) -> Answer:
     """A model with all its versions, and what happened to it."""
-    index = ModelIndex(here.store)
+    index = ModelSight(here.store, caller.projects(Role.VIEWER))
     model = index.model(name)
     if model is None:
         raise Refusal(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists those there are")
@@ -39,7 +43,11 @@ def show_model(name: str, here: Here) -> Answer:
 
 def _model_row(model: Model) -> dict[str, Any]:
     times = {"created_at": model.created_at.isoformat(), "updated_at": model.updated_at.isoformat()}
-    return {**model._asdict(), **times, "labels": dict(model.labels), "aliases": dict(model.aliases)}
+    return {**model._asdict(), **times, "labels": _labels(model), "aliases": dict(model.aliases)}
+
+
+def _labels(model: Model) -> dict[str, str]:
+    return {name: text for name, text in model.labels.items() if name != PROJECTS}
 
 
 def _version_row(version: Version) -> dict[str, Any]:

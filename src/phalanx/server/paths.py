@@ -17,7 +17,7 @@ LONGEST_PATH = 1000
 LONGEST_STEP_BYTES = 240  # leaves room for what a draft's name has more
 MOST_STEPS = 32
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{3,63}\Z", re.ASCII)
-REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}\Z", re.ASCII)
+REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}(?:\.\d{1,4})?\Z", re.ASCII)
 
 
 class Entry(NamedTuple):

@@ -2,53 +2,105 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from phalanx.scheduler import tracked
-from phalanx.server import outside
+from phalanx.server import described, outside
 from phalanx.server.answers import Answer, Refusal
-from phalanx.server.context import READING, WRITING, Context, Here
+from phalanx.server.asking import LONGEST_TEXT, mapping, moment, text, words
+from phalanx.server.context import Caller, Context, Here, require, shown_projects
+from phalanx.server.identities import Role
 from phalanx.server.paths import check_run_id
 from phalanx.server.receiving import JsonBody, json_object
-from phalanx.server.rows import artifact_row, replica_row, run_row, status_row, summary_rows
+from phalanx.server.remembering import Remembered
+from phalanx.server.rows import (
+    artifact_row,
+    replica_row,
+    run_row,
+    status_row,
+    summary_rows,
+    waiting_row,
+    waiting_rows,
+)
 from phalanx.store import Run
 from phalanx.tracking import folders
 
+COLUMNS_S = 5.0  # for which they are remembered: all runs are looked at
 PATIENCE_S = 120.0  # how long a client that beats may be silent
-LONGEST_TEXT = 100_000
-MOST_ENTRIES = 10_000
 ENDS = ("succeeded", "failed", "stopped")
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.get("/runs", dependencies=READING)
+@router.get("/runs")
 def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     here: Here,
+    caller: Caller,
     *,
     q: Annotated[str, Query(max_length=10_000, description="such as `status:running, metric.loss:<0.1`")] = "",
     sort: Annotated[str, Query(max_length=600)] = "-created_at",
     limit: Annotated[int, Query(ge=0, le=10_000)] = 20,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     project: Annotated[str | None, Query(max_length=600)] = None,
+    columns: Annotated[str | None, Query(max_length=20_000, description="such as `params.lr,metric.loss`")] = None,
 ) -> Answer:
-    """A page of the runs that a query finds, and how many it finds in all."""
-    runs = here.store.runs(q, sort, limit=limit, offset=offset, project=project)
-    count = here.store.count(q, project=project)
-    return Answer({"count": count, "runs": [run_row(run) for run in runs]})
+    """A page of the runs that a query finds, and how many it finds in all. With `columns`, rows have only those params
+    and last values of metrics."""
+    shown = shown_projects(caller, project)
+    runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
+    count = here.store.count(q, project=shown)
+    rows = waiting_rows(here.store, runs)
+    return Answer({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
 
 
-@router.get("/projects", dependencies=READING)
-def list_projects(here: Here) -> Answer:
+def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
+    wanted = frozenset(columns.split(","))
+    params = {name: value for name, value in row["params"].items() if f"params.{name}" in wanted}
+    summary = {name: value for name, value in row["summary"].items() if f"metric.{name}" in wanted}
+    return {**row, "params": params, "summary": summary}
+
+
+@router.get("/runs/columns")
+def list_columns(
+    request: Request, here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None
+) -> Answer:
+    """The names of params and metrics, with how many runs have them, the most used first."""
+    shown = shown_projects(caller, project)
+    kept: Remembered[dict[str, Any]] = request.app.state.columns
+    return Answer(kept.get(shown, COLUMNS_S, lambda: _columns(here, shown)))
+
+
+def _columns(here: Context, shown: str | frozenset[str] | None) -> dict[str, Any]:
+    found = {"params": here.store.param_names(shown), "metrics": here.store.metric_names(shown)}
+    return {kind: [{"name": name, "runs": count} for name, count in names] for kind, names in found.items()}
+
+
+@router.get("/groups")
+def list_groups(here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None) -> Answer:
+    """Groups of runs that belong together, the newest first, and what became of them."""
+    groups = [
+        {
+            "group": group.name,
+            "project": group.project,
+            "runs": sum(group.statuses.values()),
+            "statuses": group.statuses,
+            "created_at": group.created_at.isoformat(),
+        }
+        for group in here.store.groups(shown_projects(caller, project))
+    ]
+    return Answer({"groups": groups})
+
+
+@router.get("/projects")
+def list_projects(here: Here, caller: Caller) -> Answer:
     """Every project, and how many runs it has."""
-    return Answer({"projects": [{"name": name, "runs": count} for name, count in here.store.projects()]})
+    found = here.store.projects(shown_projects(caller))
+    return Answer({"projects": [{"name": name, "runs": count} for name, count in found]})
 
 
-@router.get("/runs/{run_id}", dependencies=READING)
+@router.get("/runs/{run_id}")
 def show_run(run_id: str, here: Here) -> Answer:
     """A run with its params, labels, summaries of metrics, statuses, replicas, artifacts and facts."""
     return Answer(whole_run(here, here.find(run_id)))
@@ -57,7 +109,7 @@ def show_run(run_id: str, here: Here) -> Answer:
 def whole_run(here: Context, run: Run) -> dict[str, Any]:
     store = here.store
     return {
-        **run_row(run),
+        **waiting_row(store, run),
         "labels": store.labels(run.id),
         "facts": store.facts(run.id),
         "summaries": summary_rows(store.summaries(run.id)),
@@ -67,15 +119,37 @@ def whole_run(here: Context, run: Run) -> dict[str, Any]:
     }
 
 
-@router.post("/runs", dependencies=WRITING, status_code=201)
-def create_run(body: JsonBody, here: Here) -> Answer:
+ABOUT = {"name": described.TEXT, "description": described.TEXT, "tags": described.TEXTS}
+
+
+@router.post(
+    "/runs",
+    status_code=201,
+    openapi_extra=described.body(
+        {
+            **ABOUT,
+            "id": described.TEXT,
+            "project": described.TEXT,
+            "params": described.ANYTHING,
+            "labels": described.ANYTHING,
+            "user": described.TEXT,
+            "created_at": described.SECONDS,
+        }
+    ),
+)
+def create_run(body: JsonBody, here: Here, caller: Caller) -> Answer:
     """A run that somebody else executes. One that is there already is answered as it is: it may be asked for again."""
     wanted = json_object(body)
     run_id = check_run_id(text(wanted, "id")) if wanted.get("id") is not None else None
     if run_id is not None and here.home.run(run_id).path.exists():
-        return Answer(run_row(tracked.adopt(here.home, here.store, run_id)))
+        known = tracked.adopt(here.home, here.store, run_id)
+        if not caller.has(Role.EDITOR, known.project):
+            raise Refusal(409, f"the id `{run_id}` is taken")
+        return Answer(run_row(known))
+    project = text(wanted, "project", 500) or "default"
+    require(caller, project, Role.EDITOR)
     about = folders.Description(
-        project=text(wanted, "project", 500) or "default",
+        project=project,
         name=text(wanted, "name", 500) or None,
         description=text(wanted, "description") or None,
         tags=tuple(words(wanted, "tags")),
@@ -90,7 +164,10 @@ def create_run(body: JsonBody, here: Here) -> Answer:
     return Answer(run_row(run), 201)
 
 
-@router.post("/runs/{run_id}/finish", dependencies=WRITING)
+@router.post(
+    "/runs/{run_id}/finish",
+    openapi_extra=described.body({"status": {"enum": list(ENDS)}, "reason": described.TEXT, "at": described.SECONDS}),
+)
 def finish_run(run_id: str, body: JsonBody, here: Here) -> Answer:
     """Say how a run ended that somebody else executed. The first word counts."""
     wanted = json_object(body)
@@ -102,7 +179,7 @@ def finish_run(run_id: str, body: JsonBody, here: Here) -> Answer:
     return Answer(run_row(outside.finish(here, run, status, text(wanted, "reason", 1000), at)))
 
 
-@router.post("/runs/{run_id}/beat", dependencies=WRITING)
+@router.post("/runs/{run_id}/beat")
 def beat(run_id: str, here: Here) -> Answer:
     """A sign of life of a run that somebody else executes."""
     run = outside.check(here.find(run_id))
@@ -111,7 +188,7 @@ def beat(run_id: str, here: Here) -> Answer:
     return Answer({"status": run.status, "stop": stop})
 
 
-@router.patch("/runs/{run_id}", dependencies=WRITING)
+@router.patch("/runs/{run_id}", openapi_extra=described.body(ABOUT))
 def change_run(run_id: str, body: JsonBody, here: Here) -> Answer:
     """Give a run another name, description or tags. It is written into the run's folder, too."""
     wanted = json_object(body)
@@ -132,38 +209,3 @@ def change_run(run_id: str, body: JsonBody, here: Here) -> Answer:
             tags=words(wanted, "tags") if "tags" in wanted else ...,
         )
     return Answer(run_row(here.find(run_id)))
-
-
-def text(wanted: Mapping[str, Any], name: str, longest: int = LONGEST_TEXT) -> str:
-    """Raises Refusal for anything but a text; nothing is an empty one."""
-    found = wanted.get(name)
-    if found is None:
-        return ""
-    if not isinstance(found, str) or len(found) > longest:
-        raise Refusal(400, f"`{name}` is a text of up to {longest:,} characters")
-    return found
-
-
-def words(wanted: Mapping[str, Any], name: str) -> list[str]:
-    found = wanted.get(name) or []
-    if not isinstance(found, list) or len(found) > MOST_ENTRIES or not all(isinstance(word, str) for word in found):
-        raise Refusal(400, f"`{name}` is a list of texts")
-    return [word[:500] for word in dict.fromkeys(found)]
-
-
-def mapping(wanted: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = wanted.get(name) or {}
-    if not isinstance(found, dict) or len(found) > MOST_ENTRIES:
-        raise Refusal(400, f"`{name}` is an object of up to {MOST_ENTRIES:,} entries")
-    return found
-
-
-def moment(wanted: Mapping[str, Any], name: str) -> float | None:
-    """Seconds since the epoch, of this and the last century."""
-    found = wanted.get(name)
-    if found is None:
-        return None
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not is_number or not math.isfinite(found) or not 0 <= found < 4e9:
-        raise Refusal(400, f"`{name}` is a time in seconds since 1970")
-    return float(found)

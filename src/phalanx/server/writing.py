@@ -1,27 +1,40 @@
 """What the server itself writes into the folders of runs, for clients who have no folder of their own.
 
-A file has one writer: this process. What was answered is in the file, whoever is killed afterwards.
+A file has one writer: this process. Where a home has several servers, each has files of its own, and a lock keeps them
+apart at what they change together. What was answered is in the file, whoever is killed afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.backends.attempts import make_private
 from phalanx.scheduler.home import Home
+from phalanx.scheduler.locks import take
 from phalanx.server.turns import Turns
 from phalanx.spool import JSON, PointWriter, Writer, frame
 
-WRITER = "mlflow"  # what the server's files in an attempt's folder are called
+WRITER = "mlflow"  # what the server's files in an attempt's folder are called; those of a second one `mlflow-2`
 MOST_DESKS = 256
+_OURS = re.compile(rf"{WRITER}(-\d+)?\.")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of an attempt's folder is one that a server writes."""
+    return _OURS.match(name) is not None
+
+
+def writer_of(server: int) -> str:
+    return WRITER if server == 1 else f"{WRITER}-{server}"
 
 
 class Point(NamedTuple):
@@ -67,9 +80,11 @@ def put(descriptor: int, data: bytes) -> None:
 class Desk:
     """One run that the server writes to. Whoever sits at it is alone with the run, among the server's own threads."""
 
-    def __init__(self, run_folder: Path) -> None:
+    def __init__(self, run_folder: Path, writer: str = WRITER) -> None:
         self.run_folder = run_folder
+        self.writer = writer
         self.lock = threading.RLock()
+        self.depth = 0  # how often whoever sits here has sat down
         self.sitting = 0
         self.notes: dict[str, Any] = {}  # what the routes remember of the run while the desk is there
         self._points: dict[Path, Burst] = {}
@@ -80,7 +95,7 @@ class Desk:
 
     def points(self, folder: Path, points: Iterable[Point]) -> None:
         """Raises OSError."""
-        self._write(self._points, Burst, folder / f"{WRITER}.points", lambda writer: writer.write(points))
+        self._write(self._points, Burst, folder / f"{self.writer}.points", lambda writer: writer.write(points))
 
     def events(self, folder: Path, *events: Mapping[str, Any]) -> None:
         """Each with the time, when it has none. Raises OSError."""
@@ -88,7 +103,7 @@ class Desk:
         data = b"".join(
             frame(JSON, json.dumps({"at": now, **event}, separators=(",", ":")).encode()) for event in events
         )
-        self._write(self._events, Writer, folder / f"{WRITER}.events", lambda writer: put(writer.descriptor, data))
+        self._write(self._events, Writer, folder / f"{self.writer}.events", lambda writer: put(writer.descriptor, data))
 
     def _write(self, writers: dict[Path, Any], make: Any, path: Path, act: Any) -> None:
         for _ in range(10):
@@ -127,13 +142,38 @@ def is_there(path: Path, descriptor: int) -> bool:
     return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
 
 
-class Desks:
-    """As many as are in use, and the last few others."""
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """One process at a time, by a file that is there only as long."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            take(descriptor, wait=True)
+            if not is_there(path, descriptor):
+                continue  # whoever was before us took the file away
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
 
-    def __init__(self, home: Home, turns: Turns | None = None, most: int = MOST_DESKS) -> None:
+
+class Desks:
+    """As many as are in use, and the last few others. `server` is the number of this one where a home may have
+    several, which then keep out of each other's way; None where it is the only one."""
+
+    def __init__(
+        self, home: Home, turns: Turns | None = None, most: int = MOST_DESKS, server: int | None = None
+    ) -> None:
         self.home = home
         self.turns = turns or Turns()
         self.most = most
+        self.server = server
+        self.locks = home.path / "desks"
+        if server is not None:
+            self.locks.mkdir(mode=0o700, exist_ok=True)
         self._lock = threading.Lock()
         self._desks: OrderedDict[str, Desk] = OrderedDict()
 
@@ -142,16 +182,27 @@ class Desks:
         with self._lock:
             desk = self._desks.get(run_id)
             if desk is None:
-                desk = self._desks[run_id] = Desk(self.home.run(run_id).path)
+                desk = self._desks[run_id] = Desk(self.home.run(run_id).path, writer_of(self.server or 1))
             self._desks.move_to_end(run_id)
             desk.sitting += 1
             self._clear()
         try:
-            with self.turns.together(), desk.lock:
-                yield desk
+            with self.turns.together(), desk.lock, self._apart(run_id, desk):
+                desk.depth += 1
+                try:
+                    yield desk
+                finally:
+                    desk.depth -= 1
         finally:
             with self._lock:
                 desk.sitting -= 1
+
+    def _apart(self, run_id: str, desk: Desk) -> AbstractContextManager[None]:
+        """From other servers, which may have changed what the desk's notes say."""
+        if self.server is None or desk.depth:
+            return nullcontext()
+        desk.notes.clear()
+        return alone_with(self.locks / run_id)
 
     def _clear(self) -> None:
         idle = [run_id for run_id, desk in self._desks.items() if not desk.sitting]

@@ -101,6 +101,11 @@ class PointFile:
         self._time = 0.0
         self._shapes: dict[int, Callable[..., tuple[Any, ...]]] = {}
 
+    @property
+    def stamp(self) -> tuple[int, int, int]:
+        """Another one after every change of the file."""
+        return self._stamp
+
     def poll(self) -> int:
         """How many points were new. Raises FileNotFoundError when the file is gone; what was read of it stays."""
         return sum(self.chunks())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from phalanx.errors import CallError
 from phalanx.store.points import LAST_STEP, Summary
 from phalanx.store.series_attempts import Attempts, planned_ranks, replica_order
 from phalanx.store.series_leaves import Bucket
-from phalanx.store.series_ranks import Spread, on_grid, per_step
+from phalanx.store.series_ranks import Spread, on_grid, per_step, side_by_side
 from phalanx.store.series_strands import Point, Strand, buckets_of, latest, points_of, total_of, within
 
 __all__ = ["Bucket", "Point", "RunSeries", "Series", "Spread", "Summary"]
@@ -26,6 +27,7 @@ ANSWERS_KEPT = 64
 EXACT_POINTS = 250_000  # more of them are put on a grid before ranks are compared
 GRID = 1000  # cells, when nobody says how many
 FINER = 4  # buckets of a replica for each cell of the grid
+MANY = 32  # replicas, of which each needs no finer ones
 
 Question = tuple[str, str, int, int | None, int | None]  # metric, replica, count, first, last
 
@@ -56,6 +58,7 @@ class RunSeries:
         self._polled = False
         self._index: dict[str, list[str]] = {}  # replicas by metric
         self._ranks: dict[str, int] = {}
+        self._series: dict[int, tuple[object, ...]] = {}
         self._lines: dict[tuple[str, str], list[list[Strand]]] = {}
         self._answers: dict[Question, list[Bucket]] = {}
 
@@ -70,6 +73,13 @@ class RunSeries:
     def _forget(self) -> None:
         self._lines.clear()
         self._answers.clear()
+        known = {number: attempt.known() for number, attempt in self._attempts.each.items()}
+        if known != self._series:
+            self._series = known
+            self._list()
+
+    def _list(self) -> None:
+        """Who logged what; of thousands of series that takes longer than reading their news."""
         self._ranks = planned_ranks(self.folder)
         found: dict[str, set[str]] = {}
         for _, attempt in sorted(self._attempts.each.items()):
@@ -162,17 +172,49 @@ class RunSeries:
         return list(found)
 
     def _buckets(self, metric: str, replica: str, count: int, first: int | None, last: int | None) -> list[Bucket]:
-        strands = self._surviving(metric, replica, roughly=True)
-        if first is not None or last is not None:
-            low, high = FIRST_STEP if first is None else first, LAST_STEP if last is None else last
-            strands = [part for strand in strands for part in within(strand, low, high, roughly=True)]
-        return buckets_of(strands, count)
+        return buckets_of(self._stretch(metric, replica, first, last), count)
 
-    def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
+    def _stretch(self, metric: str, replica: str, first: int | None, last: int | None) -> list[Strand]:
+        return _between(self._surviving(metric, replica, roughly=True), first, last)
+
+    def overwritten_buckets(
+        self, metric: str, replica: str, count: int, first: int | None = None, last: int | None = None
+    ) -> list[tuple[int, list[Bucket]]]:
+        """What did not survive: of each attempt at most `count` buckets."""
+        lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
+        found = []
+        for line, end in zip(lines, _ends(lines), strict=True):
+            lost = _between(_between(line, end + 1, None), first, last) if end < LAST_STEP else []
+            if lost:
+                found.append((lost[0].attempt, buckets_of(lost, max(count, 1))))
+        return found
+
+    def first_steps(self, metric: str, replica: str) -> list[tuple[int, int]]:
+        """Each attempt that logged a series, and the first step of it."""
+        lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
+        return [(line[0].attempt, min(strand.total().low_step for strand in line)) for line in lines]
+
+    def rank(self, replica: str) -> int | None:
+        self._known()
+        return self._ranks.get(replica)
+
+    def stamp(self) -> str:
+        """The same for whoever reads the same, now or another time; another one after every change."""
+        self._known()
+        each = [attempt.stamp() for _, attempt in sorted(self._attempts.each.items())]
+        return sha256(repr(each).encode()).hexdigest()[:16]
+
+    def held_bytes(self) -> int:
+        """About how much memory the points and leaves take that were read so far."""
+        return sum(attempt.held_bytes() for attempt in self._attempts.each.values())
+
+    def over_ranks(
+        self, metric: str, count: int | None = None, first: int | None = None, last: int | None = None
+    ) -> list[Spread]:
         """Mean, smallest and largest over the replicas: of each step; of a grid of `count` cells when there are more
-        steps than that.
+        steps than that. Of the steps from `first` to `last`, both included.
         """
-        lines = [self._surviving(metric, replica, roughly=True) for replica in self.replicas(metric)]
+        lines = [self._stretch(metric, replica, first, last) for replica in self.replicas(metric)]
         rows = [sum(strand.rows for strand in line) for line in lines]
         if rows and sum(rows) <= EXACT_POINTS and (count is None or max(rows) <= count):
             with suppress(CallError):  # no pyarrow here: what the leaves tell
@@ -180,7 +222,11 @@ class RunSeries:
                 if count is None or len(exact) <= count:
                     return exact
         cells = GRID if count is None else max(count, 1)
-        return on_grid([buckets_of(line, FINER * cells) for line in lines], cells)
+        coarse = [buckets_of(line, cells) for line in lines]
+        aligned = side_by_side(coarse)
+        if aligned is not None:
+            return aligned
+        return on_grid(coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines], cells)
 
     def summaries(self) -> dict[str, Summary]:
         """Of each metric, by the first replica that logged it."""
@@ -199,6 +245,13 @@ class RunSeries:
             if point is not None:
                 found[replica] = point
         return found
+
+
+def _between(strands: Sequence[Strand], first: int | None, last: int | None) -> list[Strand]:
+    if first is None and last is None:
+        return list(strands)
+    low, high = FIRST_STEP if first is None else first, LAST_STEP if last is None else last
+    return [part for strand in strands for part in within(strand, low, high, roughly=True)]
 
 
 def _ends(lines: Sequence[Sequence[Strand]]) -> list[int]:

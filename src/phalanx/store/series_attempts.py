@@ -19,6 +19,7 @@ from phalanx.store.series_strands import After, HeldStrand, Strand, Woven, in_li
 
 FIRST_ROLES = ("master", "chief")
 POLLS = 20  # compaction may take files away while they are listed; of each attempt once
+POINT_BYTES, SERIES_BYTES = 24, 800  # in memory
 EVENTS_READ = 1 << 16  # the event that tells the rank stands at the beginning of its file
 
 
@@ -101,6 +102,14 @@ class Attempt:
             yield from part.series()
         yield from self.fresh_series()
 
+    def known(self) -> tuple[object, ...]:
+        """The same as long as no series is new, and nobody says another rank."""
+        fresh = {
+            source: (id(file), sum(1 for columns in file.metrics.values() if columns.values))
+            for source, file in self.files.items()
+        }
+        return tuple(sorted(self.parts)), fresh, dict(self._ranks)
+
     def fresh_series(self) -> Iterator[tuple[str, str]]:
         """Those of them with points that are not compacted."""
         for source, file in self.files.items():
@@ -112,6 +121,18 @@ class Attempt:
         """How much of the files was damaged."""
         compacted = sum(part.skipped_bytes for part in self.parts.values())
         return compacted + sum(file.skipped_bytes for file in self.files.values())
+
+    def stamp(self) -> tuple[object, ...]:
+        """Of all that there is, as it was last read."""
+        files = sorted((source.name, file.stamp) for source, file in self.files.items())
+        return self.number, sorted(part.stamp for part in self.parts.values()), files
+
+    def held_bytes(self) -> int:
+        """About how much memory it takes."""
+        held = sum(part.held_bytes() for part in self.parts.values())
+        for file in self.files.values():
+            held += sum(SERIES_BYTES + POINT_BYTES * len(columns) for columns in file.metrics.values())
+        return held
 
     def ranks(self) -> dict[str, int]:
         """Of the replicas that said it themselves."""

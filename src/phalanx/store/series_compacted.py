@@ -149,6 +149,16 @@ class Part:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
             return None
 
+    @property
+    def stamp(self) -> tuple[str, int, int, int]:
+        """That of another part is another one."""
+        return self.path.name, self.rows, self._size, self._tail_checksum
+
+    def held_bytes(self) -> int:
+        """About how much memory it takes."""
+        rows = sum(map(len, self._groups.values()))
+        return 24 * rows + LEAF_BYTES * (self._leaves_held + len(self.totals)) + 8 * PLACE_COLUMNS * len(self.totals)
+
     def is_complete(self) -> bool:
         """Whether the Parquet file beside it is the one that it was made with."""
         try:

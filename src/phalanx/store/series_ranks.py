@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
@@ -44,6 +45,15 @@ def _at_step(step: int, points: Sequence[tuple[float, float]]) -> Spread:
     return Spread(step, step, min(times), max(times), len(points), low, high, middle, odd, len(points))
 
 
+def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
+    """Of each bucket, when all replicas logged at the same steps, as most do; None when they did not."""
+    steps = [bucket.first_step for bucket in lines[0]] if lines else []
+    is_ordered = all(one.last_step < other.first_step for one, other in pairwise(lines[0] if lines else ()))
+    if not is_ordered or any([bucket[0] for bucket in line] != steps for line in lines):
+        return None
+    return [_in_cell([(bucket,) for bucket in cell]) for cell in zip(*lines, strict=True)]
+
+
 def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
     """Of each of so many equal stretches of steps that anything was logged in. A bucket counts where it begins."""
     buckets = [bucket for line in lines for bucket in line]
@@ -62,26 +72,33 @@ def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
 
 
 def _in_cell(replicas: Sequence[Sequence[Bucket]]) -> Spread:
-    buckets = [bucket for held in replicas for bucket in held]
-    lows = [bucket.min for bucket in buckets if bucket.min is not None]
-    highs = [bucket.max for bucket in buckets if bucket.max is not None]
-    middles = [middle for middle in map(_mean_of, replicas) if middle is not None]
+    """Column by column: of many ranks there are hundreds of thousands of buckets."""
+    is_plain = all(len(held) == 1 for held in replicas)
+    buckets = [held[0] for held in replicas] if is_plain else [bucket for held in replicas for bucket in held]
+    first_steps, last_steps, first_times, last_times, counts, lows, highs, means, _, odds = zip(*buckets, strict=True)
+    middles = _known(means if is_plain else [_mean_of(held) for held in replicas])
     return Spread(
-        min(bucket.first_step for bucket in buckets),
-        max(bucket.last_step for bucket in buckets),
-        min(bucket.first_time for bucket in buckets),
-        max(bucket.last_time for bucket in buckets),
-        sum(bucket.count for bucket in buckets),
-        min(lows, default=None),
-        max(highs, default=None),
+        min(first_steps),
+        max(last_steps),
+        min(first_times),
+        max(last_times),
+        sum(counts),
+        min(_known(lows), default=None),
+        max(_known(highs), default=None),
         mean(sum(middles), len(middles), min(middles), max(middles)) if middles else None,
-        sum(bucket.odd for bucket in buckets),
+        sum(odds),
         len(replicas),
     )
 
 
+def _known(values: Sequence[float | None]) -> Sequence[float]:
+    return [value for value in values if value is not None] if None in values else values  # type: ignore[return-value]
+
+
 def _mean_of(buckets: Sequence[Bucket]) -> float | None:
     """One replica's."""
+    if len(buckets) == 1:
+        return buckets[0].mean
     known = [(bucket.mean, bucket.count - bucket.odd) for bucket in buckets if bucket.mean is not None]
     if not known:
         return None

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Self
 from phalanx.errors import CallError, StoreError
 from phalanx.store import filesystems, schema
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
+from phalanx.store.listed import ListedRecords, of_projects
 from phalanx.store.query import Clause, order, where
 from phalanx.store.records import DONE, STARTED, Replica, Run, StatusChange, microseconds, utc
 from phalanx.store.sql import columns, insertion, label
@@ -70,7 +71,7 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
             yield json.loads(value) if field == "peak" else value
 
 
-class Store(TrackedRecords):
+class Store(TrackedRecords, ListedRecords):
     """Runs and what belongs to them, over one connection: for one thread, to be closed.
 
     Every method may raise StoreError (the database cannot do its part); what else one raises, it says itself.
@@ -222,16 +223,17 @@ class Store(TrackedRecords):
         sort: str = "-created_at",
         limit: int | None = 20,
         offset: int = 0,
-        project: str | None = None,
+        project: str | Collection[str] | None = None,
     ) -> list[Run]:
-        """A page of the runs that a query (see `phalanx.store.query`) finds. Raises CallError when it is wrong."""
+        """A page of the runs that a query (see `phalanx.store.query`) finds; of one project, of any of several, or of
+        all. Raises CallError when it is wrong."""
         wanted, ordered = self._where(query, project), order(sort)
         return self._select(
             f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
             [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
         )
 
-    def count(self, query: str = "", project: str | None = None) -> int:
+    def count(self, query: str = "", project: str | Collection[str] | None = None) -> int:
         """How many runs a query finds. Raises CallError when it is wrong."""
         wanted = self._where(query, project)
         return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
@@ -255,10 +257,18 @@ class Store(TrackedRecords):
         )
         return [Replica._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]
 
-    def projects(self) -> list[tuple[str, int]]:
-        """Every project by name, and how many runs it has."""
-        found = self._database.rows("SELECT project, count(*) FROM runs GROUP BY project ORDER BY project")
+    def projects(self, project: str | Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Every project by name, or those of them that are given, and how many runs it has."""
+        these = of_projects(project)
+        found = self._database.rows(
+            f"SELECT project, count(*) FROM runs WHERE {these.sql} GROUP BY project ORDER BY project", these.args
+        )
         return [(project, count) for project, count in found]
+
+    def project_of(self, run_id: str) -> str | None:
+        """Of the run of exactly this id; None when there is none."""
+        found = self._database.rows("SELECT project FROM runs WHERE id = ?", [run_id])
+        return str(found[0][0]) if found else None
 
     def ids(self) -> set[str]:
         return {run_id for (run_id,) in self._database.rows("SELECT id FROM runs")}
@@ -291,9 +301,9 @@ class Store(TrackedRecords):
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
         self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
 
-    def _where(self, query: str, project: str | None) -> Clause:
-        wanted = where(query, self._database.lower)
-        return wanted if project is None else Clause(f"runs.project = ? AND {wanted.sql}", (project, *wanted.args))
+    def _where(self, query: str, project: str | Collection[str] | None) -> Clause:
+        wanted, these = where(query, self._database.lower), of_projects(project)
+        return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
 
     def _select(self, sql: str, args: Iterable[Any] = ()) -> list[Run]:
         """The runs whose keys a statement gives, in its order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,14 +25,15 @@ from phalanx.scheduler.trees import Tree
 from phalanx.server import outside
 from phalanx.server.answers import Answer, Refusal
 from phalanx.server.context import Context, Here
-from phalanx.server.guarding import identity_of
+from phalanx.server.credentials import identity_of
 from phalanx.server.mlflow.calls import Call, Seat, call
 from phalanx.server.mlflow.faults import Fault
 from phalanx.server.mlflow.prefixes import Spoken
 from phalanx.server.paths import Entry, entries, new_inside, opened, steps_of
 from phalanx.server.receiving import stream_into
 from phalanx.server.sending import file_answer
-from phalanx.store import Artifact
+from phalanx.server.sight import ModelSight
+from phalanx.store import Artifact, Run
 
 REGISTERED = "~models"
 OWNED = ("artifacts", "models")
@@ -41,7 +43,7 @@ UNSUPPORTED = "Multipart upload is not supported for the current artifact reposi
 class Place(NamedTuple):
     """Where an artifact is: in a folder of a run, or of a registered version, which nobody writes to."""
 
-    run_id: str | None
+    run: Run | None
     root: Path
     path: str
 
@@ -51,25 +53,27 @@ def registered_uri(name: str, number: int) -> str:
     return f"mlflow-artifacts:/{REGISTERED}/{quote(name, safe='').replace('%', '=')}/{number}"
 
 
-def place_of(here: Context, path: str) -> Place:
-    """Raises Refusal for what is no such path."""
+def place_of(call: Call, path: str) -> Place:
+    """Raises Refusal for what is no such path, and Fault for what whoever asks may not see."""
     steps = steps_of(path)
     if not steps:
         raise Refusal(400, "an artifact's path begins with a run")
     if steps[0] == REGISTERED:
-        return _registered(here, steps)
-    run = here.find(steps[0])
+        return _registered(call, steps)
+    run = call.run(steps[0])
     if len(steps) < 2 or steps[1] not in OWNED:
         raise Refusal(400, f"of a run's folder only {' and '.join(OWNED)} can be reached as artifacts")
-    return Place(run.id, here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
+    return Place(run, call.here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
 
 
-def _registered(here: Context, steps: tuple[str, ...]) -> Place:
+def _registered(call: Call, steps: tuple[str, ...]) -> Place:
     if len(steps) < 3 or not re.fullmatch(r"\d{1,9}", steps[2]):
         raise Refusal(400, f"a registered model's files are at {REGISTERED}/NAME/VERSION")
     name = unquote(steps[1].replace("=", "%"))
+    if ModelSight(call.here.store, call.sees()).version(name, int(steps[2])) is None:
+        raise Refusal(404, f"there is no {name[:100]}/{steps[2]}")
     try:
-        found = Registry(here.home, here.store).resolve(f"{name}/{int(steps[2])}")
+        found = Registry(call.here.home, call.here.store).resolve(f"{name}/{int(steps[2])}")
     except CallError as fault:
         raise Refusal(404, str(fault)) from None
     if found.path is None:
@@ -103,14 +107,14 @@ def list_of_run(call: Call) -> dict[str, Any]:
 # streams ------------------------------------------------------------------------------------------------------------
 
 
-def download(path: str, request: Request, here: Here, _: Spoken) -> Response:
-    place = place_of(here, path)
+def download(path: str, request: Request, here: Here, seat: Spoken) -> Response:
+    place = _seen(here, request, seat, path)
     return file_answer(opened(Tree(place.root), place.path), place.path, request.headers.get("range"))
 
 
-def listing(here: Here, _: Spoken, path: str = "") -> Response:
+def listing(request: Request, here: Here, seat: Spoken, path: str = "") -> Response:
     """What is directly in a folder; of a file nothing is."""
-    place = place_of(here, path)
+    place = _seen(here, request, seat, path)
     return Answer({"files": file_rows(entries(place.root, place.path), "")})
 
 
@@ -142,24 +146,33 @@ def add_routes(router: APIRouter, prefix: str) -> None:
         router.add_api_route(f"{base}/presigned/{{path:path}}", multipart, methods=["GET"])
 
 
-def _writable(here: Context, request: Request, seat: Seat | None, path: str) -> Place:
-    """Raises Refusal unless whoever asks may write there."""
-    place = place_of(here, path)
-    if place.run_id is None:
-        raise Refusal(403, "the files of a registered version do not change")
+def _seen(here: Context, request: Request, seat: Seat | None, path: str, *, to_write: bool = False) -> Place:
+    """Raises Refusal unless whoever asks may look there, or write there."""
+    call = Call(here, identity_of(request.scope), {}, seat)
     try:
-        Call(here, identity_of(request.scope), {}, seat).check_writes(place.run_id)
+        if to_write:
+            call.check_edits_some()
+        place = place_of(call, path)
+        if to_write and place.run is not None:
+            call.check_writes(place.run)
     except Fault as fault:
         raise Refusal(fault.status, fault.message) from None
+    return place
+
+
+def _writable(here: Context, request: Request, seat: Seat | None, path: str) -> Place:
+    place = _seen(here, request, seat, path, to_write=True)
+    if place.run is None:
+        raise Refusal(403, "the files of a registered version do not change")
     place.root.mkdir(mode=0o700, exist_ok=True)
     return place
 
 
 def _keep(here: Context, place: Place, size: int) -> None:
     """Tell of a file that was kept. Those of a logged model are told of together, by the model."""
-    if place.run_id is None or place.root.name != "artifacts":
+    if place.run is None or place.root.name != "artifacts":
         return
-    run = here.find(place.run_id)
+    run = here.find(place.run.id)
     path, now = f"artifacts/{place.path}", datetime.now(UTC)
     event = {"kind": "artifact", "path": path, "name": place.path, "type": "file", "size": size}
     with here.desks.of(run.id) as desk:
@@ -168,12 +181,16 @@ def _keep(here: Context, place: Place, size: int) -> None:
 
 
 def _remove(place: Place) -> None:
+    """Raises Refusal when there is nothing. Of a link itself, never of what it leads to."""
     steps = steps_of(place.path)
-    with Tree(place.root).folder(steps[:-1]) as folder:
-        name = steps[-1] if steps else "."
-        if not steps:
-            shutil.rmtree(place.root, ignore_errors=True)
-        elif os.path.isdir(f"/proc/self/fd/{folder}/{name}"):
-            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
+    if not steps:
+        shutil.rmtree(place.root, ignore_errors=True)
+        return
+    try:
+        with Tree(place.root).folder(steps[:-1]) as folder:
+            if stat.S_ISDIR(os.stat(steps[-1], dir_fd=folder, follow_symlinks=False).st_mode):
+                shutil.rmtree(steps[-1], ignore_errors=True, dir_fd=folder)
+            else:
+                os.unlink(steps[-1], dir_fd=folder)
+    except OSError:
+        raise Refusal(404, f"there is no file {place.path[:200]!r} here") from None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.server.answers import Refusal
 from phalanx.server.context import Context
+from phalanx.server.identities import ALL, Identity, Role
 from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.labels import PARENT
-from phalanx.server.tokens import Identity, Scope
 from phalanx.store import Run
 
 
@@ -93,30 +93,72 @@ class Call:
 
     # what may be done -------------------------------------------------------------------------------------------
 
+    def sees(self) -> frozenset[str] | None:
+        """The projects that whoever asks may look at; None: all. A run looks at its own, once anybody here is limited
+        to some: else whoever has a run would see everything through it."""
+        own = self.identity.run_id
+        if own is None:
+            return self.identity.projects(Role.VIEWER)
+        if not self.here.credentials.is_anybody_limited():
+            return None
+        project = self.here.project_of(own)
+        return frozenset([project] if project is not None else [])
+
+    def may_see(self, project: str | None) -> bool:
+        sees = self.sees()
+        return sees is None or project in sees
+
     def run_id(self) -> str:
         return self.text("run_id", 300, needed=False) or self.text("run_uuid", 300)
 
     def run(self, run_id: str | None = None) -> Run:
+        """A run that whoever asks may look at. Every call finds its runs by this."""
         run_id = self.run_id() if run_id is None else run_id
         try:
-            return self.here.find(run_id)
+            run = self.here.find(run_id)
         except Refusal:
-            raise missing(f"Run with id={short(run_id)} not found") from None
+            run = None
+        if run is None or not (run.id == self.identity.run_id or self.may_see(run.project)):
+            raise missing(f"Run with id={short(run_id)} not found")
+        return run
 
     def own_run(self, run_id: str | None = None) -> Run:
         """A run that whoever asks may write to."""
         run = self.run(run_id)
-        self.check_writes(run.id)
+        self.check_writes(run)
         return run
 
-    def check_writes(self, run_id: str | None) -> None:
-        """Raises Fault when whoever asks may not write to the run; None stands for what belongs to no run."""
+    def check_writes(self, run: Run) -> None:
+        """Raises Fault when whoever asks may not write to the run."""
         own = self.identity.run_id
         if own is None:
-            if self.identity.scope < Scope.WRITE:
-                raise Fault(f"the token `{self.identity.name}` may only read", "PERMISSION_DENIED")
-        elif run_id != own and (run_id is None or self.here.store.labels(run_id).get(PARENT) != own):
-            raise Fault(f"the token of run {own} writes to nothing else", "PERMISSION_DENIED")
+            self.check_edits(run.project)
+        elif run.id != own and self.here.store.labels(run.id).get(PARENT) != own:
+            raise self._of_run_alone()
+
+    def check_edits(self, *projects: str | None) -> None:
+        """Raises Fault unless whoever asks may change what is of all these projects; None: what is of no project. A run
+        may not: it writes to itself alone."""
+        if self.identity.run_id is not None:
+            raise self._of_run_alone()
+        for project in projects:
+            if not self.identity.has(Role.EDITOR, ALL if project is None else project):
+                where = "" if project is None else f" in project {short(project)}"
+                raise Fault(f"`{self.identity.name}` may not change this{where}", "PERMISSION_DENIED")
+
+    def check_edits_one(self, projects: Collection[str | None]) -> None:
+        """Raises Fault unless whoever asks may change one of these projects, or is a run: it adds to what it sees."""
+        mine = [self.identity.has(Role.EDITOR, ALL if project is None else project) for project in projects]
+        if self.identity.run_id is None and not any(mine):
+            raise Fault(f"`{self.identity.name}` may not add to this", "PERMISSION_DENIED")
+
+    def check_edits_some(self) -> None:
+        """Raises Fault for those who may change nothing at all."""
+        if self.identity.run_id is None and self.identity.projects(Role.EDITOR) == frozenset():
+            raise Fault(f"`{self.identity.name}` may only look", "PERMISSION_DENIED")
+
+    def _of_run_alone(self) -> Fault:
+        return Fault(f"the token of run {self.identity.run_id} writes to nothing else", "PERMISSION_DENIED")
 
 
 Handler = Callable[[Call], dict[str, Any]]
@@ -132,7 +174,7 @@ CALLS: dict[tuple[str, str], Entry] = {}
 
 def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], Handler]:
     """Answer a call. A `*` in the path stands for one step. Those that only read are open to every token; all others
-    check for themselves what is written to, by `own_run` or `check_writes`."""
+    check for themselves what is written to, by `own_run`, `check_writes` or `check_edits`."""
 
     def add(handler: Handler) -> Handler:
         CALLS[method, path] = Entry(handler, reads)

@@ -6,7 +6,13 @@ import time
 from typing import Any
 
 from phalanx.server.mlflow.calls import Call, call, next_token, page
-from phalanx.server.mlflow.experiments_table import Experiment, Experiments, check_name, experiment_row
+from phalanx.server.mlflow.experiments_table import (
+    Experiment,
+    Experiments,
+    check_name,
+    experiment_row,
+    no_experiment,
+)
 from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import conditions, holds, sortings
 
@@ -20,6 +26,7 @@ def table(call: Call) -> Experiments:
 
 
 def projects(call: Call) -> list[str]:
+    """All of them, also those that whoever asks may not see: names are given once."""
     return [project for project, _ in call.here.store.projects()]
 
 
@@ -29,12 +36,30 @@ def own(call: Call) -> Experiment | None:
 
 
 def by_id(call: Call) -> Experiment:
-    return own(call) or table(call).of_id(call.text("experiment_id", 100), projects(call))
+    return own(call) or seen(call, call.text("experiment_id", 100), projects(call))
+
+
+def seen(call: Call, key: str, known: list[str]) -> Experiment:
+    """The experiment of an id, if whoever asks may look at it. Raises Fault."""
+    found = table(call).of_id(key, known)
+    if not call.may_see(found.project):
+        raise no_experiment(key)
+    return found
+
+
+def asked_for(call: Call) -> list[str]:
+    """The projects whose runs are searched: those of the experiments that were named, or a replica's own."""
+    mine = own(call)
+    if mine is not None:
+        return [mine.project]
+    known = projects(call)
+    return [seen(call, key, known).project for key in dict.fromkeys(call.texts("experiment_ids"))]
 
 
 def changeable(call: Call) -> Experiment:
-    call.check_writes(None)
-    return by_id(call)
+    found = by_id(call)
+    call.check_edits(found.project)
+    return found
 
 
 @call("POST", "experiments/create")
@@ -42,12 +67,13 @@ def create(call: Call) -> dict[str, Any]:
     mine = own(call)
     if mine is not None:
         return {"experiment_id": mine.id}
-    call.check_writes(None)
+    name = call.text("name", needed=False)
+    call.check_edits(table(call).free_project(name))
     tags = {
         one.text("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")
     }
     location = call.text("artifact_location", 2000, needed=False) or None
-    made = table(call).create(call.text("name", needed=False), projects(call), tags, location)
+    made = table(call).create(name, projects(call), tags, location)
     return {"experiment_id": made.id}
 
 
@@ -64,7 +90,7 @@ def get(call: Call) -> dict[str, Any]:
 def get_by_name(call: Call) -> dict[str, Any]:
     name = call.text("experiment_name")
     found = own(call) or table(call).of_name(name, projects(call))
-    if found is None:
+    if found is None or not call.may_see(found.project):
         raise missing(f"Could not find experiment with name {short(name)}")
     return {"experiment": experiment_row(found)}
 
@@ -77,7 +103,9 @@ def search(call: Call) -> dict[str, Any]:
     stage = view_type(call, "view_type")
     wanted = conditions(call.text("filter", needed=False))
     mine = own(call)
+    sees = call.sees()
     found = [mine] if mine is not None else table(call).all(projects(call))
+    found = [row for row in found if sees is None or row.project in sees]
     found = [row for row in found if stage == "ALL" or row.is_deleted == (stage == "DELETED_ONLY")]
     found = [row for row in found if all(holds(condition, _value(row, condition)) for condition in wanted)]
     for sorting in reversed(sortings(call.texts("order_by"))):
@@ -151,7 +179,7 @@ def set_tag(call: Call) -> dict[str, Any]:
     key, value = call.text("key", LONGEST_TAG), call.text("value", LONGEST_TAG_VALUE, needed=False)
     if own(call) is not None:
         return {}  # a run does not change its project
-    with table(call).lock:
+    with table(call).alone():
         found = changeable(call)
         table(call).put(found._replace(tags={**found.tags, key: value}, updated=_now()))
     return {}
@@ -160,7 +188,7 @@ def set_tag(call: Call) -> dict[str, Any]:
 @call("POST", "experiments/delete-experiment-tag")
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key", LONGEST_TAG)
-    with table(call).lock:
+    with table(call).alone():
         found = changeable(call)
         if key not in found.tags:
             raise missing(f"No tag with name: {short(key)} in experiment with id {found.id}")

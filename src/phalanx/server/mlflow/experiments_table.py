@@ -8,11 +8,13 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.backends.attempts import write_whole
+from phalanx.scheduler.locks import locked
 from phalanx.server.mlflow.faults import Fault, missing, short
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"
@@ -46,18 +48,42 @@ def _derived(project: str) -> Experiment:
 
 
 class Experiments:
-    """The table. One server has a home, so this process is the only one that changes it."""
+    """The table. What another server of the home has changed is seen at the next look."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / "mlflow.json"
         self.lock = threading.RLock()
-        self._rows: dict[str, Experiment] | None = None
+        self._rows: dict[str, Experiment] = {}
+        self._mark: tuple[int, ...] | None = None
+        self._is_alone = False
 
     def rows(self) -> dict[str, Experiment]:
         with self.lock:
-            if self._rows is None:
-                self._rows = self._read()
+            mark = self._marked()
+            if mark != self._mark:
+                self._rows, self._mark = self._read(), mark
             return self._rows
+
+    def _marked(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Two that change the table at once would lose one of the changes. May be asked for again by who has it."""
+        with self.lock:
+            if self._is_alone:
+                yield
+                return
+            with locked(self.path.with_suffix(".lock")):
+                self._is_alone = True
+                try:
+                    yield
+                finally:
+                    self._is_alone = False
 
     def _read(self) -> dict[str, Experiment]:
         try:
@@ -69,11 +95,11 @@ class Experiments:
             raise Fault(f"{self.path} is damaged: move it away", "INTERNAL_ERROR") from None
 
     def put(self, experiment: Experiment) -> Experiment:
-        with self.lock:
+        with self.alone():
             rows = {**self.rows(), experiment.id: experiment}
             content = {"version": 1, "experiments": {key: row._asdict() for key, row in rows.items()}}
             write_whole(self.path, json.dumps(content, indent=1).encode())
-            self._rows = rows
+            self._rows, self._mark = rows, self._marked()
         return experiment
 
     def of_project(self, project: str) -> Experiment:
@@ -88,7 +114,7 @@ class Experiments:
         for project in (DEFAULT_PROJECT, *projects):
             if derived_id(project) == key:
                 return _derived(project)
-        raise missing(f"No Experiment with id={short(key)} exists")
+        raise no_experiment(key)
 
     def of_name(self, name: str, projects: Iterable[str]) -> Experiment | None:
         renamed = [row for row in self.rows().values() if row.name == name]
@@ -108,21 +134,25 @@ class Experiments:
     def create(self, name: str, projects: Iterable[str], tags: Mapping[str, str], location: str | None) -> Experiment:
         """Raises Fault when the name is taken."""
         check_name(name)
-        with self.lock:
+        with self.alone():
             known = self.of_name(name, projects)
             if known is not None:
                 deleted = " in deleted state. You can restore it, or take another name" if known.is_deleted else ""
                 raise Fault(f"Experiment '{name[:200]}' already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
-            project, now = self._free_project(name), round(time.time() * 1000)
+            project, now = self.free_project(name), round(time.time() * 1000)
             return self.put(Experiment(derived_id(project), name, project, dict(tags), now, now, location=location))
 
-    def _free_project(self, name: str) -> str:
+    def free_project(self, name: str) -> str:
         """The project of a new experiment: another name when the one it would have belongs to a renamed experiment."""
         project, number = name, 1
         while derived_id(project) in self.rows():
             number += 1
             project = f"{name[: LONGEST_NAME - 10]} {number}"
         return project
+
+
+def no_experiment(key: str) -> Fault:
+    return missing(f"No Experiment with id={short(key)} exists")
 
 
 def check_name(name: str) -> None:

@@ -20,7 +20,7 @@ from phalanx.scheduler.trees import FILE, Tree
 from phalanx.server import outside
 from phalanx.server.mlflow.artifacts import file_rows
 from phalanx.server.mlflow.calls import Call, call, next_token, page
-from phalanx.server.mlflow.experiments import own, parts, projects, table
+from phalanx.server.mlflow.experiments import asked_for, parts, table
 from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import Condition, conditions, holds, identifier
 from phalanx.server.mlflow.finding import search as find_runs
@@ -28,8 +28,8 @@ from phalanx.server.mlflow.labels import HIDDEN
 from phalanx.server.mlflow.noting import check_live, note_labels, place
 from phalanx.server.mlflow.runs import make
 from phalanx.server.paths import entries, steps_of
+from phalanx.server.sight import ModelSight
 from phalanx.store import Artifact, Run
-from phalanx.store.models import ModelIndex
 
 HAS_MODELS = f"{HIDDEN}logged_models"  # the label of runs that have some
 ALONE = f"{HIDDEN}model_alone"  # … of a run that was begun only to hold one
@@ -59,7 +59,8 @@ def write(path: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
 def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, Any]:
     """Raises Fault when there is none."""
     match = _ID.match(model_id)
-    model = read_all(file_of(call, match[1])).get(model_id) if match else None
+    is_seen = match is not None and call.may_see(call.here.project_of(match[1]))
+    model = read_all(file_of(call, match[1])).get(model_id) if match and is_seen else None
     if model is None or (model.get("deleted") and not also_deleted):
         raise missing(f"Logged model with ID {short(model_id)} not found.")
     return model
@@ -141,7 +142,7 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _registrations(call: Call, model: Mapping[str, Any]) -> list[dict[str, str]]:
-    versions = ModelIndex(call.here.store).versions(run_id=model["run_id"])
+    versions = ModelSight(call.here.store, call.sees()).versions(run_id=model["run_id"])
     source = f"models/{model['folder']}"
     return [{"name": one.model, "version": str(one.number)} for one in versions if one.source == source]
 
@@ -277,12 +278,8 @@ def search(call: Call) -> dict[str, Any]:
 
 
 def _models_of(call: Call) -> Iterator[tuple[dict[str, Any], Run]]:
-    mine, known = own(call), projects(call)
-    asked = [] if mine is not None else call.texts("experiment_ids")
-    experiments = [mine] if mine is not None else [table(call).of_id(key, known) for key in dict.fromkeys(asked)]
     has_some = Condition("tag", HAS_MODELS, "IS NOT NULL", None)
-    searched = [experiment.project for experiment in experiments]
-    for run in find_runs(call.here.store, searched, [has_some], [], limit=MOST_FOUND):
+    for run in find_runs(call.here.store, asked_for(call), [has_some], [], limit=MOST_FOUND):
         for model in read_all(file_of(call, run.id)).values():
             if not model.get("deleted"):
                 yield model, run

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from phalanx.scheduler.registry import Registry
+from phalanx.server.identities import Role
 from phalanx.server.mlflow.artifacts import path_of, registered_uri
 from phalanx.server.mlflow.calls import Call, call, next_token, page
 from phalanx.server.mlflow.experiments import parts
 from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import Condition, conditions, holds, sortings
 from phalanx.server.mlflow.logged_models import read as logged_model
+from phalanx.server.sight import PROJECTS, ModelSight
 from phalanx.store.models import Model, Version
 
 STAGES = {stage.lower(): stage for stage in ("None", "Staging", "Production", "Archived")}
 STAGE = "mlflow.stage"  # the label that holds a version's stage
 MODEL_ID = "mlflow.modelId"  # … and of which logged model it was made
 RUN_LINK = "mlflow.runLink"
-OWN = (STAGE, MODEL_ID, RUN_LINK)
+OWN = (STAGE, MODEL_ID, RUN_LINK, PROJECTS)
 IS_PROMPT = "mlflow.prompt.is_prompt"  # clients ask for all that have not this tag by `!= 'true'`
 MOST_LISTED = 200_000
 
 
 def registry(call: Call) -> Registry:
+    """To change it. What is there is found by `sight`."""
     return Registry(call.here.home, call.here.store)
+
+
+def sight(call: Call) -> ModelSight:
+    return ModelSight(call.here.store, call.sees())
 
 
 def model_of(call: Call, name: str | None = None) -> Model:
     name = call.text("name", 300) if name is None else name
-    found = registry(call).index.model(name)
+    found = sight(call).model(name)
     if found is None:
         raise missing(f"Registered Model with name={short(name)} not found")
     return found
@@ -40,10 +48,23 @@ def version_of(call: Call) -> Version:
     model, number = model_of(call), call.text("version", 20)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise Fault(f"Model version must be an integer, got {short(number)}")
-    found = registry(call).index.version(model.name, int(number))
+    found = sight(call).version(model.name, int(number))
     if found is None:
         raise missing(f"Model Version (name={model.name}, version={number}) not found")
     return found
+
+
+def own_model(call: Call) -> Model:
+    """One that whoever asks may change: they must be able to change all projects that its versions are of."""
+    model = model_of(call)
+    call.check_edits(*sight(call).owners(model))
+    return model
+
+
+def own_version(call: Call) -> Version:
+    version = version_of(call)
+    call.check_edits(sight(call).project_of(version))
+    return version
 
 
 # views --------------------------------------------------------------------------------------------------------------
@@ -96,7 +117,7 @@ def source_uri(version: Version) -> str:
 def latest(call: Call, name: str, stages: Sequence[str]) -> list[Version]:
     """The newest version of each stage."""
     found: dict[str, Version] = {}
-    for version in registry(call).index.versions(name):  # the newest first
+    for version in sight(call).versions(name):  # the newest first
         found.setdefault(stage_of(version), version)
     return [version for stage, version in found.items() if not stages or stage in stages]
 
@@ -107,16 +128,31 @@ def latest(call: Call, name: str, stages: Sequence[str]) -> list[Version]:
 @call("POST", "registered-models/create")
 def create(call: Call) -> dict[str, Any]:
     """Also a run's own token may: training code registers what it made."""
-    call.check_writes(call.identity.run_id)
     name = call.text("name", 300)
     if registry(call).index.model(name) is not None:
         raise Fault(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
-    made = registry(call).create(name, call.text("description", 100_000, needed=False), tags_of(call))
+    labels = {**tags_of(call), **_whose(call)}
+    made = registry(call).create(name, call.text("description", 100_000, needed=False), labels)
     return {"registered_model": model_row(call, made)}
 
 
+def _whose(call: Call) -> dict[str, str]:
+    """A model without versions is seen by those who see one of the projects of whoever made it."""
+    own = call.identity.run_id
+    found = call.identity.projects(Role.EDITOR) if own is None else [call.here.project_of(own)]
+    return {PROJECTS: json.dumps(sorted(filter(None, found)))} if found is not None else {}
+
+
 def tags_of(call: Call) -> dict[str, str]:
-    return {one.text("key", 250): one.text("value", 100_000, needed=False) for one in parts(call, "tags")}
+    return {key_of(one): one.text("value", 100_000, needed=False) for one in parts(call, "tags")}
+
+
+def key_of(call: Call) -> str:
+    """Raises Fault for a label that says whose a model is."""
+    key = call.text("key", 250)
+    if key == PROJECTS:
+        raise Fault(f"the tag {PROJECTS} is set by the server alone")
+    return key
 
 
 @call("GET", "registered-models/get", reads=True)
@@ -126,23 +162,20 @@ def get(call: Call) -> dict[str, Any]:
 
 @call("POST", "registered-models/rename")
 def rename(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    model_of(call)
+    own_model(call)
     raise Fault("a model's name is part of its history: register its versions under another one", "NOT_IMPLEMENTED")
 
 
 @call("PATCH", "registered-models/update")
 def update(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    model = model_of(call)
+    model = own_model(call)
     registry(call).describe(model.name, call.text("description", 100_000, needed=False))
     return {"registered_model": model_row(call, model_of(call))}
 
 
 @call("DELETE", "registered-models/delete")
 def delete(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    registry(call).delete(model_of(call).name, reason="deleted by an MLflow client", force=True)
+    registry(call).delete(own_model(call).name, reason="deleted by an MLflow client", force=True)
     return {}
 
 
@@ -150,7 +183,7 @@ def delete(call: Call) -> dict[str, Any]:
 def search(call: Call) -> dict[str, Any]:
     most, offset = page(call, 1000, 100)
     wanted = conditions(call.text("filter", needed=False))
-    found = [model for model in registry(call).index.models() if all(_fits(one, _model_value(model)) for one in wanted)]
+    found = [model for model in sight(call).models() if all(_fits(one, _model_value(model)) for one in wanted)]
     _sort(call, found, _model_value)
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
     return {"registered_models": [model_row(call, model) for model in found[offset : offset + most]], **more}
@@ -198,21 +231,19 @@ def get_latest(call: Call) -> dict[str, Any]:
 
 @call("POST", "registered-models/set-tag")
 def set_tag(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    registry(call).label(model_of(call).name, {call.text("key", 250): call.text("value", 100_000, needed=False)})
+    registry(call).label(own_model(call).name, {key_of(call): call.text("value", 100_000, needed=False)})
     return {}
 
 
 @call("DELETE", "registered-models/delete-tag")
 def delete_tag(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    registry(call).label(model_of(call).name, {call.text("key", 250): None})
+    registry(call).label(own_model(call).name, {key_of(call): None})
     return {}
 
 
 @call("POST", "registered-models/alias")
 def set_alias(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
+    own_model(call)
     version = version_of(call)
     registry(call).alias(version.model, call.text("alias", 255), version.number, "set by an MLflow client")
     return {}
@@ -220,8 +251,7 @@ def set_alias(call: Call) -> dict[str, Any]:
 
 @call("DELETE", "registered-models/alias")
 def delete_alias(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    model, alias = model_of(call), call.text("alias", 255)
+    model, alias = own_model(call), call.text("alias", 255)
     if alias in model.aliases:
         registry(call).unalias(model.name, alias, "taken away by an MLflow client")
     return {}
@@ -231,7 +261,7 @@ def delete_alias(call: Call) -> dict[str, Any]:
 def by_alias(call: Call) -> dict[str, Any]:
     model, alias = model_of(call), call.text("alias", 255)
     number = model.aliases.get(alias)
-    found = registry(call).index.version(model.name, number) if number is not None else None
+    found = sight(call).version(model.name, number) if number is not None else None
     if found is None:
         raise Fault(f"Registered model alias {alias[:200]} not found.")
     return {"model_version": version_row(found)}
@@ -245,7 +275,11 @@ def create_version(call: Call) -> dict[str, Any]:
     model, run_id = model_of(call), call.text("run_id", 300, needed=False)
     source, own = _source(call, call.text("source", 5000), call.text("model_id", 300, needed=False))
     run_id = own or (call.run(run_id).id if run_id else "")
-    call.check_writes(run_id or None)
+    if run_id:
+        call.own_run(run_id)
+        call.check_edits_one(sight(call).owners(model))
+    else:
+        call.check_edits(None)
     labels = {**tags_of(call), **_own_labels(call)}
     made = registry(call).register(
         model.name,
@@ -303,16 +337,14 @@ def download_uri(call: Call) -> dict[str, Any]:
 
 @call("PATCH", "model-versions/update")
 def update_version(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    version = version_of(call)
+    version = own_version(call)
     registry(call).describe(version.model, call.text("description", 100_000, needed=False), version.number)
     return {"model_version": version_row(version_of(call))}
 
 
 @call("DELETE", "model-versions/delete")
 def delete_version(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    version = version_of(call)
+    version = own_version(call)
     registry(call).delete(version.model, version.number, "deleted by an MLflow client", force=True)
     return {}
 
@@ -326,10 +358,10 @@ def canonical_stage(stage: str) -> str:
 
 @call("POST", "model-versions/transition-stage")
 def transition(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    version, stage = version_of(call), canonical_stage(call.text("stage", 50))
+    version, stage = own_version(call), canonical_stage(call.text("stage", 50))
     if call.flag("archive_existing_versions"):
-        for other in registry(call).index.versions(version.model):
+        own_model(call)
+        for other in sight(call).versions(version.model):
             if other.number != version.number and stage_of(other) == stage:
                 registry(call).label(other.model, {STAGE: "Archived"}, other.number)
     registry(call).label(version.model, {STAGE: stage}, version.number)
@@ -343,7 +375,7 @@ def search_versions(call: Call) -> dict[str, Any]:
     name = next((one.value for one in wanted if (one.entity, one.key, one.sign) == ("attribute", "name", "=")), None)
     found = [
         version
-        for version in registry(call).index.versions(str(name) if name is not None else None)
+        for version in sight(call).versions(str(name) if name is not None else None)
         if all(_fits(condition, _version_value(version)) for condition in wanted)
     ]
     found.sort(key=lambda one: (-one.updated_at.timestamp(), one.model, -one.number))
@@ -366,16 +398,14 @@ def _version_value(version: Version) -> Values:
 
 @call("POST", "model-versions/set-tag")
 def set_version_tag(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    version = version_of(call)
-    labels = {call.text("key", 250): call.text("value", 100_000, needed=False)}
+    version = own_version(call)
+    labels = {key_of(call): call.text("value", 100_000, needed=False)}
     registry(call).label(version.model, labels, version.number)
     return {}
 
 
 @call("DELETE", "model-versions/delete-tag")
 def delete_version_tag(call: Call) -> dict[str, Any]:
-    call.check_writes(None)
-    version = version_of(call)
-    registry(call).label(version.model, {call.text("key", 250): None}, version.number)
+    version = own_version(call)
+    registry(call).label(version.model, {key_of(call): None}, version.number)
     return {}

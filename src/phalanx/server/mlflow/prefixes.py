@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from phalanx.server.answers import Refusal
-from phalanx.server.guarding import identity_of
+from phalanx.server.credentials import identity_of
 from phalanx.server.mlflow.calls import Seat
 from phalanx.server.paths import REPLICA_NAME, RUN_ID
 

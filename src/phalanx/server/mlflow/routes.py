@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from phalanx.errors import CallError, StoreError
 from phalanx.server.answers import Answer, Refusal
 from phalanx.server.context import Context, Here
-from phalanx.server.guarding import identity_of
+from phalanx.server.credentials import identity_of
 from phalanx.server.mlflow import artifacts, experiments, logged_models, metrics, models, runs, tracking
 from phalanx.server.mlflow.calls import CALLS, Call, Entry, Seat
 from phalanx.server.mlflow.faults import Fault
@@ -85,9 +85,9 @@ _PATTERNS = _patterns()
 
 
 def _permitted(entry: Entry, call: Call) -> Call:
-    """A call that does not only read is refused here to those who may only read, whatever else it checks."""
-    if not entry.reads and call.identity.run_id is None:
-        call.check_writes(None)
+    """A call that does not only read is refused here to those who may only look, whatever else it checks."""
+    if not entry.reads:
+        call.check_edits_some()
     return call
 
 

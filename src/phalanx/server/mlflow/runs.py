@@ -8,7 +8,7 @@ from typing import Any
 from phalanx.server import outside
 from phalanx.server.mlflow import seats
 from phalanx.server.mlflow.calls import Call, call, next_token, page
-from phalanx.server.mlflow.experiments import by_id, own, parts, projects, table, view_type
+from phalanx.server.mlflow.experiments import asked_for, by_id, own, parts, table, view_type
 from phalanx.server.mlflow.faults import Fault, short
 from phalanx.server.mlflow.filters import conditions, sortings
 from phalanx.server.mlflow.finding import search as find_runs
@@ -38,12 +38,11 @@ def create(call: Call) -> dict[str, Any]:
 def make(call: Call, tags: dict[str, str]) -> Run:
     """A run that whoever asks executes itself; when a replica asks, a child of that replica's run."""
     mine = own(call)
-    if mine is None:
-        call.check_writes(None)
-    elif call.seat is not None:
-        call.check_writes(call.seat.run_id)
-        tags = {**tags, PARENT: call.seat.run_id}
     experiment = mine or by_id(call) if call.fields.get("experiment_id") else table(call).of_project("default")
+    if mine is not None and call.seat is not None:
+        tags = {**tags, PARENT: call.own_run(call.seat.run_id).id}
+    else:
+        call.check_edits(experiment.project)
     if experiment.is_deleted:
         raise Fault(f"The experiment {experiment.id} must be in the 'active' state. It is deleted.")
     started = call.integer("start_time", 0)
@@ -125,11 +124,7 @@ def search(call: Call) -> dict[str, Any]:
     most, offset = page(call, MOST_RUNS, 1000)
     wanted = conditions(call.text("filter", needed=False))
     order = sortings(call.texts("order_by"))
-    mine = own(call)
-    asked = [] if mine is not None else call.texts("experiment_ids")
-    known = projects(call)
-    experiments = [mine] if mine is not None else [table(call).of_id(key, known) for key in dict.fromkeys(asked)]
-    searched = [experiment.project for experiment in experiments]
+    searched = asked_for(call)
     stage = view_type(call, "run_view_type")
     runs = find_runs(call.here.store, searched, wanted, order, limit=most + 1, offset=offset, stage=stage)
     more = {"next_page_token": next_token(offset + most)} if len(runs) > most else {}

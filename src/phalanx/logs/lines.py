@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 LOOK_S = 0.2  # how often an agent looks at its log: what a note covers was written at most so long before
 WINDOW_S = 2.0  # how far apart the same line of two replicas is still told as one
@@ -19,12 +19,19 @@ AFTER = 10  # and after it
 LONGEST_TRACEBACK = 200
 
 TRACEBACK = "Traceback (most recent call last)"
+_STYLE = re.compile(r"\x1b\[[0-9;]*[mK]")  # a program's own colours: nothing to read, nothing to obey
 _ERROR = re.compile(
     r"^\s*(\[[^\]]*\]:?\s*)?([\w.]+\.)?\w*(Error|Exception|Interrupt)\b(:|\s*$)"
     r"|\b(ERROR|FATAL|CRITICAL|PANIC)\b"
     r"|^([^\s:]+:\s*)*([Ff]atal|[Pp]anic|[Ee]rror)\b.*:"
     r"|command not found|No such file or directory|Permission denied|cannot start"
     r"|Segmentation fault|core dumped|terminate called|Assertion .* failed|[Oo]ut of memory|^Killed\b"
+)
+# What a line that speaks of an error has in it: to be looked for in many lines at once.
+ERROR_WORDS = (
+    *(b"rror", b"Exception", b"Interrupt", b"ERROR", b"FATAL", b"CRITICAL", b"PANIC", b"atal", b"anic"),
+    *(b"command not found", b"No such file", b"Permission denied", b"cannot start", b"Segmentation fault"),
+    *(b"core dumped", b"terminate called", b"Assertion ", b"ut of memory", b"Killed"),
 )
 
 
@@ -34,6 +41,8 @@ class Line(NamedTuple):
     rank: int | None
     attempt: int
     text: str
+    first: int = 0  # where in its log it begins
+    end: int = 0  # and ends
 
 
 class Folded(NamedTuple):
@@ -74,16 +83,19 @@ class Times:
 
 
 def cut(line: bytes, longest: int = LONGEST_LINE) -> list[bytes]:
-    """A line in pieces that are not too long, none of which ends within a character."""
+    """A line in pieces that are not too long, none of which ends within a character; those of a progress bar end where
+    it is drawn anew."""
     if len(line) <= longest:
         return [line]
     pieces = []
     start = 0
     while len(line) - start > longest:
-        end = start + longest
-        back = next((step for step in range(4) if line[end - step] & 0xC0 != 0x80), 0)
-        pieces.append(line[start : end - back])
-        start = end - back
+        end = line.rfind(b"\r", start + 1, start + longest) + 1
+        if end <= start + 1:
+            end = start + longest
+            end -= next((step for step in range(4) if line[end - step] & 0xC0 != 0x80), 0)
+        pieces.append(line[start:end])
+        start = end
     return [*pieces, line[start:]]
 
 
@@ -113,45 +125,75 @@ def merged(logs: Iterable[Iterable[Line]]) -> Iterator[Line]:
     return heapq.merge(*logs, key=lambda line: line.at)
 
 
+Who = TypeVar("Who", int, str)
+Said = TypeVar("Said")
+
+
+class Groups(Generic[Who, Said]):
+    """What many say at about the same time, once. Keeps everybody's words in their order."""
+
+    def __init__(self) -> None:
+        self._first = 0  # the number of the oldest group that is open
+        self._open: deque[tuple[float, str | bytes, Said, list[Who]]] = deque()
+        self._places: defaultdict[str | bytes, list[int]] = defaultdict(list)  # of a text: its open groups
+        self._reached: dict[Who, int] = {}  # of who speaks: the last group that they are in
+
+    def feed(self, at: float, who: Who, text: str | bytes, said: Said) -> None:
+        """Once more something. `ready` gives what nobody will join any more."""
+        places = self._places[text]
+        # only what stands after all that they have said so far: else their words would change places
+        found = bisect_right(places, self._reached.get(who, -1))
+        if found < len(places):
+            place = places[found]
+            self._open[place - self._first][3].append(who)
+        else:
+            place = self._first + len(self._open)
+            places.append(place)
+            self._open.append((at, text, said, [who]))
+        self._reached[who] = place
+
+    def ready(self, before: float) -> bool:
+        """Whether the oldest was said before that time, or there are too many."""
+        return bool(self._open) and (self._open[0][0] <= before or len(self._open) >= MOST_OPEN)
+
+    def pop(self) -> tuple[Said, list[Who]]:
+        """The oldest, as it was first said, and who said it."""
+        _, text, said, speakers = self._open.popleft()
+        self._first += 1
+        places = self._places[text]
+        places.pop(0)
+        if not places:
+            del self._places[text]
+        return said, speakers
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
 class Fold:
     """Tells lines that many replicas say at about the same time once. Keeps every replica's lines in their order."""
 
     def __init__(self) -> None:
-        self._first = 0  # the number of the oldest group that is open
-        self._open: deque[tuple[Line, list[str]]] = deque()
-        self._places: defaultdict[str, list[int]] = defaultdict(list)  # of a text: its open groups
-        self._reached: dict[str, int] = {}  # of a replica: the last group that it is in
+        self._groups: Groups[str, Line] = Groups()
 
     def feed(self, line: Line) -> Iterator[Folded]:
         """One more line. Gives those that nobody will join any more."""
-        yield from self.close(line.at - WINDOW_S)
-        if len(self._open) >= MOST_OPEN:
+        while self._groups.ready(line.at - WINDOW_S):
             yield self._pop()
-        places = self._places[line.text]
-        # only what stands after all that this replica has said so far: else its lines would change places
-        found = bisect_right(places, self._reached.get(line.replica, -1))
-        if found < len(places):
-            place = places[found]
-            self._open[place - self._first][1].append(line.replica)
-        else:
-            place = self._first + len(self._open)
-            places.append(place)
-            self._open.append((line, [line.replica]))
-        self._reached[line.replica] = place
+        self._groups.feed(line.at, line.replica, line.text, line)
 
     def close(self, before: float = float("inf")) -> Iterator[Folded]:
         """What was said before that time and has waited long enough."""
-        while self._open and self._open[0][0].at <= before:
+        while self._groups.ready(before):
             yield self._pop()
 
     def _pop(self) -> Folded:
-        line, replicas = self._open.popleft()
-        self._first += 1
-        places = self._places[line.text]
-        places.pop(0)
-        if not places:
-            del self._places[line.text]
-        return Folded(line, tuple(sorted(replicas, key=_order)))
+        line, replicas = self._groups.pop()
+        return Folded(line, in_order(replicas))
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=_order))
 
 
 def folded(lines: Iterable[Line]) -> Iterator[Folded]:
@@ -185,6 +227,16 @@ def _row_text(role: str, first: int, last: int) -> str:
     if first < 0:
         return role
     return f"{role}-{first}" if first == last else f"{role}-{first}..{last}"
+
+
+def shown(text: str) -> str:
+    """A line as it would stand on a terminal in the end, without anything that a terminal would obey."""
+    if text.isprintable():
+        return text
+    text = _STYLE.sub("", text).rstrip().rpartition("\r")[2]  # a progress bar: what it wrote over is gone
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 class Excerpt(NamedTuple):

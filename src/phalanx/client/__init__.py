@@ -1,0 +1,26 @@
+"""A server asked from Python and from the command line: `phalanx.Client()`.
+
+Everything is imported when it is asked for: every call of the command line looks at the settings, few need the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phalanx.client.client import Client
+    from phalanx.client.wire import NotFound, Refused, Unreachable
+
+__all__ = ["Client", "NotFound", "Refused", "Unreachable"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from phalanx.client.client import Client
+
+        return Client
+    if name in __all__:
+        from phalanx.client import wire
+
+        return getattr(wire, name)
+    raise AttributeError(f"module 'phalanx.client' has no attribute {name!r}")

@@ -1,0 +1,77 @@
+"""`phalanx.Client`: what `phalanx.open()` gives of a home, of a server; and what can be asked of one to do.
+
+import phalanx
+
+with phalanx.Client("https://host:8000") as server:
+    made = server.submit("polyaxonfile.yml", folder=".")
+    for line in server.follow(made.run):
+        print(line.replica, line.text)
+    print(server.run(made.run.id).status, server.series(made.run, "loss").values[-1])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from phalanx.client.acting import Acting
+from phalanx.client.asking import Asking
+from phalanx.client.files import Files
+from phalanx.client.live import Event, listen
+from phalanx.client.settings import chosen
+from phalanx.client.wire import TIMEOUT_S, Wire, joined
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.store.records import Run
+
+
+class Client(Asking, Files, Acting):
+    """A server. For one thread; `close` it, or use it in a `with`. Wherever a run is asked for, its record, its id, the
+    beginning of that or its name will do.
+
+    Every method may raise CallError (asking again is useless: Refused has the server's status and hint) and StoreError
+    (Unreachable: it may pass). What only reads is asked again by itself when the connection fails.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """The server of the address; else that of PHALANX_SERVER; else the one that `phalanx login` kept. The same with
+        the token and PHALANX_TOKEN. Raises CallError when nobody says which."""
+        found = chosen(os.environ, url, token)
+        if found is None:
+            raise CallError("say which server: Client(url), PHALANX_SERVER, or `phalanx login URL` once")
+        super().__init__(Wire(found.url, found.token, timeout_s))
+
+    @property
+    def url(self) -> str:
+        return self._wire.url
+
+    @property
+    def token(self) -> str:
+        return self._wire.token
+
+    def is_there(self) -> bool:
+        """Whether Phalanx answers at the address; needs no token. Raises CallError, Unreachable when it does not."""
+        return bool(dict(self._wire.get("/healthz")).get("ok"))
+
+    def whoami(self) -> dict[str, Any]:
+        """The name that the token has on the server, and what it may."""
+        return dict(self._wire.get(joined("session")))
+
+    def live(self, run: str | Run | None = None) -> Iterator[Event]:
+        """What changes, as it does: of a run, or of all. Without end: leave it when you have seen enough."""
+        steps = ("live",) if run is None else ("runs", self._id(run), "live")
+        return listen(self._wire, joined(*steps))
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<phalanx.Client {self.url}>"

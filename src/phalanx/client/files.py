@@ -1,0 +1,168 @@
+"""Files of a run on a server: looked at, fetched with their digests checked, and sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from phalanx.client.acting import Progress, silent
+from phalanx.client.finding import Finding
+from phalanx.client.rows import time_of
+from phalanx.client.wire import API, Refused, Unreachable, joined
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.scheduler.outputs import Entry
+    from phalanx.scheduler.taking import Item, Taken
+    from phalanx.store.models import Version
+    from phalanx.store.records import Run
+
+PIECE = 4 << 20  # sent at a time
+READ = 256 << 10
+TRIES = 5  # a file is gone on with where its connection broke off
+
+
+class Files(Finding):
+    """A part of `Client`."""
+
+    def outputs(self, run: str | Run, path: str = "") -> list[Entry]:
+        """What is at a path of a run's `outputs`, `artifacts` and `models`, and everything below it."""
+        from phalanx.scheduler.outputs import Entry
+
+        told = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
+        return [
+            Entry(
+                str(row["path"]),
+                str(row["kind"]),
+                int(row["size"]),
+                time_of(row.get("at")),
+                row.get("digest"),
+                str(row.get("place") or "here"),
+                row.get("target"),
+                row.get("leads_to"),
+            )
+            for row in told["files"]
+        ]
+
+    def preview(self, run: str | Run, path: str) -> dict[str, Any]:
+        """A look into a file: what it is, and its first lines."""
+        return dict(self._wire.get(self._address(run, "preview", path)))
+
+    def read(self, run: str | Run, path: str) -> bytes:
+        """A file, whole."""
+        return b"".join(self._fetch(self._address(run, "outputs", path), lambda _: None))
+
+    def download(
+        self, run: str | Run, path: str, to: str | Path = ".", *, force: bool = False, progress: Progress = silent
+    ) -> Taken:
+        """Copies a file or a folder: into the target if that is a folder, else to it. Every file whose digest the
+        server knows is checked. Raises CallError, also when something is there already and `force` is not given."""
+        run_id, target = self._id(run), Path(to)
+        entries = self._entries(run_id, path)
+        place = target / entries[0].path.rpartition("/")[2] if target.is_dir() else target
+        return self._bring(run_id, entries, place, force=force, progress=progress)
+
+    def download_version(
+        self, version: Version, to: str | Path, *, force: bool = False, progress: Progress = silent
+    ) -> Taken:
+        """Copies the files of a model's version, from the run that made it, into a folder. Raises CallError."""
+        if version.run_id is None or version.files is None:
+            raise CallError(f"{version.title} is only an address: its files are at {version.source}")
+        entries = self._entries(version.run_id, version.source)
+        is_folder = entries[0].kind == "folder"
+        place = Path(to) if is_folder else Path(to) / entries[0].path.rpartition("/")[2]
+        return self._bring(version.run_id, entries, place, force=force, progress=progress)
+
+    def _entries(self, run_id: str, path: str) -> list[Entry]:
+        """What is to be copied; links at the top are followed, if they lead to something of the run."""
+        if not path.strip("/"):
+            raise CallError("say which file or folder, such as `outputs`")
+        entries = self.outputs(run_id, path)
+        if entries and entries[0].kind == "link":
+            if entries[0].leads_to is None:
+                raise CallError(f"`{path}` is a link that leads out of the run's folder: it is not followed")
+            entries = self.outputs(run_id, entries[0].leads_to)
+        if not entries:
+            raise CallError(f"there is no `{path}`: `phalanx outputs {run_id}` lists what there is")
+        return entries
+
+    def _bring(self, run_id: str, entries: Sequence[Entry], place: Path, *, force: bool, progress: Progress) -> Taken:
+        from phalanx.scheduler.outputs import REMOTE
+        from phalanx.scheduler.taking import Taken, bring
+
+        top = entries[0].path
+        items = [self._item(run_id, entry, top) for entry in entries if entry.kind == "file" and entry.place != REMOTE]
+        links = {
+            _below(entry.path, top): os.path.relpath(entry.leads_to, os.path.dirname(entry.path))
+            for entry in entries
+            if entry.leads_to is not None and f"{entry.leads_to}/".startswith(f"{top}/")
+        }
+        folders = [_below(entry.path, top) for entry in entries if entry.kind == "folder"]
+        brought = {*folders, *links, *(item.path for item in items)}
+        left_out = [entry.path for entry in entries if _below(entry.path, top) not in brought]
+        unchecked = bring(place, items, folders, links, force=force, progress=progress)
+        return Taken(place, len(items), sum(item.size for item in items), unchecked, left_out)
+
+    def upload(self, run: str | Run, source: str | Path, path: str, progress: Progress = silent) -> int:
+        """Sends a file to a run that somebody else executes, below `artifacts/` or `models/`. Answers its size."""
+        address = self._address(run, "files", path)
+        try:
+            with Path(source).open("rb") as stream:
+                size, done = os.fstat(stream.fileno()).st_size, 0
+                while done < size or not size:
+                    piece = stream.read(PIECE)
+                    self._wire.put("PUT", address, piece, offset=done, size=size)
+                    done += len(piece)
+                    progress(path, done, size)
+                    if not piece:
+                        break
+        except OSError as fault:
+            raise CallError(f"cannot read {source}: {(fault.strerror or str(fault)).lower()}") from None
+        return done
+
+    def _item(self, run_id: str, entry: Entry, top: str) -> Item:
+        from phalanx.scheduler.taking import Item
+
+        address = self._address(run_id, "outputs", entry.path)
+        at = entry.at.timestamp() if entry.at is not None else None
+        ways = [(lambda say: self._fetch(address, say), entry.digest)]
+        return Item(_below(entry.path, top), entry.path, entry.size, at, ways)
+
+    def _address(self, run: str | Run, what: str, path: str) -> str:
+        return f"{API}/runs/{quote(self._id(run), safe='')}/{what}/{quote(path.strip('/'), safe='/')}"
+
+    def _fetch(self, address: str, say: Callable[[int], None]) -> Iterator[bytes]:
+        """A file piece by piece. When the connection breaks off, from there on; never two contents mixed."""
+        import httpx
+
+        count, mark, left = 0, None, TRIES
+        while True:
+            headers = {"Accept-Encoding": "identity"}
+            if count:
+                headers["Range"] = f"bytes={count}-"
+            try:
+                with self._wire.stream(address, headers) as response:
+                    if count and (response.status_code != 206 or response.headers.get("etag") != mark):
+                        raise CallError("the file changed while it was fetched: try again")
+                    mark = response.headers.get("etag")
+                    for piece in response.iter_bytes(READ):
+                        count += len(piece)
+                        left = TRIES
+                        say(count)
+                        yield piece
+                    return
+            except Refused as fault:
+                if fault.status == 416 and count:
+                    raise CallError("the file changed while it was fetched: try again") from None
+                raise
+            except (httpx.HTTPError, Unreachable) as fault:
+                left -= 1
+                if not left:
+                    raise (self._wire.failed(fault) if isinstance(fault, httpx.HTTPError) else fault) from None
+
+
+def _below(path: str, top: str) -> str:
+    return path[len(top) :].removeprefix("/")

@@ -1,0 +1,99 @@
+"""Places in the logs of a run, as a text that others keep and bring back."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from phalanx.errors import CallError
+from phalanx.logs.lines import Line
+from phalanx.logs.windows import Reels
+
+LONGEST = 30_000
+MOST_PLACES = 1024
+_CURSOR = re.compile(r"(\d{1,9})~(\d{1,18})~(\d{1,18})~(\d{1,9})~([^~]{0,200})(?:~([0-9a-f]{8})~([\w-]*))?\Z", re.ASCII)
+
+
+class Cursor(NamedTuple):
+    """A line, and perhaps the place in each log: without it, that of the others is found by the line's time."""
+
+    attempt: int
+    at_us: int
+    first: int
+    end: int
+    replica: str
+    names: str = ""  # stands for the logs that the places are in
+    places: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        line = f"{self.attempt}~{self.at_us}~{self.first}~{self.end - self.first}~{self.replica}"
+        return f"{line}~{self.names}~{_packed(self.places)}" if self.places else line
+
+
+def of_line(line: Line) -> Cursor:
+    return Cursor(line.attempt, max(0, int(line.at * 1e6)), line.first, line.end, line.replica)
+
+
+def of_places(reels: Reels, places: Sequence[int], line: Line | None) -> Cursor:
+    """`line` is one beside the places."""
+    near = of_line(line) if line is not None else Cursor(reels.attempt, 0, 0, 0, "")
+    return near._replace(names=_names(reels), places=tuple(places))
+
+
+def read(text: str) -> Cursor:
+    """Raises CallError."""
+    match = _CURSOR.match(text) if len(text) <= LONGEST else None
+    if match is None:
+        raise CallError("this is not a cursor: take one from an earlier answer, as it stands there")
+    attempt, at_us, first, length, replica, names, packed = match.groups()
+    places = _unpacked(packed) if names else ()
+    return Cursor(int(attempt), int(at_us), int(first), int(first) + int(length), replica, names or "", places)
+
+
+def places_in(reels: Reels, cursor: Cursor, *, after: bool) -> list[int]:
+    """The place in each log: right after or before the cursor's line."""
+    if cursor.names == _names(reels) and len(cursor.places) == len(reels.each):
+        return [min(place, reel.size) for place, reel in zip(cursor.places, reels.each, strict=True)]
+    at = (cursor.at_us + 1) / 1e6
+    return [
+        min(cursor.end if after else cursor.first, reel.size)
+        if reel.voice.name == cursor.replica
+        else reel.place_at(at)
+        for reel in reels.each
+    ]
+
+
+def _names(reels: Reels) -> str:
+    return f"{zlib.crc32(' '.join(reel.voice.name for reel in reels.each).encode()):08x}"
+
+
+def _packed(places: Sequence[int]) -> str:
+    """Seven bits to a byte, then compressed: logs of replicas are of about the same length."""
+    data = bytearray()
+    for place in places:
+        rest = place
+        while rest > 0x7F:
+            data.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        data.append(rest)
+    return base64.urlsafe_b64encode(zlib.compress(bytes(data))).decode().rstrip("=")
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        data = zlib.decompressobj().decompress(packed, 10 * MOST_PLACES)
+    except (ValueError, zlib.error):
+        raise CallError("this is not a cursor: take one from an earlier answer, as it stands there") from None
+    places: list[int] = []
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            places.append(value)
+            value = shift = 0
+    return tuple(places)

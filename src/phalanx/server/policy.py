@@ -1,0 +1,247 @@
+"""Who may use which address: one table. What is not in it is refused, and a server whose table has a gap does not
+start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Scope
+
+from phalanx.server import page
+from phalanx.server.answers import Refusal
+from phalanx.server.context import Context, no_run, require
+from phalanx.server.credentials import claim_of
+from phalanx.server.identities import Identity, Role
+from phalanx.server.limiting import Traffic
+from phalanx.server.mlflow.prefixes import PREFIXES
+
+
+class Rule(Enum):
+    OPEN = auto()  # to everybody: what a browser needs before anybody is signed in
+    WHOEVER = auto()  # every valid token, also a run's own
+    SIGNED_IN = auto()  # a person's or program's; the handler shows what `identity.projects(Role.VIEWER)` says
+    VIEW = auto()  # who may look at the project of the run in the address, and the run itself
+    EDIT = auto()  # who may change it, and the run itself
+    MANAGE = auto()  # who may change it, but not the run itself
+    VIEW_ALL = auto()  # who may look at all projects
+    EDIT_SOME = auto()  # who may change any project; the handler must ask `require` for the one that is meant
+    ADMIN = auto()  # who has the role on all projects
+    MLFLOW = auto()  # signed in, or a run at its own address; every call checks what it touches
+
+
+V1 = "/api/v1"
+RUN = f"{V1}/runs/{{run_id}}"
+
+POLICY: dict[tuple[str, str], Rule] = {
+    ("GET", "/healthz"): Rule.OPEN,
+    ("GET", "/metrics"): Rule.VIEW_ALL,
+    ("GET", f"{V1}/openapi.json"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/session"): Rule.OPEN,
+    ("GET", f"{V1}/session"): Rule.WHOEVER,
+    ("DELETE", f"{V1}/session"): Rule.OPEN,
+    ("GET", f"{V1}/audit"): Rule.ADMIN,
+    # runs
+    ("GET", f"{V1}/runs"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/projects"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/runs"): Rule.EDIT_SOME,
+    ("GET", RUN): Rule.VIEW,
+    ("PATCH", RUN): Rule.EDIT,
+    ("POST", f"{RUN}/finish"): Rule.EDIT,
+    ("POST", f"{RUN}/beat"): Rule.EDIT,
+    ("GET", f"{V1}/runs/columns"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/groups"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/queue"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/machine"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/live"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/runs/submit"): Rule.EDIT_SOME,
+    ("POST", f"{V1}/snapshots"): Rule.EDIT_SOME,
+    ("POST", f"{RUN}/stop"): Rule.MANAGE,
+    ("POST", f"{RUN}/restart"): Rule.MANAGE,
+    ("POST", f"{RUN}/copy"): Rule.MANAGE,
+    ("POST", f"{RUN}/resume"): Rule.MANAGE,
+    ("DELETE", RUN): Rule.MANAGE,
+    ("GET", f"{RUN}/spec"): Rule.VIEW,
+    ("GET", f"{RUN}/plan"): Rule.VIEW,
+    ("GET", f"{RUN}/records"): Rule.VIEW,
+    ("GET", f"{RUN}/code-diff"): Rule.VIEW,
+    ("GET", f"{RUN}/environment/{{replica}}"): Rule.VIEW,
+    ("GET", f"{RUN}/topology"): Rule.VIEW,
+    ("GET", f"{RUN}/use"): Rule.VIEW,
+    ("GET", f"{RUN}/use/{{replica}}"): Rule.VIEW,
+    ("GET", f"{RUN}/live"): Rule.VIEW,
+    # series
+    ("GET", f"{RUN}/metrics"): Rule.VIEW,
+    ("GET", f"{RUN}/metrics/series"): Rule.VIEW,
+    ("GET", f"{RUN}/events"): Rule.VIEW,
+    ("GET", f"{RUN}/chart"): Rule.VIEW,
+    ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    # files
+    ("GET", f"{RUN}/outputs"): Rule.VIEW,
+    ("GET", f"{RUN}/outputs/{{path:path}}"): Rule.VIEW,
+    ("GET", f"{RUN}/media/{{replica}}/{{attempt}}/{{path:path}}"): Rule.VIEW,
+    ("GET", f"{RUN}/logs/{{replica}}"): Rule.VIEW,
+    ("GET", f"{RUN}/preview/{{path:path}}"): Rule.VIEW,
+    ("GET", f"{RUN}/view/{{path:path}}"): Rule.VIEW,
+    ("PUT", f"{RUN}/files/{{path:path}}"): Rule.EDIT,
+    # logs
+    ("GET", f"{RUN}/logs"): Rule.VIEW,
+    ("GET", f"{RUN}/lines"): Rule.VIEW,
+    ("GET", f"{RUN}/lines/search"): Rule.VIEW,
+    ("GET", f"{RUN}/first-error"): Rule.VIEW,
+    # models
+    ("GET", f"{V1}/models"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
+}
+
+
+def _mlflow() -> Iterator[tuple[str, str]]:
+    for prefix in PREFIXES:
+        for api in ("api", "ajax-api"):
+            for version in ("2.0", "3.0"):
+                for method in ("GET", "POST", "PATCH", "DELETE"):
+                    yield method, f"{prefix}/{api}/{version}/mlflow/{{path:path}}"
+            yield "GET", f"{prefix}/{api}/3.0/mlflow/server-info"
+            artifacts = f"{prefix}/{api}/2.0/mlflow-artifacts"
+            yield "GET", f"{artifacts}/artifacts"
+            for method in ("GET", "PUT", "DELETE"):
+                yield method, f"{artifacts}/artifacts/{{path:path}}"
+            yield "POST", f"{artifacts}/mpu/{{path:path}}"
+            yield "GET", f"{artifacts}/presigned/{{path:path}}"
+        yield "GET", f"{prefix}/version"
+        yield "GET", f"{prefix}/health"
+
+
+POLICY |= dict.fromkeys(_mlflow(), Rule.MLFLOW)
+POLICY |= {("GET", address): Rule.OPEN for address in (*page.ADDRESSES, *page.FILES)}
+
+_NEEDED = {Rule.VIEW: Role.VIEWER, Rule.EDIT: Role.EDITOR, Rule.MANAGE: Role.EDITOR}
+
+
+# What starts a command on the server's machine, as the server's user.
+STARTING = {
+    ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/snapshots"),
+    *(("POST", f"{RUN}/{verb}") for verb in ("restart", "copy", "resume")),
+}
+
+
+def table(*, open_metrics: bool = False, only_admins_start: bool = False) -> dict[tuple[str, str], Rule]:
+    """The policy of one server."""
+    changed = dict.fromkeys(STARTING, Rule.ADMIN) if only_admins_start else {}
+    return {**POLICY, **changed, **({("GET", "/metrics"): Rule.OPEN} if open_metrics else {})}
+
+
+# What takes a thread for long, or much memory: only so many at once.
+COSTLY = {
+    ("GET", f"{RUN}/lines/search"),
+    ("GET", f"{RUN}/chart"),
+    ("GET", f"{V1}/charts"),
+    ("GET", f"{V1}/compare"),
+    ("POST", f"{V1}/snapshots"),
+    ("POST", f"{V1}/runs/submit"),
+}
+PIECES = ("PUT", f"{RUN}/files/{{path:path}}")
+CALLS = "/mlflow/{path:path}"
+COSTLY_CALLS = ("runs/search", "logged-models/search", "model-versions/search", "metrics/get-history")
+# What clients say all the time while they track. That they may is checked each time; it is not written down.
+ROUTINE = {PIECES, ("POST", f"{RUN}/beat")}
+ROUTINE_CALLS = ("runs/log-", "runs/search", "logged-models/search", "experiments/search", "registered-models/get-")
+
+
+async def authorise(request: Request) -> None:
+    """Before every route, whatever it is. Raises Refusal."""
+    await _permit(request)
+    traffic: Traffic = request.app.state.traffic
+    gate = None
+    if _is_among(request.scope, COSTLY, COSTLY_CALLS):
+        gate = traffic.costly
+    elif _is_among(request.scope, {PIECES}, ()) and "whole" not in request.query_params:
+        gate = traffic.uploads
+    if gate is not None:
+        await gate.enter()
+        request.scope["state"]["leaving"].append(gate.leave)
+
+
+def is_routine(scope: Scope) -> bool:
+    return _is_among(scope, ROUTINE, ROUTINE_CALLS)
+
+
+def _is_among(scope: Scope, routes: Collection[tuple[str, str]], calls: tuple[str, ...]) -> bool:
+    """Whether a request goes to one of these addresses, or to one of these calls of MLflow."""
+    template = getattr(scope.get("route"), "path", "")
+    if template.endswith(CALLS):
+        return str(scope["path_params"].get("path", "")).startswith(calls)
+    return (scope["method"], template) in routes
+
+
+async def _permit(request: Request) -> None:
+    rule = request.app.state.policy.get((_method(request.method), request.scope["route"].path))
+    if rule is Rule.OPEN:
+        return
+    identity = claim_of(request.scope).granted()
+    if rule is None:  # `check` lets no such server start
+        raise Refusal(403, "nobody may use this address")
+    if rule not in _NEEDED:
+        _check_general(rule, identity)
+        return
+    run_id = str(request.path_params["run_id"])
+    if identity.run_id is not None:
+        _check_own(rule, identity, run_id)
+        return
+    needed = _NEEDED[rule]
+    if not identity.has(needed):  # who has the role on all projects need not wait for the run to be looked up
+        here: Context = request.app.state.context
+        project = await run_in_threadpool(here.project_of, run_id)
+        if project is None or identity.role_on(project) is None:
+            raise no_run(run_id)
+        require(identity, project, needed)
+
+
+def _method(method: str) -> str:
+    return "GET" if method == "HEAD" else method
+
+
+def _check_general(rule: Rule, identity: Identity) -> None:
+    if rule in (Rule.MLFLOW, Rule.WHOEVER):
+        return
+    if identity.run_id is not None:
+        raise Refusal(403, f"this token is for run {identity.run_id} alone")
+    if rule is Rule.ADMIN and not identity.has(Role.ADMIN):
+        raise Refusal(403, f"`{identity.name}` is not an admin", "an admin of all projects may do this")
+    if rule is Rule.VIEW_ALL and not identity.has(Role.VIEWER):
+        raise Refusal(403, f"`{identity.name}` may not look at all projects", "ask for the role `viewer` on `*`")
+    if rule is Rule.EDIT_SOME and identity.projects(Role.EDITOR) == frozenset():
+        raise Refusal(403, f"`{identity.name}` may only look", "ask for the role `editor` on a project")
+
+
+def _check_own(rule: Rule, identity: Identity, run_id: str) -> None:
+    if run_id != identity.run_id:
+        raise Refusal(403, f"this token is for run {identity.run_id} alone")
+    if rule is Rule.MANAGE:
+        raise Refusal(403, "a run may not do this to itself")
+
+
+def check(routes: Iterable[Any]) -> None:
+    """Raises RuntimeError unless every route has its line and every line its route."""
+    found = {(method, route.path) for route in leaves(routes) for method in map(_method, route.methods or ())}
+    missing, idle = sorted(found - set(POLICY)), sorted(set(POLICY) - found)
+    if missing or idle:
+        raise RuntimeError(f"server/policy.py lacks {missing} and has {idle} for nothing")
+
+
+def leaves(routes: Iterable[Any]) -> Iterator[APIRoute]:
+    """Every route, also those of routers within. Raises RuntimeError for one that `authorise` would not see."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if isinstance(route, APIRoute):
+            yield route
+        elif inner is not None:
+            yield from leaves(inner.routes)
+        else:
+            raise RuntimeError(f"{route!r} is out of the guard's sight: add it with add_api_route")

@@ -1,0 +1,125 @@
+"""Which server is meant, and where its token is kept."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx import Client
+from phalanx.client.settings import chosen, forget, is_loopback, keep, logins, logins_file
+from phalanx.errors import CallError
+
+ONE, TWO = "https://one:8000", "https://two"
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("PHALANX_HOME", str(tmp_path / "home"))
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def test_nothing_said_means_this_machine(surroundings: dict[str, str]) -> None:
+    assert chosen(surroundings) is None
+
+
+def test_an_argument_wins_over_the_environment_and_that_over_a_login(surroundings: dict[str, str]) -> None:
+    keep(surroundings, ONE, "kept")
+    assert chosen(surroundings) == (ONE, "kept", "login")
+    both = {**surroundings, "PHALANX_SERVER": f"{TWO}/", "PHALANX_TOKEN": "told"}
+    assert chosen(both) == (TWO, "told", "PHALANX_SERVER")
+    assert chosen({**surroundings, "PHALANX_SERVER": ONE}) == (ONE, "kept", "PHALANX_SERVER")
+    assert chosen(both, "http://three", "given") == ("http://three", "given", "argument")
+    assert chosen(both, "http://three") == ("http://three", "told", "argument")
+
+
+@pytest.mark.parametrize("name", ["PHALANX_HOME", "PHALANX_RUN_ID"])
+def test_a_home_that_is_named_and_being_part_of_a_run_win_over_a_login(surroundings: dict[str, str], name: str) -> None:
+    keep(surroundings, ONE, "kept")
+    assert chosen({**surroundings, name: "x"}) is None
+    assert chosen({**surroundings, name: "x", "PHALANX_SERVER": TWO}) == (TWO, "", "PHALANX_SERVER")
+
+
+def test_the_last_login_is_the_default_and_all_can_be_forgotten(surroundings: dict[str, str]) -> None:
+    path = keep(surroundings, ONE, "first")
+    assert path == logins_file(surroundings)
+    keep(surroundings, TWO, "second")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert logins(surroundings) == (TWO, {ONE: "first", TWO: "second"})
+    assert forget(surroundings, TWO) == [TWO]
+    assert chosen(surroundings) is None
+    assert forget(surroundings) == [ONE]
+    assert forget(surroundings) == []
+    assert json.loads(path.read_text())["servers"] == {}
+
+
+def test_the_owner_needs_no_token_for_the_server_of_the_own_home(surroundings: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:8000"}))
+    (home / "token").write_text("owner\n")
+    assert chosen({**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"}) == (
+        "http://127.0.0.1:8000",
+        "owner",
+        "PHALANX_SERVER",
+    )
+    other = chosen({**surroundings, "PHALANX_SERVER": "http://elsewhere:8000"})
+    assert other is not None
+    assert other.token == ""
+
+
+@pytest.mark.parametrize(
+    "url", ["", "host", "ftp://host", "http://", "http://a b", "https://host:x", "http://user:pw@host", "http://h/?a=b"]
+)
+def test_what_is_no_address_is_refused(surroundings: dict[str, str], url: str) -> None:
+    with pytest.raises(CallError, match="address"):
+        chosen(surroundings, url)
+
+
+@pytest.mark.parametrize("token", ["two words", "new\nline", "ümlaut", "x" * 5000, "\x1b"])
+def test_what_can_be_no_token_is_refused_without_telling_it(surroundings: dict[str, str], token: str) -> None:
+    with pytest.raises(CallError, match="that is no token") as told:
+        chosen({**surroundings, "PHALANX_SERVER": ONE, "PHALANX_TOKEN": token})
+    assert token not in str(told.value)
+    assert chosen(surroundings, ONE, " x \n") == (ONE, "x", "argument")
+
+
+def test_a_damaged_file_is_told_as_such(surroundings: dict[str, str]) -> None:
+    path = keep(surroundings, ONE, "kept")
+    path.write_text('{"servers": 3}')
+    with pytest.raises(CallError, match="is damaged: remove it"):
+        chosen(surroundings)
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:1", True),
+        ("http://[::1]:1", True),
+        ("http://localhost", True),
+        ("http://127.example.com", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_proxies_are_not_asked_for_this_machine(url: str, here: bool) -> None:
+    assert is_loopback(url) is here
+
+
+def test_a_client_without_a_server_says_how_to_name_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PHALANX_SERVER", raising=False)
+    with pytest.raises(CallError, match="PHALANX_SERVER, or `phalanx login URL`"):
+        Client()
+    assert phalanx.Client is Client
+    with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
+        phalanx.Nobody  # noqa: B018 - asking is the test
+
+
+def test_whoever_imports_phalanx_does_not_wait_for_http() -> None:
+    asked = "import sys, phalanx, phalanx.cli, phalanx.client.settings; sys.exit('httpx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0

@@ -1,0 +1,279 @@
+"""How much anybody may ask, and that nobody else suffers from it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from phalanx.server.answers import Refusal
+from phalanx.server.identities import Role
+from phalanx.server.limiting import (
+    MOST_REMEMBERED,
+    WINDOW_S,
+    Buckets,
+    Failures,
+    Gate,
+    Limits,
+    network_of,
+)
+from tests.server.people import PASSWORD, sign_in
+from tests.server.site import Site
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# buckets ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_gives_what_it_holds_and_then_what_flows_in() -> None:
+    clock = Clock()
+    buckets = Buckets(rate=10, burst=3, clock=clock)
+    assert [buckets.wait_s("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert buckets.wait_s("a") == pytest.approx(0.1)
+    assert buckets.wait_s("b") == 0.0, "others have their own"
+    clock.now += 0.1
+    assert buckets.wait_s("a") == 0.0
+    assert buckets.wait_s("a") > 0
+    clock.now += 1000
+    assert [buckets.wait_s("a") > 0 for _ in range(4)] == [False, False, False, True], "never more than it holds"
+
+
+def test_the_memory_of_buckets_is_bounded() -> None:
+    buckets = Buckets(rate=1, burst=1, most=100)
+    for number in range(10_000):
+        buckets.wait_s(str(number))
+    assert len(buckets._kept) == 100
+
+
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    assert not any(Buckets(rate=0, burst=0).wait_s("a") for _ in range(1000))
+
+
+def test_two_hundred_clients_of_one_token_are_far_from_the_limit() -> None:
+    """Each with five requests a second, all of them at once."""
+    clock = Clock()
+    buckets = Buckets(Limits().rate, Limits().burst, clock=clock)
+    for _ in range(20):
+        assert not any(buckets.wait_s("token ci") for _ in range(200 * 5))
+        clock.now += 1.0
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("x" * 500, "x" * 100),
+    ],
+)
+def test_an_address_stands_for_all_that_one_has(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Site]:
+    limits = Limits(rate=0.001, burst=20, failures_of_name=3, failures_of_address=6)
+    with Site(tmp_path, limits=limits) as found:
+        yield found
+
+
+def test_who_asks_too_much_is_told_when_to_come_again(strict: Site) -> None:
+    answers = [strict.ask("GET", "/api/v1/projects") for _ in range(25)]
+    assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 5
+    assert int(answers[-1].headers["Retry-After"]) >= 1
+    assert "requests a second" in answers[-1].json()["error"]["message"]
+    told = strict.mlflow_answer("GET", "runs/get", {"run_id": "x"})
+    assert (told.status_code, told.json()["error_code"]) == (429, "REQUEST_LIMIT_EXCEEDED")
+
+
+# wrong passwords ----------------------------------------------------------------------------------------------------
+
+
+def test_after_some_wrong_passwords_no_more_are_tried(strict: Site) -> None:
+    strict.context.accounts.add("ana", PASSWORD, {"*": Role.VIEWER})
+    token = strict.context.tokens.create("x")
+    for _ in range(3):
+        assert sign_in(strict, user="ana", password="wrong password").status_code == 401
+    answer = sign_in(strict, user="ana", password=PASSWORD)
+    assert answer.status_code == 429, "not even the right one"
+    assert 1 <= int(answer.headers["Retry-After"]) <= WINDOW_S
+    basic = "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()
+    assert httpx.get(f"{strict.url}/api/v1/runs", headers={"Authorization": basic}, trust_env=False).status_code == 429
+    assert sign_in(strict, token=token).status_code == 200, "tokens cannot be guessed: they need no limit"
+
+
+def test_names_that_nobody_has_are_limited_like_others(strict: Site) -> None:
+    """Else one could tell which names there are."""
+    assert [sign_in(strict, user="nobody", password=PASSWORD).status_code for _ in range(4)] == [401, 401, 401, 429]
+
+
+def test_an_address_that_tries_many_names_is_limited(strict: Site) -> None:
+    assert [sign_in(strict, user=f"u{n}", password=PASSWORD).status_code for n in range(7)] == [401] * 6 + [429]
+
+
+def test_tries_are_forgotten_after_a_while_and_by_a_right_one() -> None:
+    clock = Clock()
+    failures = Failures(Limits(failures_of_name=2, failures_of_address=100), clock)
+    failures.begin("ana", "10.0.0.1")
+    failures.begin("ana", "10.0.0.2")
+    with pytest.raises(Refusal):
+        failures.begin("ana", "10.0.0.3")
+    clock.now += WINDOW_S + 1
+    failures.begin("ana", "10.0.0.1")
+    failures.was_right("ana", "10.0.0.1")
+    for _ in range(2):
+        failures.begin("ana", "10.0.0.1")
+
+
+def test_many_tries_at_once_are_counted_before_they_are_looked_at() -> None:
+    failures = Failures(Limits(failures_of_name=5))
+    passed = 0
+    for _ in range(50):  # none of which has been answered
+        try:
+            failures.begin("ana", "10.0.0.1")
+            passed += 1
+        except Refusal:
+            pass
+    assert passed == 5
+
+
+def test_the_memory_of_failures_is_bounded() -> None:
+    failures = Failures(Limits())
+    for number in range(MOST_REMEMBERED):
+        failures.begin(f"name {number}" + "x" * 10_000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(failures._kept) == MOST_REMEMBERED
+    assert max(map(len, failures._kept)) < 300
+
+
+# gates --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
+    async def play() -> list[object]:
+        gate = Gate(most=2, waiting=1, patience_s=10)
+        said: list[object] = []
+
+        async def visit(name: str) -> None:
+            try:
+                await gate.enter()
+            except Refusal as refusal:
+                said.append((name, refusal.status, refusal.headers["Retry-After"]))
+                return
+            said.append(name)
+
+        await visit("a")
+        await visit("b")
+        waiting = asyncio.create_task(visit("c"))
+        await asyncio.sleep(0)
+        await visit("d")
+        gate.leave()
+        await waiting
+        return said
+
+    assert asyncio.run(play()) == ["a", "b", ("d", 503, "2"), "c"]
+
+
+def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
+    async def play() -> None:
+        gate = Gate(most=1, waiting=5, patience_s=0.01)
+        await gate.enter()
+        with pytest.raises(Refusal, match="under way"):
+            await gate.enter()
+        gate.leave()
+        await gate.enter()
+
+    asyncio.run(play())
+
+
+def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
+    """Also after refusals and faults."""
+    with Site(tmp_path, limits=Limits(costly=1, uploads=1, waiting=1, patience_s=5)) as site:
+        run_id = site.begin()
+        place = f"/api/v1/runs/{run_id}/files"
+        for _ in range(3):
+            assert site.mlflow_answer("POST", "runs/search", {"experiment_ids": ["0"]}).status_code == 200
+            assert site.mlflow_answer("POST", "runs/search", {"filter": "("}).status_code == 400
+            assert site.ask("PUT", f"{place}/replicas/master-0/attempt-1/a.points", content=b"x").status_code == 200
+            assert site.ask("PUT", f"{place}/nowhere", content=b"x").status_code == 400
+            assert site.ask("PUT", f"{place}/artifacts/x?offset=-1", content=b"x").status_code == 400
+
+
+def test_who_sends_slowly_holds_up_nobody_who_does_something_else(tmp_path: Path) -> None:
+    with Site(tmp_path, limits=Limits(uploads=1, waiting=1, patience_s=0.5)) as site:
+        run_id = site.begin()
+        path = f"/api/v1/runs/{run_id}/files/replicas/master-0/attempt-1/a.points"
+        host, port = site.listening.getsockname()
+        slow = http.client.HTTPConnection(host, port, timeout=30)
+        slow.putrequest("PUT", path)
+        slow.putheader("Authorization", f"Bearer {site.token}")
+        slow.putheader("Content-Length", "2")
+        slow.endheaders()
+        slow.send(b"x")
+        deadline = 100
+        while site.ask("PUT", path, content=b"x").status_code != 503:
+            deadline -= 1
+            assert deadline, "the slow one never got its place"
+        assert site.ask("GET", f"/api/v1/runs/{run_id}").status_code == 200
+        slow.send(b"y")
+        assert slow.getresponse().status == 200
+        slow.close()
+        assert site.ask("PUT", path, content=b"x").status_code == 200
+
+
+# sizes --------------------------------------------------------------------------------------------------------------
+
+
+def raw(site: Site, head: bytes) -> bytes:
+    """The first line of the answer, or nothing when there is none."""
+    with socket.create_connection(site.listening.getsockname(), timeout=10) as connection:
+        try:
+            connection.sendall(head)
+            return connection.recv(1000).split(b"\r\n")[0]
+        except ConnectionError:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"a" * 50_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz?" + b"a" * 50_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: %s\r\n" % (b"a" * 200_000) + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
+    ],
+)
+def test_addresses_and_headers_without_end_are_refused(site: Site, head: bytes) -> None:
+    assert raw(site, head).split(b" ")[1:2] in ([b"414"], [b"431"], [b"400"], [])
+    assert site.client.get("/healthz").status_code == 200
+
+
+def test_a_crowd_of_wrong_tokens_does_not_keep_others_from_their_work(site: Site) -> None:
+    def knock() -> None:
+        with httpx.Client(base_url=site.url, trust_env=False) as client:
+            for _ in range(30):
+                assert client.get("/api/v1/runs", headers={"Authorization": "Bearer phx_wrong"}).status_code == 401
+
+    threads = [threading.Thread(target=knock) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    assert all(site.ask("GET", "/api/v1/projects").status_code == 200 for _ in range(20))
+    for thread in threads:
+        thread.join()

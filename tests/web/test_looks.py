@@ -1,0 +1,95 @@
+"""Every page in both themes, at the width of a phone, and without anything that a page of ours never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.cli.homes import THREE
+from tests.web.browsing import Window
+from tests.web.homes import fill_sweep
+from tests.web.serving import Served
+
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text().partition("\n")[2].rstrip().rstrip(";")
+NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, select, [role=slider]')]
+  .filter(one => one.checkVisibility() && !one.textContent.trim() && !one.ariaLabel && !one.title
+    && !one.labels?.length && !one.placeholder && !one.querySelector('img[alt]'))
+  .map(one => one.outerHTML.slice(0, 120))"""
+PAGES = {
+    "runs": "/runs",
+    "runs of a project": "/runs?project=sweep",
+    "runs that nobody has": "/runs?q=name:nobody",
+    "a run": "/runs/{run}",
+    "charts": "/runs/{run}/charts",
+    "logs": "/runs/{run}/logs",
+    "outputs": "/runs/{run}/outputs",
+    "history": "/runs/{run}/history",
+    "file": "/runs/{run}/spec",
+    "compared charts": "/compare?q=project:sweep",
+    "differences": "/compare?q=project:sweep&limit=3&view=differences",
+    "parallel": "/compare?q=project:sweep&view=parallel",
+    "scatter": "/compare?q=project:sweep&view=scatter",
+    "nothing to compare": "/compare",
+    "queue": "/queue",
+    "models": "/models",
+    "projects": "/projects",
+    "help": "/help",
+}
+
+
+@pytest.fixture(scope="module")
+def run_id(served: Served) -> str:
+    fill_sweep(served)
+    (served.folder / "train.py").write_text(
+        "import os\nfrom phalanx import tracking\nprint('WARNING: a line that warns')\n"
+        "for step in range(50):\n    tracking.log(step=step, loss=1 / (step + 1))\n"
+        "assert os.environ['PHALANX_REPLICA'] != 'worker-1', 'a bad batch'\n"
+    )
+    return served.ran("python3 train.py", "-P", "lr=0.1", framework="plain", environment=THREE)
+
+
+def shown(window: Window, path: str) -> Page:
+    """A page that has all it asked for. What the server tells by itself never ends, so it is not waited for."""
+    page = window.go(path)
+    expect(page.get_by_role("main")).to_be_visible()
+    page.wait_for_function("() => !document.querySelector('.loading, .bone')")
+    return page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_text_can_be_read_and_all_that_can_be_pressed_has_a_name(
+    theme: str, open_window: Callable[..., Window], run_id: str
+) -> None:
+    window = open_window(color_scheme=theme, reduced_motion="reduce")
+    faults = []
+    for name, path in PAGES.items():
+        page = shown(window, path.format(run=run_id))
+        faults += [f"{name}: faint: {found}" for found in page.evaluate(CONTRAST)]
+        faults += [f"{name}: without a name: {found}" for found in page.evaluate(NAMELESS)]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_page_is_wider_than_a_phone(open_window: Callable[..., Window], run_id: str) -> None:
+    window = open_window(width=390, height=844, has_touch=True)
+    wide = {}
+    for name, path in PAGES.items():
+        page = shown(window, path.format(run=run_id))
+        width = page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        if width > 390:
+            wide[name] = width
+    assert not wide
+
+
+def test_the_theme_is_chosen_and_kept(window: Window) -> None:
+    page = shown(window, "/queue")
+    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Dark", exact=True).click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    red = int(ground.partition("(")[2].partition(",")[0])
+    assert red < 60

@@ -1,0 +1,188 @@
+"""The page of one run: what happens to it is seen, and why it failed is one click away."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.cli.homes import ALL_CPUS, THREE
+from tests.web.browsing import Window
+from tests.web.homes import png
+from tests.web.serving import Served
+
+FAILS = """
+import os, sys, time, pathlib
+from phalanx import tracking
+here = os.environ["PHALANX_REPLICA"]
+print("begins", here, flush=True)
+for step in range(10_000):
+    tracking.log(step=step, loss=1.0 / (step + 1))
+    time.sleep(0.05)
+    if here == "worker-1" and pathlib.Path("fail").exists():
+        print("<script>document.title = 'taken'</script>", flush=True)
+        raise ValueError("a bad batch")
+"""
+LONG_MS = 40_000
+
+
+def replicas(page: Page) -> Locator:
+    return page.get_by_role("region", name="Replicas")
+
+
+def test_a_distributed_run_is_watched_from_the_queue_to_its_failure_and_the_lines_of_its_cause(
+    served: Served, window: Window
+) -> None:
+    (served.folder / "train.py").write_text(FAILS)
+    blocker = served.queued("while [ ! -e free ]; do sleep 0.05; done", environment=ALL_CPUS)
+    served.until(blocker, "running")
+    run_id = served.queued("python3 train.py", "--name", "watched", framework="plain", environment=THREE)
+
+    page = window.go(f"/runs/{run_id}")
+    page.evaluate("window.isTheSame = true")
+    state = page.locator(".run-state")
+    expect(state).to_contain_text(re.compile("created|scheduled|waiting", re.IGNORECASE))
+    (served.folder / "free").touch()
+    expect(state).to_contain_text("running", timeout=LONG_MS)
+    expect(replicas(page)).to_contain_text("3 replicas")
+    expect(replicas(page)).to_contain_text("all running")
+    expect(replicas(page)).to_contain_text("front at step")
+    (served.folder / "fail").touch()
+    expect(state).to_contain_text("failed", timeout=LONG_MS)
+    expect(replicas(page)).to_contain_text("1 failed")
+    expect(replicas(page).get_by_role("button", name=re.compile("worker-1.*failed"))).to_be_visible()
+
+    cause = page.get_by_role("region", name="First failure")
+    expect(cause).to_contain_text("worker-1 (rank 2) failed first")
+    expect(cause).to_contain_text("ValueError: a bad batch")
+    cause.get_by_role("link", name="Show it in the log").click()
+    log = page.get_by_role("region", name="Log")
+    expect(log.locator(".log-line.is-marked")).to_be_in_viewport()
+    expect(log).to_contain_text("ValueError: a bad batch")
+    expect(log).to_contain_text("<script>document.title = 'taken'</script>")
+    assert "taken" not in page.title()
+    assert page.evaluate("window.isTheSame") is True, "nothing of it loaded the page again"
+
+
+def test_a_run_that_restarts_shows_its_attempts_and_what_each_of_them_printed(served: Served, window: Window) -> None:
+    command = "echo this is attempt $PHALANX_ATTEMPT; [ $PHALANX_ATTEMPT = 2 ]"
+    run_id = served.ran(command, environment={"max_restarts": 1})
+    page = window.go(f"/runs/{run_id}/logs")
+    expect(page.get_by_role("region", name="Log")).to_contain_text("this is attempt 2")
+    attempt = replicas(page).get_by_role("combobox")
+    expect(attempt).to_have_value("2")
+    attempt.select_option("1")
+    expect(page.get_by_role("region", name="Log")).to_contain_text("this is attempt 1")
+    assert "attempt=1" in page.url
+    page.goto(f"{served.url}/runs/{run_id}/history")
+    expect(page.get_by_role("main")).to_contain_text("exit code 1")
+
+
+def test_zooming_asks_for_the_range_alone_and_a_double_click_shows_all_again(served: Served, window: Window) -> None:
+    (served.folder / "log.py").write_text(
+        "from phalanx import tracking\nfor step in range(5000):\n    tracking.log(step=step, loss=5000.0 - step)\n"
+    )
+    run_id = served.ran("python3 log.py")
+    page = window.go(f"/runs/{run_id}/charts")
+    over = page.locator(".chart .u-over").first
+    over.wait_for()
+    box = over.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    with page.expect_request(lambda request: "/chart?" in request.url and "first=" in request.url) as asked:
+        page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=5)
+        page.mouse.up()
+    first, last = (int(found) for found in re.findall(r"(?:first|last)=(\d+)", asked.value.url))
+    assert 1500 < first < 2500 < last < 3500
+    expect(page).to_have_url(re.compile("steps="))
+    reset = page.get_by_title("Show all again").first
+    expect(reset).to_be_visible()
+    page.locator(".chart .u-over").first.dblclick()
+    expect(reset).to_have_count(0)
+    assert "steps=" not in page.url
+
+
+@pytest.fixture(name="written", scope="module")
+def written_fixture(served: Served) -> str:
+    folder = served.folder / "made"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("first line\n<script>document.title='taken'</script>\n")
+    (folder / "result.json").write_text(json.dumps({"best": {"loss": 0.25}}))
+    (folder / "table.csv").write_text("name,score\nann,1.5\n<b>bob</b>,2.5\n")
+    (folder / "picture.png").write_bytes(png())
+    (folder / "drawing.svg").write_text(
+        "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><script>parent.document.title='taken'"
+        "</script><rect width='9' height='9' fill='red'/></svg>"
+    )
+    (folder / "report.html").write_text(
+        "<h1>A report</h1><p id=told>no script ran</p><script>"
+        "try { parent.document.title = 'taken' } catch (fault) {}"
+        "try { document.cookie = 'stolen=1' } catch (fault) {}"
+        "fetch('/api/v1/session').then(() => 'the server was reached', () => 'the server was not reached')"
+        ".then(word => { document.getElementById('told').textContent = `origin ${window.origin}, ${word}` })</script>"
+    )
+    return served.ran('cp made/* "$PHALANX_OUTPUTS/"')
+
+
+class TestOutputs:
+    def test_a_text_a_table_json_and_an_image_are_looked_into(self, written: str, window: Window) -> None:
+        page = window.go(f"/runs/{written}/outputs")
+        self._open(page, "notes.txt")
+        expect(page.get_by_role("article")).to_contain_text("<script>document.title='taken'</script>")
+        self._choose(page, "result.json")
+        expect(page.get_by_role("article")).to_contain_text("0.25")
+        self._choose(page, "table.csv")
+        expect(page.get_by_role("article").get_by_role("cell", name="<b>bob</b>")).to_be_visible()
+        self._choose(page, "picture.png")
+        image = page.get_by_role("article").get_by_role("img")
+        expect(image).to_be_visible()
+        page.wait_for_function("document.querySelector('article img').naturalWidth === 64")
+        self._choose(page, "drawing.svg")
+        expect(page.get_by_role("article").get_by_role("img")).to_be_visible()
+        assert "taken" not in page.title()
+        assert "path=" in page.url
+
+    def test_a_page_that_a_run_wrote_has_no_scripts_until_asked_and_never_a_way_out(
+        self, served: Served, written: str, window: Window
+    ) -> None:
+        window.allow("[Ss]andbox|refused by the policy|Content Security Policy|Failed to load|access a cross-origin")
+        page = window.go(f"/runs/{written}/outputs")
+        self._open(page, "report.html")
+        frame = page.frame_locator("article iframe")
+        expect(frame.get_by_role("heading", name="A report")).to_be_visible()
+        expect(frame.locator("#told")).to_have_text("no script ran")
+        expect(page.locator("article iframe")).to_have_attribute("sandbox", "")
+        page.get_by_role("button", name="Run its scripts").click()
+        expect(frame.locator("#told")).to_have_text("origin null, the server was not reached")
+        assert "taken" not in page.title()
+        assert "stolen" not in page.evaluate("document.cookie")
+        assert not any(cookie["name"] == "stolen" for cookie in window.context.cookies())
+
+    def test_such_a_page_is_as_closed_in_a_window_of_its_own(
+        self, served: Served, written: str, window: Window
+    ) -> None:
+        window.allow("[Ss]andbox|refused by the policy|Content Security Policy|Failed to load")
+        path = next(
+            row["path"] for row in served.ask(f"/runs/{written}/outputs")[1]["files"] if "report" in row["path"]
+        )
+        page = window.go(f"/api/v1/runs/{written}/view/{path}")
+        expect(page.locator("#told")).to_have_text("no script ran")
+        page.goto(f"{served.url}/api/v1/runs/{written}/view/{path}?scripts=1")
+        expect(page.locator("#told")).to_have_text("origin null, the server was not reached")
+
+    def _choose(self, page: Page, name: str) -> None:
+        page.get_by_role("list", name="Files").get_by_role("button", name=re.compile(re.escape(name))).click()
+        expect(page.get_by_role("article", name=name)).to_be_visible()
+
+    def _open(self, page: Page, name: str) -> None:
+        """Folders are opened until the file is there."""
+        tree = page.get_by_role("list", name="Files").first
+        tree.wait_for()
+        outputs = tree.get_by_role("button", name=re.compile("^outputs"))
+        if outputs.count() and outputs.first.get_attribute("aria-expanded") == "false":
+            outputs.first.click()
+        self._choose(page, name)
