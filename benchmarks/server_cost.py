@@ -31,7 +31,7 @@ from ps_cost import add
 CLIENTS = 200
 RANKS = 64
 LOAD_S = 30.0
-PAUSE_S = 1.0  # of a client between an answer and its next question, on average: a page that is looked at
+PAUSE_S = 2.0  # of a client between an answer and its next question, on average: as often as a live page asks
 MOST_P99_MS = 250.0
 KNOWN_RUNS = 5_000
 
@@ -118,7 +118,7 @@ async def client(number: int, serving: Serving, asked: list[tuple[str, str]], un
     """One connection that is kept, as a browser's is."""
     chance = random.Random(number)
     address = urlsplit(serving.url)
-    await asyncio.sleep(chance.random() * PAUSE_S)
+    await asyncio.sleep(chance.random() * 2 * PAUSE_S)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = f"HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {serving.token}\r\n\r\n"
     while time.monotonic() < until:
@@ -156,7 +156,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def load() -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home, folder = Path(name) / "home", Path(name) / "code"
         folder.mkdir()
         fill(home)
@@ -306,7 +306,7 @@ def reads_of_ours(client: httpx.Client, run: str) -> dict[str, Any]:
 
 def peers() -> None:
     python = os.environ.get("PEERS", str(ROOT / ".venv-peers" / "bin" / "python"))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, home = Path(name), Path(name) / "home"
         uri = f"sqlite:///{folder / 'mlflow.db'}"
         filling = [python, "-W", "ignore", "-c", FILL_MLFLOW, uri, str(PEER_RUNS), str(HISTORY)]

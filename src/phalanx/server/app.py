@@ -108,6 +108,7 @@ def make_app(
         audit=context.audit,
         traffic=traffic,
         names=tuple(allowed_hosts),
+        changed=context.recent.forget,
     )
     app.add_middleware(Counted, counting=counting)  # the last is the outermost
     return app

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from phalanx import __version__
-from phalanx.server.answers import Answer, Refusal
+from phalanx.server.answers import ReadyAnswer, Refusal
 from phalanx.server.charts import Stamped
 from phalanx.server.columns import joined, line_text, lost_text
 from phalanx.server.context import Caller, Context, Here
@@ -48,15 +48,12 @@ class View(NamedTuple):
     last: int | None
 
 
-class ColumnsAnswer(Answer):
-    """JSON that is text already. A browser keeps it, and asks whether it is still so."""
+class ColumnsAnswer(ReadyAnswer):
+    """A browser keeps it, and asks whether it is still so."""
 
-    def __init__(self, content: str, tag: str) -> None:
+    def __init__(self, content: bytes, tag: str) -> None:
         super().__init__(content)
         self.headers.update({"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Authorization, Cookie"})
-
-    def render(self, content: str) -> bytes:
-        return content.encode()
 
 
 @router.get("/runs/{run_id}/chart")
@@ -76,21 +73,32 @@ def show_chart(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """How metrics of a run went: for each replica the smallest, largest, mean and last value of up to so many
     stretches; or the mean over all of them, with the smallest and largest."""
-    run = here.find(run_id)
+    is_done = here.is_done(run_id)
     names = list(dict.fromkeys(name))
-    with _series(here, run) as found:
-        tag = _tag(request, [found.stamp])
-        if _is_known(request, tag):
-            return _unchanged(tag)
+
+    def draw(found: Stamped) -> str:
         chosen = {one: _lines_of(found.series, one, replica, most, mode) for one in names}
         view = View(mode, _fitting(buckets, sum(map(len, chosen.values()))), first, last)
-        charts = [_chart(here, run, found, one, chosen[one], view, overwritten=overwritten) for one in names]
-    return ColumnsAnswer(f'{{"charts":[{",".join(charts)}]}}', tag)
+        charts = [_chart(here, run_id, found, one, chosen[one], view, overwritten=overwritten) for one in names]
+        return f'{{"charts":[{",".join(charts)}]}}'
+
+    if is_done:
+        with _series(here, run_id, is_done=True) as found:
+            tag = _tag(request, [found.stamp])
+            return _unchanged(tag) if _is_known(request, tag) else ColumnsAnswer(draw(found).encode(), tag)
+
+    def draw_anew() -> bytes:
+        with _series(here, run_id, is_done=False) as found:
+            return draw(found).encode()
+
+    content = here.recent.get(("chart", request.url.path, request.url.query), draw_anew)
+    tag = f'"{sha256(content).hexdigest()[:32]}"'
+    return _unchanged(tag) if _is_known(request, tag) else ColumnsAnswer(content, tag)
 
 
-def _series(here: Context, run: Run) -> AbstractContextManager[Stamped]:
-    folder = here.home.run(run.id).path
-    return here.charts.stamped(folder, here.charts.patience_s(folder, is_done=run.is_done))
+def _series(here: Context, run_id: str, *, is_done: bool) -> AbstractContextManager[Stamped]:
+    folder = here.home.run(run_id).path
+    return here.charts.stamped(folder, here.charts.patience_s(folder, is_done=is_done))
 
 
 def _lines_of(
@@ -105,7 +113,7 @@ def _lines_of(
 
 def _chart(  # noqa: PLR0913, PLR0917 - what a chart is of
     here: Context,
-    run: Run,
+    run_id: str,
     found: Stamped,
     name: str,
     chosen: Sequence[str | None],
@@ -115,7 +123,7 @@ def _chart(  # noqa: PLR0913, PLR0917 - what a chart is of
 ) -> str:
     series = found.series
     logged = series.replicas(name)
-    lines = [_line(here, run, found, name, one, view, {}) for one in chosen]
+    lines = [_line(here, run_id, found, name, one, view, {}) for one in chosen]
     about = {
         "name": name,
         "mode": view.mode.value,
@@ -130,7 +138,7 @@ def _chart(  # noqa: PLR0913, PLR0917 - what a chart is of
 
 
 def _line(  # noqa: PLR0913, PLR0917 - what a line is of
-    here: Context, run: Run, found: Stamped, name: str, replica: str | None, view: View, about: dict[str, str]
+    here: Context, run_id: str, found: Stamped, name: str, replica: str | None, view: View, about: dict[str, str]
 ) -> str:
     """Made once, as long as nothing is logged."""
     series = found.series
@@ -142,7 +150,7 @@ def _line(  # noqa: PLR0913, PLR0917 - what a line is of
         drawn = series.buckets(name, view.buckets, replica, view.first, view.last)[replica]
         return line_text({**about, "replica": replica, "rank": series.rank(replica)}, drawn)
 
-    return here.charts.texts.get((run.id, found.stamp, name, replica, view, *about), make)
+    return here.charts.texts.get((run_id, found.stamp, name, replica, view, *about), make)
 
 
 def _lost(series: RunSeries, name: str, replica: str, view: View) -> str:
@@ -170,18 +178,18 @@ def show_charts(  # noqa: PLR0913 - each is a parameter of the query
     drawn: dict[str, list[str]] = {one: [] for one in names}
     stamps = []
     for one in runs:
-        with _series(here, one) as found:
+        with _series(here, one.id, is_done=one.is_done) as found:
             stamps.append(found.stamp)
             for metric in names:
                 logged = found.series.replicas(metric)
                 if logged:
                     replica = None if mode is Mode.MEAN else logged[0]
-                    drawn[metric].append(_line(here, one, found, metric, replica, view, {"run": one.id}))
+                    drawn[metric].append(_line(here, one.id, found, metric, replica, view, {"run": one.id}))
     tag = _tag(request, [f"{one.id}:{stamp}" for one, stamp in zip(runs, stamps, strict=True)])
     if _is_known(request, tag):
         return _unchanged(tag)
     charts = [joined({"name": metric}, [f'"runs":[{",".join(lines)}]']) for metric, lines in drawn.items()]
-    return ColumnsAnswer(f'{{"charts":[{",".join(charts)}]}}', tag)
+    return ColumnsAnswer(f'{{"charts":[{",".join(charts)}]}}'.encode(), tag)
 
 
 def visible_runs(here: Context, caller: Identity, ids: Sequence[str]) -> list[Run]:

@@ -7,15 +7,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 from typing import NamedTuple
 
+from phalanx.server.remembering import CHEAP_S
 from phalanx.store.series import RunSeries
 
 MOST_BYTES = 256 << 20  # of points and leaves of runs that stay in memory
 MOST_TEXT_BYTES = 64 << 20  # of lines of charts
 WEIGHED_S = 2.0
-DONE_S, LARGE_S, LARGE_BYTES = 2.0, 1.0, 16 << 20
+DONE_S = 2.0  # how long what was read of a run that is over serves
+SHARE = 10.0  # of a live one: so many times as long as reading it and drawing from it took
+LONGEST_S = 5.0
 RUN_BYTES = 20_000  # what a run takes beside its points
 
 
@@ -40,20 +43,26 @@ class Charts:
             kept = self._kept.pop(folder, None) or _Kept(folder)
             self._kept[folder] = kept
         with kept.lock:
+            began = thread_time()
             try:
                 if not kept.stamp or monotonic() - kept.polled_at >= patience_s:
+                    kept.took_s = 0.0
                     if kept.series.poll() or not kept.stamp:
                         kept.stamp = kept.series.stamp()
                     kept.polled_at = monotonic()
                 yield Stamped(kept.series, kept.stamp)
             finally:
+                kept.took_s += thread_time() - began
                 self._make_room(kept)
 
     def patience_s(self, folder: Path, *, is_done: bool) -> float:
-        """How long what was read of a run may serve: hardly anybody writes to one that is over, and to look again at
-        thousands of series takes longer than anybody waits."""
+        """How long what was read of a run may serve: hardly anybody writes to one that is over, and what many look at
+        while many ranks log must not take all of a core."""
         kept = self._kept.get(folder)
-        return DONE_S if is_done else LARGE_S if kept is not None and kept.size > LARGE_BYTES else 0.0
+        if is_done:
+            return DONE_S
+        took_s = kept.took_s if kept is not None else 0.0
+        return min(LONGEST_S, SHARE * took_s) if took_s > CHEAP_S else 0.0
 
     def _make_room(self, used: _Kept) -> None:
         """Of a run with very many series, adding up takes a while: not each time."""
@@ -81,6 +90,7 @@ class _Kept:
         self.stamp = ""
         self.polled_at = self.weighed_at = float("-inf")
         self.size = RUN_BYTES
+        self.took_s = 0.0  # of a core, since it was last looked at
 
 
 class Texts:

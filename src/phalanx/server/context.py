@@ -17,9 +17,10 @@ from phalanx.server.charts import Charts
 from phalanx.server.credentials import Credentials, claim_of
 from phalanx.server.identities import Identity, Role
 from phalanx.server.mlflow.experiments_table import Experiments
+from phalanx.server.remembering import Recent
 from phalanx.server.turns import Turns
 from phalanx.server.writing import Desks
-from phalanx.store import Run, Store
+from phalanx.store import DONE, Run, Store
 
 
 class Context:
@@ -42,6 +43,7 @@ class Context:
         self.audit = Audit(home.path)
         self.desks = Desks(home, turns)
         self.charts = Charts()
+        self.recent = Recent()
         self.experiments = Experiments(home.path)
         self._mine = threading.local()
 
@@ -60,6 +62,13 @@ class Context:
             if run.id == run_id:
                 return run
         raise no_run(run_id)
+
+    def is_done(self, run_id: str) -> bool:
+        """Whether the run of exactly this id is over. Raises Refusal when there is none."""
+        status = self.store.status_of(run_id)
+        if status is None:
+            raise no_run(run_id)
+        return status in DONE
 
     def project_of(self, run_id: str) -> str | None:
         return self.store.project_of(run_id)

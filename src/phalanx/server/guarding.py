@@ -9,7 +9,7 @@ import ipaddress
 import os
 import socket
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
@@ -30,13 +30,21 @@ FOREIGN = "pages of other sites may not use this server"
 
 
 class Guard:
-    def __init__(
-        self, app: ASGIApp, credentials: Credentials, audit: Audit, traffic: Traffic, names: Iterable[str]
+    def __init__(  # noqa: PLR0913, PLR0917 - what a door has
+        self,
+        app: ASGIApp,
+        credentials: Credentials,
+        audit: Audit,
+        traffic: Traffic,
+        names: Iterable[str],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when somebody has changed something, before they are told."""
         self.app = app
         self.credentials = credentials
         self.audit = audit
         self.traffic = traffic
+        self.changed = changed
         self.names = frozenset(name.lower() for name in (*names, *own_names()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,6 +76,7 @@ class Guard:
         if status in REFUSED:
             await run_in_threadpool(self.audit.note_refusal, caller, action, scope["path"], status, where)
         elif scope["method"] not in SAFE_METHODS and not is_routine(scope):
+            self.changed()
             await run_in_threadpool(self.audit.note, caller, action, scope["path"], status, where)
 
 

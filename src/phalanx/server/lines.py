@@ -13,7 +13,7 @@ from phalanx.logs.lines import Excerpt, Folded, Line
 from phalanx.logs.reading import Failure, Log, Voice, failures_of, voices_of
 from phalanx.logs.searching import search
 from phalanx.logs.windows import Reels, Window
-from phalanx.server.answers import Answer, Refusal
+from phalanx.server.answers import Answer, ReadyAnswer, Refusal, encoded
 from phalanx.server.context import Context, Here
 from phalanx.store import Run
 
@@ -66,9 +66,14 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     if len(given) > 1:
         raise Refusal(400, "before, after and around: one of them at a time")
     cursor = cursors.read(given[0]) if given else None
-    chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
-    window = _window(chosen.reels, cursor, limit, after=after is not None, around=around is not None, fold=fold)
-    return Answer(_window_row(chosen, window))
+
+    def make() -> bytes:
+        chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
+        window = _window(chosen.reels, cursor, limit, after=after is not None, around=around is not None, fold=fold)
+        return encoded(_window_row(chosen, window))
+
+    question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold)
+    return ReadyAnswer(here.recent.get(question, make))
 
 
 def _window(reels: Reels, cursor: Cursor | None, limit: int, *, after: bool, around: bool, fold: bool) -> Window:  # noqa: PLR0913 - see `show_lines`

@@ -8,6 +8,7 @@ A home whose database is PostgreSQL may have several at once; the second has ser
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import json
@@ -15,6 +16,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +50,8 @@ LONGEST_PAUSE_S = 1.0
 KEEP_ALIVE_S = 75  # longer than clients wait before they use a connection again
 GRACE_S = 20  # for requests that are under way when the server is told to end
 BACKLOG = 512
+THREADS = 12  # that answer requests
+SWITCH_S = 0.001  # after which another thread has its turn
 
 
 class Started(NamedTuple):
@@ -109,10 +113,19 @@ def serve(  # noqa: PLR0913 - what a server has
             with announced(home, started.url, number):
                 say(started)
                 tell_manager("READY=1")
-                server.run(sockets=[listening])
+                asyncio.run(_answer(server, listening))
         finally:
             scheduling.stop()
             context.close()
+
+
+async def _answer(server: Any, listening: socket.socket) -> None:
+    """Python runs one thread at a time: the more of them want their turn, the longer each waits for it."""
+    from anyio import to_thread
+
+    to_thread.current_default_thread_limiter().total_tokens = THREADS
+    sys.setswitchinterval(SWITCH_S)
+    await server.serve(sockets=[listening])
 
 
 def _server(uvicorn: Any, app: Any, options: Options, counting: Counting) -> Any:

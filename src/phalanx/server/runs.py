@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from phalanx.scheduler import tracked
 from phalanx.server import described, outside
-from phalanx.server.answers import Answer, Refusal
+from phalanx.server.answers import Answer, ReadyAnswer, Refusal, encoded
 from phalanx.server.asking import LONGEST_TEXT, mapping, moment, text, words
 from phalanx.server.context import Caller, Context, Here, require, shown_projects
 from phalanx.server.identities import Role
@@ -49,10 +49,14 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     """A page of the runs that a query finds, and how many it finds in all. With `columns`, rows have only those params
     and last values of metrics."""
     shown = shown_projects(caller, project)
-    runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
-    count = here.store.count(q, project=shown)
-    rows = waiting_rows(here.store, runs)
-    return Answer({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
+
+    def make() -> bytes:
+        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
+        count = here.store.count(q, project=shown)
+        rows = waiting_rows(here.store, runs)
+        return encoded({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
+
+    return ReadyAnswer(here.recent.get(("runs", q, sort, limit, offset, shown, columns), make))
 
 
 def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:

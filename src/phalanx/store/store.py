@@ -270,6 +270,11 @@ class Store(TrackedRecords, ListedRecords):
         found = self._database.rows("SELECT project FROM runs WHERE id = ?", [run_id])
         return str(found[0][0]) if found else None
 
+    def status_of(self, run_id: str) -> str | None:
+        """Of the run of exactly this id; None when there is none."""
+        found = self._database.rows("SELECT status FROM runs WHERE id = ?", [run_id])
+        return str(found[0][0]) if found else None
+
     def ids(self) -> set[str]:
         return {run_id for (run_id,) in self._database.rows("SELECT id FROM runs")}
 
