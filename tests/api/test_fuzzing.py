@@ -69,6 +69,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+        process.stdout.close()
 
 
 def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, str]:

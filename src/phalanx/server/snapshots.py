@@ -34,7 +34,7 @@ _ID = re.compile(r"[0-9a-f]{32}\Z", re.ASCII)
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.post("/snapshots", status_code=201, openapi_extra=described.binary("application/gzip"))
+@router.post("/snapshots", status_code=201, openapi_extra=described.binary("application/octet-stream"))
 async def take_snapshot(request: Request, here: Here, caller: Caller) -> Answer:
     """Code for a run that is submitted next, as a tar.gz of files and folders. Answers the id that
     `POST /runs/submit` takes as `code`, how many files there are, and how large they are together."""
