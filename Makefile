@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm test-web screenshots docs clean
+.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm bench-server test-api test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -129,6 +129,11 @@ test-web: setup page ## drive the page in a real browser (Debian's chromium, ins
 screenshots: setup page ## make the pictures of docs/images with real runs
 	@$(CHROMIUM)
 	$(BIN)/python scripts/screenshots.py
+
+bench-server: setup ## measure the server under load, and beside a real `mlflow server` over the same data
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check mlflow
+	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/server_cost.py load peers
 
 bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
 	$(PYTHON) scripts/framework_environments.py torch
