@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm bench-server test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm bench-server bench-page test-api test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -134,6 +134,9 @@ bench-server: setup ## measure the server under load, and beside a real `mlflow 
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check mlflow
 	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/server_cost.py load peers
+
+bench-page: setup ## measure the page with 10,000 runs in a real browser (chromium, as `make test-web` has it)
+	$(BIN)/python benchmarks/page_cost.py
 
 bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
 	$(PYTHON) scripts/framework_environments.py torch
