@@ -14,6 +14,8 @@ import phalanx
 from phalanx import Client
 from phalanx.client.settings import chosen, forget, is_loopback, keep, logins, logins_file
 from phalanx.errors import CallError
+from phalanx.scheduler.home import Home
+from phalanx.server.running import announced
 
 ONE, TWO = "https://one:8000", "https://two"
 
@@ -59,18 +61,27 @@ def test_the_last_login_is_the_default_and_all_can_be_forgotten(surroundings: di
 
 
 def test_the_owner_needs_no_token_for_the_server_of_the_own_home(surroundings: dict[str, str], tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    (home.path / "token").write_text("owner\n")
+    here = {**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"}
+    with announced(home, "http://127.0.0.1:8000", 2):
+        assert chosen(here) == ("http://127.0.0.1:8000", "owner", "PHALANX_SERVER")
+        other = chosen({**surroundings, "PHALANX_SERVER": "http://elsewhere:8000"})
+        assert other is not None
+        assert other.token == ""
+
+
+def test_whoever_has_the_port_of_a_server_that_was_killed_is_told_no_token(
+    surroundings: dict[str, str], tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:8000"}))
     (home / "token").write_text("owner\n")
-    assert chosen({**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"}) == (
-        "http://127.0.0.1:8000",
-        "owner",
-        "PHALANX_SERVER",
-    )
-    other = chosen({**surroundings, "PHALANX_SERVER": "http://elsewhere:8000"})
-    assert other is not None
-    assert other.token == ""
+    left = {"url": "http://127.0.0.1:8000", "pid": 1, "started": 1, "boot": "another"}
+    (home / "server.json").write_text(json.dumps(left))
+    found = chosen({**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"})
+    assert found is not None
+    assert found.token == ""
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,12 @@ def checked_token(token: str) -> str:
 
 
 def _token_of_home(url: str) -> str:
-    """The owner's token, where it is the server of our own home that is asked."""
+    """The owner's token, where it is a living server of our own home that is asked."""
+    from phalanx.scheduler.run_tokens import server_urls
+
     home = Path(folders.default_home())
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if checked(str(json.loads((home / "server.json").read_bytes())["url"])) == url:
+    with suppress(OSError, ValueError):
+        if url in map(checked, server_urls(home)):
             return (home / "token").read_text("ascii").strip()
     return ""
 

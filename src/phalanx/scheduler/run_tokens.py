@@ -11,7 +11,7 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from phalanx.backends.attempts import write_whole
@@ -46,14 +46,18 @@ def server_file(home: Path, number: int, kind: str = "json") -> Path:
 
 def server_url(home: Path) -> str | None:
     """Where a server of this home is that runs on this machine."""
+    return next(server_urls(home), None)
+
+
+def server_urls(home: Path) -> Iterator[str]:
+    """Of all of them. What one that was killed has left counts for nothing: another program may have its port."""
     for number in range(1, MOST_SERVERS + 1):
         try:
             server = json.loads(server_file(home, number).read_bytes())
             if is_alive_here(server):
-                return str(server["url"])
+                yield str(server["url"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return None
 
 
 def run_token(home: Path, run_id: str, attempt: int) -> str:
