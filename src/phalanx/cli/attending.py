@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.homes import replica_row, run_row, status_row
 from phalanx.cli.interrupts import let_signals
 from phalanx.cli.output import print_json, printable
 from phalanx.cli.tables import failure_lines, replica_table, status_text
+from phalanx.store.rows import replica_row, run_row, status_row
 
 if TYPE_CHECKING:
     from phalanx.cli.places import Place, RunPoints

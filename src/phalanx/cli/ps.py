@@ -28,8 +28,8 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed`.
     """
     with answering(as_json=as_json):
-        from phalanx.cli.homes import run_row
         from phalanx.cli.places import open_place
+        from phalanx.store.rows import run_row
 
         with open_place(quiet=as_json) as place:
             runs = place.rows.runs(query, sort, limit=limit, offset=offset, project=project)

@@ -14,8 +14,8 @@ from phalanx.cli.output import answering, print_json, printable
 def command(run: str, as_json: bool) -> None:
     """Show every status that a run has had, when and why."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import status_row
         from phalanx.cli.places import open_place
+        from phalanx.store.rows import status_row
 
         with open_place(quiet=as_json) as place:
             changes = place.rows.statuses(place.rows.find(run).id)

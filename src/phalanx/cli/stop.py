@@ -17,8 +17,8 @@ PATIENCE_S = 60.0
 def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Stop runs: every replica is asked to end, and killed when it does not."""
     with answering(as_json=as_json):
-        from phalanx.cli.homes import run_row
         from phalanx.cli.places import open_place
+        from phalanx.store.rows import run_row
 
         with open_place(settled=False, quiet=as_json) as place:
             found = place.acts.stop([place.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)

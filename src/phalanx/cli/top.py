@@ -135,7 +135,7 @@ def frame_json(frame: Frame) -> dict[str, Any]:
 
 
 def _run_json(seen: Seen) -> dict[str, Any]:
-    from phalanx.cli.homes import replica_row, run_row
+    from phalanx.store.rows import replica_row, run_row
 
     return {
         **run_row(seen.run),

@@ -44,7 +44,10 @@ from phalanx.server.policy import authorise, check, table
 from phalanx.server.remembering import Remembered
 from phalanx.server.steps import Steps
 
-RUNS = (submitting, snapshots, acting, specs, topology, using, queueing, live)
+GROUPS = (
+    *(submitting, snapshots, acting, specs, topology, using, queueing, live),
+    *(runs, series, charting, comparing, previewing, files, lines, models, mlflow, signing_in, metrics, page),
+)
 
 
 def make_app(
@@ -78,29 +81,12 @@ def make_app(
     app.state.shares, app.state.machine = Remembered[Any](4096), Remembered[Any]()
     app.state.metrics = counting.metrics
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
-    for group in (
-        *RUNS,
-        runs,
-        series,
-        charting,
-        comparing,
-        previewing,
-        files,
-        lines,
-        models,
-        mlflow,
-        signing_in,
-        metrics,
-        page,
-    ):
+    for group in GROUPS:
         app.include_router(group.router)
     app.add_api_route("/healthz", health, methods=["GET"], tags=["server"])
     app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(CallError, _wrong_call)
-    app.add_exception_handler(StoreError, _no_store)
-    app.add_exception_handler(RequestValidationError, _wrong_types)
-    app.add_exception_handler(HTTPException, _no_route)
+    for fault, handler in FAULTS.items():
+        app.add_exception_handler(fault, handler)
     check(app.routes)
     app.add_middleware(
         Guard,
@@ -115,7 +101,7 @@ def make_app(
 
 
 async def health() -> Answer:
-    """Whether somebody is there. The only thing that is answered without a token."""
+    """Whether somebody is there; answered to everybody."""
     return Answer({"ok": True})
 
 
@@ -162,3 +148,12 @@ async def _no_route(request: Request, fault: Exception) -> Response:
     answer = refusal_answer(refusal, request.url.path)
     answer.headers.update(fault.headers or {})
     return answer
+
+
+FAULTS = {
+    Refusal: _refused,
+    CallError: _wrong_call,
+    StoreError: _no_store,
+    RequestValidationError: _wrong_types,
+    HTTPException: _no_route,
+}

@@ -1,22 +1,23 @@
-"""Records of the store as JSON, with the names that `--json` of the command line has."""
+"""Records of the store as JSON, with what only the server tells of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
-from phalanx.store import Artifact, Replica, Run, StatusChange, Store, Summary
+from phalanx.store import Artifact, Run, Store, Summary
+from phalanx.store.rows import replica_row, run_row, status_row
 
-
-def _time(time: datetime | None) -> str | None:
-    return time.isoformat() if time is not None else None
-
-
-def run_row(run: Run) -> dict[str, Any]:
-    times = ("created_at", "updated_at", "started_at", "finished_at")
-    row = {**run._asdict(), **{name: _time(getattr(run, name)) for name in times}}
-    return {**row, "tags": list(run.tags), "params": dict(run.params), "summary": dict(run.summary)}
+__all__ = [
+    "artifact_row",
+    "replica_row",
+    "run_row",
+    "status_row",
+    "summary_rows",
+    "waiting_row",
+    "waiting_rows",
+    "waits_for",
+]
 
 
 def waits_for(store: Store, runs: Iterable[Run]) -> dict[str, str]:
@@ -33,16 +34,6 @@ def waiting_rows(store: Store, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def waiting_row(store: Store, run: Run) -> dict[str, Any]:
     return waiting_rows(store, [run])[0]
-
-
-def replica_row(replica: Replica) -> dict[str, Any]:
-    row = replica._asdict()
-    row |= {"started_at": _time(replica.started_at), "finished_at": _time(replica.finished_at)}
-    return {**row, "index": row.pop("number"), "name": replica.name, "peak": dict(replica.peak)}
-
-
-def status_row(change: StatusChange) -> dict[str, Any]:
-    return {**change._asdict(), "at": change.at.isoformat()}
 
 
 def artifact_row(artifact: Artifact) -> dict[str, Any]:

@@ -1,0 +1,28 @@
+"""Records as JSON: with the same names in `--json` of the command line and in REST."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from phalanx.store.records import Replica, Run, StatusChange
+
+
+def _time(time: datetime | None) -> str | None:
+    return time.isoformat() if time is not None else None
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    times = ("created_at", "updated_at", "started_at", "finished_at")
+    row = {**run._asdict(), **{name: _time(getattr(run, name)) for name in times}}
+    return {**row, "tags": list(run.tags), "params": dict(run.params), "summary": dict(run.summary)}
+
+
+def replica_row(replica: Replica) -> dict[str, Any]:
+    row = replica._asdict()
+    row |= {"started_at": _time(replica.started_at), "finished_at": _time(replica.finished_at)}
+    return {**row, "index": row.pop("number"), "name": replica.name, "peak": dict(replica.peak)}
+
+
+def status_row(change: StatusChange) -> dict[str, Any]:
+    return {**change._asdict(), "at": change.at.isoformat()}
