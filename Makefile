@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
 
-.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down bench-slurm bench-server bench-page test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -116,6 +116,19 @@ slurm-down: ## end it, and leave nothing
 
 bench-slurm: setup ## measure submission and polling beside bare sbatch, on such a cluster
 	$(BIN)/python benchmarks/slurm_cost.py
+
+test-kubernetes: setup ## run in pods of a real Kubernetes API server, whose kubelets run processes (root, Debian; built once, kept outside)
+	$(PYTHON) scripts/build_kubernetes.py
+	PHALANX_TEST_KUBERNETES=1 PHALANX_NEVER_SKIP=kubernetes $(BIN)/python -m pytest tests/kubernetes
+
+kubernetes: setup ## bring up such a cluster to try things on; `make kubernetes-down` ends it
+	@$(BIN)/python scripts/kubernetes_cluster.py up
+
+kubernetes-down: setup ## end it, and leave nothing
+	@$(BIN)/python scripts/kubernetes_cluster.py down
+
+bench-kubernetes: setup ## measure rendering, submitting and watching beside bare requests
+	$(BIN)/python benchmarks/kubernetes_cost.py
 
 CHROMIUM := command -v chromium >/dev/null || { [ "$$(id -u)" -eq 0 ] || as_root=sudo; $$as_root apt-get -qq update && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null; }

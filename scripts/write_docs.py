@@ -15,6 +15,8 @@ from typing import Any
 import click
 
 from phalanx.cli import VERBS, phalanx
+from phalanx.sites.kubernetes import SETTINGS
+from phalanx.spec.clusters import KUBERNETES
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.schema import (
@@ -94,6 +96,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "build": lambda: fields_of(BUILD),
     "run": lambda: fields_of(RUN),
     "logging": lambda: fields_of(LOGGING),
+    "kubernetes": lambda: fields_of(KUBERNETES),
+    "kubernetes-settings": lambda: fields_of(SETTINGS),
     "variable": lambda: fields_of(VARIABLE),
     "hptuning": lambda: fields_of(HPTUNING),
     "early-stopping": lambda: fields_of(EARLY_STOPPING),

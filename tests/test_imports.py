@@ -24,14 +24,16 @@ ALLOWED: dict[str, set[str]] = {
     "naming": set(),
     "placeholders": set(),
     "spool": set(),
+    "frames": set(),
+    "posting": set(),
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
-    "backends": {"plan", "agent", "sites", "errors", "naming", "placeholders"},
+    "backends": {"plan", "agent", "sites", "errors", "naming", "placeholders", "frames"},
     "tune": {"spec", "errors"},
     "store": {"spool", "errors", "naming"},
-    "agent": {"spool", "naming", "placeholders"},
-    "tracking": {"spool", "placeholders"},
+    "agent": {"spool", "naming", "placeholders", "frames", "posting"},
+    "tracking": {"spool", "placeholders", "posting"},
     "exchange": {"spool", "errors"},
     "scheduler": {
         *_CORE,
@@ -55,7 +57,8 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {EVERYTHING},
 }
 NEVER = {"server": {"cli", "client"}}
-PORTABLE = ("naming", "placeholders", "spool", "agent", "tracking")  # standard library only, Python 3.8+
+# Standard library only, Python 3.8+.
+PORTABLE = ("naming", "placeholders", "spool", "frames", "posting", "agent", "tracking")
 LONGEST_FILE = 600
 LONGEST_CLASS = 300
 

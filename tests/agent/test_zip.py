@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import shutil
 import subprocess
 import sys
+import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from phalanx.backends.agent_zip import agent_file
+from phalanx.backends.agent_zip import agent_file, carried
 from tests.agent.running import Agents
 
 
@@ -45,3 +49,27 @@ def test_it_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert first.stat().st_mtime_ns == made
     assert first.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [first]
+
+
+def test_what_other_objects_carry_is_small_and_always_the_same(tmp_path: Path) -> None:
+    made = carried()
+    assert sum(len(base64.b64encode(data)) for data in made) < 240 << 10
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: 2e9)
+        carried.cache_clear()
+        assert carried() == made
+    names = [set(zipfile.ZipFile(io.BytesIO(data)).namelist()) for data in made]
+    assert {"__main__.py", "phalanx/agent/podded.py", "phalanx/frames.py", "phalanx/posting.py"} < names[0]
+    assert {"phalanx/tracking/__init__.py", "phalanx/spool.py", "phalanx/posting.py"} < names[1]
+    assert all(name.endswith(".py") for name in names[0] | names[1])
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_the_client_that_is_carried_can_be_imported(tmp_path: Path, python: str) -> None:
+    (tmp_path / "tracking.zip").write_bytes(carried()[1])
+    command = [python, "-S", "-c", "import phalanx.tracking.shipping, polyaxon_client; print('imported')"]
+    paths = [str(tmp_path / "tracking.zip"), str(tmp_path / "tracking.zip" / "phalanx" / "tracking" / "polyaxon")]
+    answer = subprocess.run(
+        command, env={"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (answer.stdout, answer.stderr) == ("imported\n", "")

@@ -553,3 +553,15 @@ def test_a_greedy_file_is_answered_quickly_and_in_little_memory(tmp_path: Path, 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["-f"], ["extra"], ["--json=yes"]])
 def test_options_that_make_no_sense_are_a_wrong_call(arguments: list[str]) -> None:
     assert quick("check", *arguments).code == 2
+
+
+def test_what_no_cluster_of_kubernetes_would_run_is_told_with_what_would() -> None:
+    text = HEAD + "framework: mxnet\nenvironment: {data_refs: [images], replicas: {n_workers: 2}}\nrun: {cmd: ls}\n"
+    by_operators = checked(text, "--on", "kubeflow")
+    assert by_operators.code == 1
+    assert "no MXJob" in by_operators.err
+    assert "`backend: native`" in by_operators.err
+    natively = checked(text, "--on", "kubernetes", "--json")
+    assert natively.code == 1
+    assert "there is no store `images`" in json.loads(natively.out)["errors"][0]["message"]
+    assert checked(text.replace("data_refs: [images], ", ""), "--on", "kubernetes").code == 0

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from phalanx import spec
+from phalanx.backends import attempts
+from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation, Refused, Unavailable
 from phalanx.scheduler import places
 from phalanx.scheduler.places import Elsewhere
@@ -29,6 +31,8 @@ class Told:
 
     name = "slurm"
     submit_interval_s = 0.0
+    slowest_poll_s = 0.0
+    needs_token = makes_room = False
 
     def __init__(self) -> None:
         self.jobs: dict[str, Observation] = {}
@@ -68,6 +72,13 @@ class Told:
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / "job" / f"{handle.partition(':')[2]}.out"
 
+    def bring(self, seat: Seat, handle: str) -> None:
+        pass
+
+    def tell(self, seat: Seat, handle: str, names: Collection[str], number: int) -> None:
+        for name in names:
+            attempts.leave_word(seat.folder(name), number)
+
     def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
         return seen._replace(cause="memory", why="killed for memory") if "oom" in lines else seen
 
@@ -83,7 +94,7 @@ class Cluster:
     def new_scheduler(self) -> Scheduler:
         """As whoever comes after one that was killed."""
         scheduler = Scheduler(self.works.home, self.works.store)
-        scheduler.places.engines["slurm"] = Elsewhere(self.engine)
+        scheduler.places.known = [("slurm", None, Elsewhere(self.engine))]
         return scheduler
 
     def submit(self, environment: bytes = b"") -> str:
@@ -97,7 +108,7 @@ class Cluster:
         """`at_once`: the engine is asked each time, however long it took the last time."""
         for _ in range(times):
             if at_once:
-                self.scheduler.places.engines["slurm"].poll_at = float("-inf")
+                self.scheduler.places.elsewhere[0].poll_at = float("-inf")
             self.scheduler.turn()
 
     def run(self, run_id: str) -> Run:
@@ -126,7 +137,7 @@ class Cluster:
 
 @pytest.fixture(name="cluster")
 def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    for name in ("POLL_S", "SLOWEST_POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
+    for name in ("POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
         monkeypatch.setattr(places, name, 0.0)
     cluster = Cluster(works)
     yield cluster
@@ -157,8 +168,8 @@ def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.Mon
     assert {cluster.run(run).status for run in runs} == {"scheduled"}
     before = cluster.engine.polls
     monkeypatch.setattr(places, "POLL_S", 60.0)
-    monkeypatch.setattr(places, "SLOWEST_POLL_S", 60.0)
-    place = cluster.scheduler.places.engines["slurm"]
+    monkeypatch.setattr(Told, "slowest_poll_s", 60.0)
+    place = cluster.scheduler.places.elsewhere[0]
     place.poll_s = 60.0
     cluster.turn(20, at_once=False)
     assert cluster.engine.polls <= before + 2
@@ -208,7 +219,7 @@ def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None
     cluster.engine.fault = Unavailable("the controller is down")
     cluster.turn()
     assert cluster.run(run).status == "scheduled"
-    assert cluster.scheduler.places.engines["slurm"].trouble == "the controller is down"
+    assert cluster.scheduler.places.elsewhere[0].trouble == "the controller is down"
     cluster.engine.fault = None
     cluster.turn()
     assert list(cluster.engine.jobs) == ["slurm:1"]

@@ -57,6 +57,8 @@ def refused(rule: Rule, method: str) -> dict[str, int]:
             return {**found, **dict.fromkeys((*RUNS, *STRANGERS, *LIMITED), 403)}
         case Rule.VIEW_ALL:
             return {**found, **dict.fromkeys((*RUNS, *STRANGERS, *LIMITED), 403)}
+        case Rule.POD:
+            return {**found, **dict.fromkeys((*STRANGERS, *LIMITED, "admin", "other run"), 403)}
         case Rule.MLFLOW:
             return {**found, **cookie}
     raise AssertionError(rule)
@@ -342,7 +344,7 @@ def _added(change: Any) -> list[Any]:
 
 
 def test_what_is_told_apart_by_address_has_an_address() -> None:
-    assert {*policy.COSTLY, policy.PIECES, *policy.ROUTINE, *policy.STARTING} <= set(policy.POLICY)
+    assert {*policy.COSTLY, *policy.PIECES, policy.CODE, *policy.ROUTINE, *policy.STARTING} <= set(policy.POLICY)
     for call in (*policy.COSTLY_CALLS, *policy.ROUTINE_CALLS):
         assert any(path.startswith(call) for _, path in CALLS), call
 

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.errors import Place, SpecErrors
 from phalanx.spec import Amount, Kind, Resources, load
-from phalanx.spec.clusters import PYTHON, SLURM
+from phalanx.spec.clusters import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.model import Environment, OutputsRefs, ReplicaSettings
 from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
 from phalanx.spec.writing import modern_document
@@ -542,9 +542,10 @@ def test_every_field_that_is_read_is_in_the_json_schema() -> None:
     for kind in Kind:
         assert _fields(definitions[kind]) == set(sections(kind).fields)
     experiment = definitions["experiment"]
-    own = {"timeout", "stall_timeout", "outputs", "replicas", "slurm", "python"}
+    own = {"timeout", "stall_timeout", "outputs", "replicas", "slurm", "kubernetes", "python"}
     assert _fields(experiment, "environment") == {*REPLICA_FIELDS, *own}
     assert _fields(experiment, "environment", "slurm") == set(SLURM.fields)
+    assert _fields(experiment, "environment", "kubernetes") == set(KUBERNETES.fields)
     assert _fields(experiment, "environment", "python") == set(PYTHON.fields)
     assert _fields(experiment, "environment", "replicas") == set(REPLICAS.fields)
     assert _fields(experiment, "environment", "replicas", "worker") == {*REPLICA_FIELDS, "index"}
@@ -562,6 +563,7 @@ VALID = [
     EXPERIMENT + "inputs: [{name: a, type: int, default: 3, is_optional: true}]\nparams: {a: 3}\n",
     TENSORFLOW + "environment: {replicas: {n_workers: '2', worker: [{index: 1, max_restarts: 2}]}}\n",
     TENSORFLOW + "environment: {replicas: {n_workers: 2, master_task: chief}}\n",
+    EXPERIMENT + "environment: {kubernetes: {queue: a.b, ttl: 1h, shm: 2Gi, code_claim: c, code_path: d/e, pod: {}}}\n",
     GROUP + "hptuning: {concurrency: 2, matrix: {a: {values: [1]}, b: {range: '0:1:0.5'}, c: {linspace: [0, 1, 2]}}}\n",
     GROUP + "hptuning: {matrix: {a: {uniform: {low: 0, high: 1}}}, random_search: {n_experiments: 3}}\n",
     "version: 1\nkind: job\nbuild: {dockerfile: D}\nrun: {cmd: x}\n",

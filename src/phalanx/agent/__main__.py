@@ -1,4 +1,5 @@
-"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]"""
+"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
+or, in a pod, where all there is to know stands in fixed places: python -m phalanx.agent --pod | --prepare"""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
 
 def main() -> int:
     given = sys.argv[1:]
+    if given in (["--pod"], ["--prepare"]):
+        from phalanx.agent import podded
+
+        return podded.run() if given == ["--pod"] else podded.prepare()
     if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
-        print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}]", file=sys.stderr)
+        print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | --pod | --prepare", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None
     if mode in ("--here", "--gather", "--settle", "--leave"):

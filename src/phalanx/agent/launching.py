@@ -12,13 +12,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from phalanx.agent import meeting, processes
 from phalanx.agent.limits import limits_of
 from phalanx.agent.meeting import Address
-from phalanx.agent.supervising import WATCHED, Supervisor, Task
+from phalanx.agent.supervising import WATCHED, End, Supervisor, Task
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, named
 from phalanx.placeholders import Hole, decode, fill
 
@@ -26,6 +26,7 @@ AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they ar
 AS_RANK = "--as-rank"
 APPEARS_S = 60.0
 NO_PYTHON: dict[str, Any] = {"variables": {}, "path": "", "before": []}
+SERVED_S = 10.0  # for ranks elsewhere to be done with a server whose own replica has ended
 LINGER_S = 3.0  # whoever fails on a cluster takes the others along: they have a moment to end by themselves first
 
 
@@ -62,13 +63,11 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
     base.pop("PHALANX_OUTSIDE", None)  # a tracked script may have called us; its replicas have an agent
     places = addresses(plan, facts)
     first = next(iter(places.values()), None)
-    meetings = meeting.meetings(
-        plan,
-        places,
-        key=f"{plan.get('run_id')}.{facts['attempt']}",
-        patience_s=facts.get("meeting_s", meeting.PATIENCE_S),
-    )
+    patience_s = facts.get("meeting_s", meeting.PATIENCE_S)
+    key = f"{plan.get('run_id')}.{facts['attempt']}"
+    meetings = meeting.meetings(plan, places, key, patience_s)
     is_remote = "job" in facts
+    is_shared = is_remote and "pod" not in facts  # a job whose processes are signalled alike, and see the same files
     tasks = []
     for replica in plan["replicas"]:
         name = named(replica)
@@ -77,6 +76,7 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
         gpus = facts.get("gpus", {}).get(name)
         python = facts.get("python", {}).get(facts.get("node", {}).get(name), NO_PYTHON)
         environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
+        environment.update({key: base[key] for key in facts.get("yields", ()) if key in base})
         _use_python(environment, python)
         _complete(environment, name, plan, facts)
         if gpus is not None:
@@ -95,11 +95,13 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
                 memory_mib=(replica["resources"].get("memory") or {}).get("limits"),
                 limits=limits_of(plan, facts),
                 grace_s=facts.get("grace_s", 10.0),
-                gpus=gpus,
+                gpus=facts.get("watched", {}).get(name) if gpus is None else gpus,
                 meeting=meetings.get(name),
                 server=first if plan.get("service") else None,
-                serves=_served(plan, facts) if is_remote and is_helper(name) else (),
+                serves=_served(plan, facts) if is_shared and is_helper(name) else (),
                 is_remote=is_remote,
+                shares_signals=is_shared,
+                patience_s=patience_s,
             )
         )
     return tasks
@@ -197,37 +199,48 @@ def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]
     return {name: Address(name, str(hosts.get(name, hosts.get("*"))), int(ports[name])) for name in names}
 
 
-def serve(plan: dict[str, Any], facts: dict[str, Any]) -> None:
-    """The key-value server of a run that needs one, where its first replica is, until the last one has ended. Raises
-    NotMet when its port is taken."""
+def serve(plan: dict[str, Any], facts: dict[str, Any]) -> int | None:
+    """The key-value server of a run that needs one, where its first replica is, until the last one has ended: its
+    process. Raises NotMet when its port is taken."""
     first = named(plan["replicas"][0])
     if not plan.get("service") or first not in facts["folders"]:
-        return
+        return None
     listener = meeting.listen(addresses(plan, facts)[first])
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         try:
             os.setsid()
-            _serve(listener, plan["service"], facts["folders"].values())
+            _serve(listener, plan["service"], facts["folders"].values(), SERVED_S if "pod" in facts else 0.0)
         finally:
             os._exit(0)
     listener.close()
+    return pid
 
 
-def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str]) -> None:
+def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str], longer_s: float) -> None:
+    """`longer_s`: for those whose ends cannot be seen from here to be done with it, too."""
     from threading import Thread
 
     from phalanx.agent.rendezvous import serving
 
-    Thread(target=serving(listener, sizes).serve_forever, daemon=True).start()
+    server = serving(listener, sizes)
+    Thread(target=server.serve_forever, daemon=True).start()
     while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "end.json")) for folder in folders):
         time.sleep(0.5)
+    until = time.monotonic() + longer_s
+    while server.store.is_used() and time.monotonic() < until:
+        time.sleep(0.2)
 
 
-def launch(tasks: list[Task]) -> None:
-    """One supervisor per task, each in a session of its own, so that it outlives whoever called us."""
+def launch(tasks: list[Task]) -> dict[int, Task]:
+    """One supervisor per task, each in a session of its own, so that it outlives whoever called us; by its process."""
+    launched = {}
     for task in tasks:
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             _supervise(task)
+        launched[pid] = task
+    return launched
 
 
 def _supervise(task: Task) -> None:
@@ -279,6 +292,31 @@ def _announce(folder: str) -> bool:
             return True
     os.unlink(draft)
     return is_first
+
+
+def give_up(task_folder: str, name: str, attempt: int, end: End, lines: Sequence[str] = ()) -> None:
+    """The end of a replica that never began; one that has an end keeps it."""
+    os.makedirs(task_folder, mode=0o700, exist_ok=True)
+    path = os.path.join(task_folder, "end.json")
+    if os.path.exists(path):
+        return
+    content = {
+        "version": 1, "replica": name, "attempt": attempt,
+        **end._asdict(), "message": end.message[:400],
+        "started_at": None, "ended_at": time.time(), "host": socket.gethostname(),
+        "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
+    }  # fmt: skip
+    write_whole(path, json.dumps(content))
+
+
+def write_whole(path: str, text: str) -> None:
+    draft = f"{path}.draft"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(draft, path)
 
 
 def boot_id() -> str:

@@ -21,6 +21,7 @@ PATIENCE_S = 120.0  # for all to come: nodes of a cluster do not start at the sa
 MOST_MET = 64  # addresses that each replica goes to
 MOST_MEMBERS = 256  # of a run that meets: beyond, frameworks find out by themselves
 RETRY_S = 0.05
+UNKNOWN_S = 1.0  # until a name is asked for again that nobody knows yet: the pods of a run may be many
 HANG_UP_S = 2.0  # for visitors to hang up once they were told to go on
 TELL_S = 10.0  # after so long, and each time again, it is said who is awaited
 _HELLO = "phalanx"
@@ -90,10 +91,9 @@ def hold(meeting: Meeting, say: Callable[[str], None], is_over: Callable[[], boo
 
 def listen(address: Address) -> socket.socket:
     """At an address of ours. Raises NotMet."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - a name may mean any interface
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = _socket_for(address.host)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    everywhere = "::" if listener.family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - a name may mean any interface
     try:
         listener.bind((address.host if address.host.startswith("127.") else everywhere, address.port))
         listener.listen(MOST_MEMBERS)
@@ -105,6 +105,17 @@ def listen(address: Address) -> socket.socket:
             f"port {address.port}, which {address.name} was given, is taken by another program{_owner(address.port)}: "
             "end that program, or run again to be given another port"
         ) from None
+    return listener
+
+
+def _socket_for(host: str) -> socket.socket:
+    """Of the kind of its address. What a name means, others find out: it may be of either kind, or both."""
+    is_address = host.replace(".", "").isdigit()
+    if is_address or not (":" in host or socket.has_dualstack_ipv6()):
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    if ":" not in host:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     return listener
 
 
@@ -230,7 +241,7 @@ class _Caller:
                     raise NotMet(self._why())
                 if now >= tell_at:
                     tell_at = now + TELL_S
-                    self.say(f"phalanx: {self.meeting.name} waits before it starts: {self._why()}")
+                    self.say(f"phalanx: {self.meeting.name} waits before it starts: {self._why(is_over=False)}")
                 self._listen()
         finally:
             for connection in self.calls.values():
@@ -245,6 +256,7 @@ class _Caller:
             connection.setblocking(False)
             self.calls[address] = connection
         except socket.gaierror as fault:
+            self.retry_at[address] = time.monotonic() + UNKNOWN_S
             self.faults[address] = f"the name {address.host} is unknown there ({fault.strerror or fault})"
         except TimeoutError:
             self.faults[address] = "nobody answers: a firewall between the two, or the wrong interface"
@@ -284,7 +296,7 @@ class _Caller:
             self.left.add(address)
         self.faults[address] = "something else answers at this port" if heard else "it closed the connection"
 
-    def _why(self) -> str:
+    def _why(self, *, is_over: bool = True) -> str:
         """Every pair that has not met."""
         me = self.meeting.name
         unreached = [
@@ -301,7 +313,8 @@ class _Caller:
         held = [str(address) for address in self.heard if address not in self.said_go]
         if held and not unreached:
             unreached.append(f"{', '.join(held[:8])} still waits for others")
-        waited = f"waited {self.meeting.patience_s:g} s for all replicas to reach each other"
+        how_long = f"{'waited' if is_over else 'for at most'} {self.meeting.patience_s:g} s"
+        waited = f"{how_long} for all replicas to reach each other" if is_over else how_long
         return f"{'; '.join(unreached)} ({waited})" if unreached else waited
 
 
@@ -322,20 +335,31 @@ def _drop(connection: socket.socket) -> None:
     connection.close()
 
 
-def reach(address: Address, name: str, patience_s: float, is_over: Callable[[], bool]) -> None:
-    """For an address where something serves already. Raises NotMet, Interrupted."""
-    deadline = time.monotonic() + patience_s
+def reach(
+    address: Address,
+    name: str,
+    patience_s: float,
+    is_over: Callable[[], bool],
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """For an address where something serves already, or will. Raises NotMet, Interrupted."""
+    now = time.monotonic()
+    deadline, tell_at = now + patience_s, now + TELL_S
     while True:
         try:
             socket.create_connection((address.host, address.port), timeout=2.0).close()
             return
         except OSError as fault:
+            now = time.monotonic()
+            why = f"{name} cannot reach {address}: {(fault.strerror or str(fault)).lower()}"
             if is_over():
                 raise Interrupted from None
-            if time.monotonic() > deadline:
-                why = (fault.strerror or str(fault)).lower()
-                raise NotMet(f"{name} cannot reach {address}: {why} (waited {patience_s:g} s)") from None
-            time.sleep(RETRY_S)
+            if now > deadline:
+                raise NotMet(f"{why} (waited {patience_s:g} s)") from None
+            if now >= tell_at:
+                tell_at = now + TELL_S
+                say(f"phalanx: {name} waits before it starts: {why} (for at most {patience_s:g} s)")
+            time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else RETRY_S)
 
 
 def _owner(port: int) -> str:

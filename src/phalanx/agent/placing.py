@@ -19,9 +19,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from phalanx.agent import preparing
+from phalanx.agent import launching, preparing
+from phalanx.agent.launching import write_whole
 from phalanx.agent.limits import CHECKPOINTED, LEAVE_S
 from phalanx.agent.preparing import NotPrepared
+from phalanx.agent.supervising import End
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, named
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself
@@ -132,16 +134,7 @@ def _interfaces() -> list[tuple[str, str]]:
 def _give_up(name: str, facts_file: str, message: str, lines: list[str]) -> None:
     """The end of a replica that never began."""
     attempt = attempt_of(facts_file)
-    folder = _folder(facts_file, name, attempt)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    now = time.time()
-    end = {
-        "version": 1, "replica": name, "attempt": attempt,
-        "cause": "setup", "code": None, "signal": None, "message": message[:400],
-        "started_at": None, "ended_at": now, "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
-    }  # fmt: skip
-    _write_whole(os.path.join(folder, "end.json"), json.dumps(end))
+    launching.give_up(_folder(facts_file, name, attempt), name, attempt, End("setup", None, None, message), lines)
 
 
 def attempt_of(facts_file: str) -> int:
@@ -198,12 +191,12 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         },
     }
     slots = {host: sum(rank["host"] == host for rank in told) for host in hosts}
-    _write_whole(os.path.join(job, "hostfile"), "".join(f"{host} slots={count}\n" for host, count in slots.items()))
-    _write_whole(os.path.join(job, "hosts.sh"), "".join(f"echo {host}:{count}\n" for host, count in slots.items()))
+    write_whole(os.path.join(job, "hostfile"), "".join(f"{host} slots={count}\n" for host, count in slots.items()))
+    write_whole(os.path.join(job, "hosts.sh"), "".join(f"echo {host}:{count}\n" for host, count in slots.items()))
     packages = {rank["host"]: rank["packages"] for rank in told if rank["packages"]}
     if packages:
-        _write_whole(os.path.join(job, f"attempt-{attempt}.packages.json"), json.dumps(packages))
-    _write_whole(facts_file, json.dumps(facts))
+        write_whole(os.path.join(job, f"attempt-{attempt}.packages.json"), json.dumps(packages))
+    write_whole(facts_file, json.dumps(facts))
     return 0
 
 
@@ -303,13 +296,3 @@ def _read(path: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write_whole(path: str, text: str) -> None:
-    draft = f"{path}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.rename(draft, path)

@@ -1,4 +1,5 @@
-"""The Python that a run asks for, on a machine without containers: made once per node, in its own storage.
+"""The Python that a run asks for, on a machine without containers: made once per node, in its own storage. And the code
+of a run, where it travels as an archive.
 
 All ranks of a node call this at the same moment. The first makes the virtual environment; the others wait for it.
 Standard library only, Python 3.8+.
@@ -7,6 +8,7 @@ Standard library only, Python 3.8+.
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -14,10 +16,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 STEP_LINES = 30
+# Of a Python: whether it has pip, and where its packages are when that is a virtual environment.
+_ABOUT = """
+import importlib.util, json, sys, sysconfig
+paths = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")} if sys.prefix != sys.base_prefix else ()
+print(json.dumps([importlib.util.find_spec("pip") is not None, sorted(paths)]))
+"""
 
 
 class NotPrepared(Exception):
@@ -160,16 +169,98 @@ def _unpack(archive: str, place: str) -> None:
         raise NotPrepared(f"{archive} cannot be unpacked: {fault}", []) from None
 
 
-def install(asked: Mapping[str, Any], place: str, working: str, say: Callable[[str], None]) -> None:
-    """A new virtual environment with what a file asks for. Raises NotPrepared."""
-    call("python -m venv", [sys.executable, "-m", "venv", place], working, dict(os.environ), say)
+def unpack_code(archive: str, place: str) -> None:
+    """Files and folders, and links among them; nothing that leads elsewhere. Raises NotPrepared."""
+    os.makedirs(place, exist_ok=True)
+    root = os.path.realpath(place)
+    links = []
+    try:
+        with tarfile.open(archive, "r:gz") as stream:
+            for entry in stream:
+                target = _inside(root, entry.name)
+                if entry.isdir():
+                    os.makedirs(target, exist_ok=True)
+                elif entry.isreg():
+                    _write_entry(stream, entry, target)
+                elif entry.issym():
+                    links.append((target, entry.linkname))
+                else:
+                    raise NotPrepared(f"the code holds `{entry.name[:200]}`, which is neither a file nor a folder", [])
+        for target, goal in links:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _remove(target)
+            os.symlink(goal, target)
+        for target, _ in links:  # now that all of them are there, and each may change where another leads
+            if not f"{os.path.realpath(target)}{os.sep}".startswith(f"{root}{os.sep}"):
+                os.unlink(target)
+                raise NotPrepared(f"the code holds a link out of it: `{os.path.relpath(target, root)[:200]}`", [])
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as fault:
+        raise NotPrepared(f"the code cannot be unpacked: {fault}", []) from None
+
+
+def _inside(root: str, name: str) -> str:
+    """Where an entry belongs. Links come last, so no step of it is one, unless it was there before."""
+    steps = [step for step in name.split("/") if step not in ("", ".")]
+    target = os.path.join(root, *steps)
+    if name.startswith("/") or ".." in steps or os.path.dirname(os.path.realpath(target)) != os.path.dirname(target):
+        raise NotPrepared(f"the code holds a path out of it: `{name[:200]}`", [])
+    return target
+
+
+def _write_entry(stream: tarfile.TarFile, entry: tarfile.TarInfo, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    _remove(target)
+    source = stream.extractfile(entry)
+    mode = 0o755 if entry.mode & 0o100 else 0o644
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        if source is not None:
+            shutil.copyfileobj(source, file)
+
+
+def _remove(path: str) -> None:
+    if os.path.islink(path) or os.path.isfile(path):
+        os.unlink(path)
+
+
+def install(
+    asked: Mapping[str, Any],
+    place: str,
+    working: str,
+    say: Callable[[str], None],
+    make: Callable[..., None] | None = None,
+) -> None:
+    """A new virtual environment with what a file asks for. `make`: how, where not from nothing. Raises NotPrepared."""
+    (make or make_venv)(place, working, say)
     inside = {**os.environ, "VIRTUAL_ENV": place, "PATH": _first(place)}
     inside.pop("PYTHONHOME", None)
     command = [os.path.join(place, "bin", "python"), *pip_words(asked)]
     if asked.get("requirements"):
         call(f"pip install {' '.join(asked['requirements'][:8])}", command, working, inside, say)
     for step in asked.get("steps") or ():
-        call(step, ["bash", "-c", step], working, inside, say)
+        call(step, [shutil.which("bash") or "sh", "-c", step], working, inside, say)
+
+
+def make_venv(place: str, working: str, say: Callable[[str], None]) -> None:
+    call("python -m venv", [sys.executable, "-m", "venv", place], working, dict(os.environ), say)
+
+
+def make_venv_above(place: str, working: str, say: Callable[[str], None]) -> None:
+    """One that has what the image has, pip included: a Python of an image may itself be that of a virtual environment.
+    Raises NotPrepared."""
+    asked = subprocess.run(
+        [sys.executable, "-c", _ABOUT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=working, check=False
+    )
+    has_pip, folders = json.loads(asked.stdout) if asked.returncode == 0 else (False, [])
+    command = [sys.executable, "-m", "venv", "--system-site-packages", *(["--without-pip"] if has_pip else []), place]
+    call("python -m venv", command, working, dict(os.environ), say)
+    programs = os.path.join(place, "bin")
+    for packages in glob.glob(os.path.join(glob.escape(place), "lib", "python*", "site-packages")) if folders else ():
+        _write(os.path.join(packages, "phalanx-image.pth"), "".join(f"{folder}\n" for folder in folders))
+    for name in ("pip", "pip3") if has_pip else ():
+        path = os.path.join(programs, name)
+        _write(path, f'#!/bin/sh\nexec "{programs}/python" -m pip "$@"\n')
+        os.chmod(path, 0o700)
 
 
 def pip_words(asked: Mapping[str, Any]) -> list[str]:

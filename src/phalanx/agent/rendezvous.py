@@ -56,6 +56,11 @@ class Store:
             elif self.values.get(scope, {}).pop(key, None) is not None:
                 self.count -= 1
 
+    def is_used(self) -> bool:
+        """Whether some of a scope's members are not done with it."""
+        with self.lock:
+            return any(scope in self.sizes for scope in self.values)
+
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -106,15 +111,17 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    store: Store
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A rank that was killed in the middle of a request is told by others."""
 
 
-def serving(listener: socket.socket, sizes: Mapping[str, int]) -> ThreadingHTTPServer:
+def serving(listener: socket.socket, sizes: Mapping[str, int]) -> Server:
     """A server at a socket that listens already; whoever calls lets it serve."""
-    handler = type("BoundHandler", (Handler,), {"store": Store(sizes)})
-    server = Server(listener.getsockname()[:2], handler, bind_and_activate=False)
+    store = Store(sizes)
+    server = Server(listener.getsockname()[:2], type("BoundHandler", (Handler,), {"store": store}), False)
+    server.store = store
     server.socket.close()
     server.socket = listener
     return server

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from phalanx.agent import meeting, processes
 from phalanx.agent.limits import CHECKPOINTED, Deadline, Limits, who_heeds
+from phalanx.agent.meeting import PATIENCE_S
 from phalanx.spool import Writer
 
 LOOK_S = 0.2  # how often the log is looked at
@@ -51,6 +52,8 @@ class Task(NamedTuple):
     server: meeting.Address | None = None  # to be reached before it starts
     serves: tuple[str, ...] = ()  # the folders of those whose ends it waits for, to end as well
     is_remote: bool = False  # nobody can send us a signal: what there is to be told stands in a file
+    shares_signals: bool = False  # whoever ends the job tells the command, too, and not us alone
+    patience_s: float = PATIENCE_S  # for the server to be there
 
 
 class End(NamedTuple):
@@ -128,7 +131,7 @@ class Supervisor:
             if task.meeting is not None:
                 meeting.hold(task.meeting, self._say, _is_told_to_end)
             if task.server is not None:
-                meeting.reach(task.server, task.name, meeting.PATIENCE_S, _is_told_to_end)
+                meeting.reach(task.server, task.name, task.patience_s, _is_told_to_end, self._say)
         except meeting.Interrupted:
             return End("stopped", None, None, "stopped before it started")
         except meeting.NotMet as fault:
@@ -162,7 +165,7 @@ class Supervisor:
             os.dup2(log, 2)
             os.closerange(3, 256)
             os.chdir(task.working)
-            os.execvpe(task.argv[0], task.argv, task.environment)
+            _become(task.argv, task.environment)
         except OSError as fault:
             os.write(2, f"phalanx: cannot start {task.argv[0]}: {fault.strerror or fault}\n".encode())
         finally:
@@ -182,7 +185,7 @@ class Supervisor:
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
-            is_told = told in _TO_END and self.task.is_remote  # and so is the command, which must not be told twice
+            is_told = told in _TO_END and self.task.shares_signals  # the command must not be told twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
                 told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
@@ -400,7 +403,17 @@ def _is_told_too(task: Task, ended: Ended) -> bool:
     if _is_told_to_end():
         return True
     was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
-    return task.is_remote and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+    return task.shares_signals and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+
+
+def _become(argv: list[str], environment: dict[str, str]) -> None:
+    """Never returns. Commands are for bash; small images have only its ancestor."""
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except FileNotFoundError:
+        if argv[0] != "bash":
+            raise
+    os.execvpe("sh", ["sh", *argv[1:]], environment)
 
 
 def _asked(task: Task) -> signal.Signals | None:

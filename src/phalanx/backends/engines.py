@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from phalanx.backends.attempts import Seat
+
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 
@@ -36,6 +38,9 @@ class Engine(Protocol):
 
     name: str
     submit_interval_s: float  # at least so long between two submissions, where a site wants it
+    slowest_poll_s: float  # how often it is asked at the least: rarely, where many share it
+    makes_room: bool  # `submit` itself removes what is left of the attempt before
+    needs_token: bool  # its replicas may have to reach a server of ours: `submit` is given what for
 
     def submit(  # noqa: PLR0913 - what makes a job
         self,
@@ -64,6 +69,12 @@ class Engine(Protocol):
 
     def log_of(self, folder: Path, handle: str) -> Path:
         """The file with what the script of a job itself said."""
+
+    def bring(self, seat: Seat, handle: str) -> None:
+        """What lies elsewhere of an attempt, into its folder here. Nothing where all see the same files."""
+
+    def tell(self, seat: Seat, handle: str, names: Collection[str], number: int) -> None:
+        """Have replicas end (SIGTERM), or say where they hang (SIGQUIT)."""
 
     def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
         """An observation, with what the last lines of that file add to it."""

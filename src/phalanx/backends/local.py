@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from phalanx import agent
-from phalanx.backends import Job
+from phalanx.backends import NO_OPTIONS, Job
 from phalanx.backends.engines import Engine
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.encoding import document
 from phalanx.plan.model import Plan, Replica
-from phalanx.sites.model import Site
 
 # Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
 _PREAMBLE = """\
@@ -79,7 +79,17 @@ _SHARED = """\
 
 
 class Local:
-    def render(self, plan: Plan, site: Site | None = None) -> Job:  # noqa: ARG002
+    shares_files = True
+
+    def place(
+        self, home: Path, plan: Plan | None = None, *, options: Mapping[str, str | None] = NO_OPTIONS, ask: bool = False
+    ) -> None:
+        """There is nothing to know of this machine."""
+
+    def place_of(self, home: Path, run_folder: Path) -> None:
+        """As above."""
+
+    def render(self, plan: Plan, place: Any = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
@@ -97,7 +107,7 @@ class Local:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
-    def engine(self, site: Site | None = None) -> Engine | None:  # noqa: ARG002
+    def engine(self, place: Any = None) -> Engine | None:  # noqa: ARG002
         return None
 
 

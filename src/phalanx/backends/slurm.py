@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 
-from phalanx.backends import Job
+from phalanx import sites
+from phalanx.backends import NO_OPTIONS, Job
 from phalanx.backends.engines import Engine
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
@@ -84,8 +86,23 @@ module load {names} || fail "cannot load the modules: {names}"
 
 
 class SlurmJobs:
-    def render(self, plan: Plan, site: Site | None = None) -> Job:
-        plan = adapted(plan)
+    shares_files = True
+
+    def place(
+        self,
+        home: Path,
+        plan: Plan | None = None,
+        *,
+        options: Mapping[str, str | None] = NO_OPTIONS,  # noqa: ARG002
+        ask: bool = False,  # noqa: ARG002 - a profile is there so that nobody need be asked
+    ) -> Site | None:
+        return sites.find(plan.slurm.site if plan is not None else None, home)
+
+    def place_of(self, home: Path, run_folder: Path) -> Site | None:  # noqa: ARG002
+        return sites.find(None, home)
+
+    def render(self, plan: Plan, place: Site | None = None) -> Job:
+        plan, site = adapted(plan), place
         parts = layout.components(plan, site)
         by_launcher = plan.launch in ("own", MPIRUN)
         _refuse(parts, by_launcher=by_launcher)
@@ -108,10 +125,10 @@ class SlurmJobs:
         files = {"run.sh": script, "plan.json": json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
-    def engine(self, site: Site | None = None) -> Engine:
+    def engine(self, place: Site | None = None) -> Engine:
         from phalanx.backends.slurm_running import Slurm
 
-        return Slurm(site.submit_interval_s if site is not None else 0.0)
+        return Slurm(place.submit_interval_s if place is not None else 0.0)
 
 
 def adapted(plan: Plan) -> Plan:

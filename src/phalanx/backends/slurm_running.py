@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from phalanx.backends import slurm_words
+from phalanx.backends import attempts, slurm_words
+from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, Observation, Refused, Unavailable
 from phalanx.backends.slurm_words import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, by_job, observed
 
@@ -23,6 +24,8 @@ RECALL_DAYS = 30
 
 class Slurm:
     name = "slurm"
+    slowest_poll_s = 30.0
+    needs_token = makes_room = False
 
     def __init__(self, submit_interval_s: float = 0.0) -> None:
         self.submit_interval_s = submit_interval_s
@@ -94,6 +97,15 @@ class Slurm:
 
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / "job" / f"slurm-{_number(handle)}.out"
+
+    def bring(self, seat: Seat, handle: str) -> None:
+        """Agents write where we read."""
+
+    def tell(self, seat: Seat, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
+        """By a word in its folder, where the agent looks: signals of an engine reach every process of a job, and a
+        Python that should say where it hangs would die of them in silence."""
+        for name in names:
+            attempts.leave_word(seat.folder(name), number)
 
     def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
         return slurm_words.heard(seen, lines)

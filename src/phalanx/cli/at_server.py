@@ -266,6 +266,9 @@ class ServerActs:
     def submit(self, order: Order) -> Run:
         if order.is_built:
             raise CallError("--build is for this machine: a server installs no packages")
+        named = [f"--{name}" for name, value in (order.wishes.get("cluster") or {}).items() if value is not None]
+        if named:
+            raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
         with Meter(quiet=order.is_quiet) as meter:
             code = self.client.upload_code(Path.cwd(), meter.show)
         if not order.is_quiet and sys.stderr.isatty():

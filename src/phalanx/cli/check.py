@@ -39,7 +39,8 @@ def _complete_site(*_: Any) -> list[str]:
     "--on",
     "backend",
     metavar="BACKEND",
-    help="Also say what this backend would refuse, punish or start late: with slurm, by the profile of the site.",
+    help="Also say what this backend would refuse, punish or start late: with slurm, by the profile of the site; with "
+    "kubernetes, as most clusters are.",
     shell_complete=_complete_backend,
 )
 @click.option(
@@ -133,10 +134,12 @@ def verdict_of(loaded: Spec, made: Plan | None, tree: Node, backend: str | None,
         return None
     from phalanx.backends import find
 
-    find(backend)  # raises for one that is not there
+    there = find(backend)
     if backend != SLURM:
         if name is not None:
             raise CallError("--site goes with --on slurm")
+        if not there.shares_files:
+            _refuse_what_cannot_be_rendered(backend, loaded, made)
         return None
     import os
 
@@ -144,6 +147,24 @@ def verdict_of(loaded: Spec, made: Plan | None, tree: Node, backend: str | None,
     from phalanx.scheduler.home import default_home
 
     return judged(list(_plans(loaded, made)), tree, name, default_home(), os.environ)
+
+
+def _refuse_what_cannot_be_rendered(on: str, loaded: Spec, made: Plan | None) -> None:
+    """By a cluster as most are: nobody is asked. Raises SpecErrors."""
+    from phalanx.backends import find
+    from phalanx.errors import Place, SpecError, SpecErrors
+    from phalanx.scheduler.home import default_home
+    from phalanx.scheduler.submitting import place_of
+
+    faults = []
+    for prefix, one in _plans(loaded, made):
+        try:
+            there = find(place_of(one, on))
+            there.render(one, there.place(default_home(), one))
+        except CallError as fault:
+            faults += [SpecError(Place(loaded.file), "", f"{prefix}{line}") for line in str(fault).splitlines()]
+    if faults:
+        raise SpecErrors(faults)
 
 
 def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from phalanx.cli.files import json_option
+from phalanx.cli.files import cluster_options, json_option
 from phalanx.cli.output import FILE_IS_WRONG, answering, print_json, printable
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.scheduler.home import Home
@@ -18,13 +19,24 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @click.option("--rebuild", is_flag=True, help="Make the database again from the folders of the runs.")
+@click.option("--on", "backend", metavar="BACKEND", help="Check a cluster instead: kubernetes, or kubeflow.")
+@cluster_options
 @json_option
-def command(rebuild: bool, as_json: bool) -> None:
+def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | None) -> None:
     """Check a home: its folders, its database, and whether the two agree.
 
     The folders are the truth: --rebuild makes the database again from them.
+
+    With --on kubernetes it looks at the cluster that kubectl would use: versions, operators, queues, GPUs, quotas, and
+    what we may do there.
     """
     with answering(as_json=as_json):
+        if backend is not None:
+            if rebuild:
+                raise CallError("--rebuild is about a home: leave --on out")
+            _check_cluster(backend, cluster, as_json=as_json)
+        if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
+            raise CallError(f"{', '.join(named)} is about a cluster: add --on kubernetes")
         from phalanx.cli.homes import open_home
         from phalanx.scheduler.rebuilding import rebuild_store
         from phalanx.scheduler.registry import Registry
@@ -48,6 +60,18 @@ def command(rebuild: bool, as_json: bool) -> None:
             for problem in problems:
                 click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
             click.echo("all is well" if not problems else f"{len(problems)} problems; --rebuild mends the database")
+    sys.exit(FILE_IS_WRONG if problems else 0)
+
+
+def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
+    from phalanx.cli.clusters import judged, say, surveyed
+
+    found = surveyed(backend, options)
+    problems, notes = judged(found, backend)
+    if as_json:
+        print_json({"ok": not problems, "cluster": found.as_json(), "problems": problems, "notes": notes})
+    else:
+        say(found, problems, notes)
     sys.exit(FILE_IS_WRONG if problems else 0)
 
 

@@ -42,6 +42,22 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which cluster, as kubectl takes it."""
+    for name, metavar, words in (
+        ("--namespace", "NAME", "The namespace, for --on kubernetes; else that of the context."),
+        ("--context", "NAME", "The context of the kubeconfig, for --on kubernetes."),
+        ("--kubeconfig", "FILE", "The kubeconfig, for --on kubernetes; else KUBECONFIG, or ~/.kube/config."),
+    ):
+        function = click.option(name, metavar=metavar, help=words)(function)
+    return function
+
+
+assume_option = click.option(
+    "--assume",
+    metavar="OFFER",
+    help="Render for a cluster that offers this, such as training-operator=1.8,kueue; for --on kubernetes.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

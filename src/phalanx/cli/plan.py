@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.files import file_options, json_option, load
+from phalanx.cli.files import assume_option, cluster_options, file_options, json_option, load
 from phalanx.cli.output import answering, print_json, print_notes, printable, table
 from phalanx.errors import CallError
 
@@ -31,6 +31,8 @@ def _complete_backend(*_: Any) -> list[str]:
 @file_options
 @click.option("--on", "backend", metavar="BACKEND", help="Render for this backend.", shell_complete=_complete_backend)
 @click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job into this folder.")
+@cluster_options
+@assume_option
 @click.option("--replica", metavar="NAME", help="Show the whole environment of one replica, such as worker-0.")
 @json_option
 def command(
@@ -40,6 +42,7 @@ def command(
     folder: str | None,
     replica: str | None,
     as_json: bool,
+    **cluster: str | None,
 ) -> None:
     """Show who will run what, with which resources, rank and environment.
 
@@ -55,7 +58,7 @@ def command(
             _find_replica(made, replica)
         if folder is not None and printable(folder) != folder:
             raise CallError(f"-o {folder!r}: the name of a folder with characters that cannot be shown")
-        job = _rendered(made, backend or ("local" if folder else None))
+        job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
         if job is not None and folder is not None:
             write_job(job, Path(folder))
         if as_json:
@@ -76,18 +79,44 @@ def _start_line(job: Job, folder: str) -> str:
     return job.start.format(folder=quote(folder if not folder.startswith("-") else f"./{folder}"))
 
 
-def _rendered(made: Plan | None, backend: str | None) -> Job | None:
+def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dict[str, str | None]) -> Job | None:
     if backend is None:
         return None
     if made is None:
         raise CallError("a pipeline is many runs: no backend renders it as one job")
-    from phalanx import sites
     from phalanx.backends import find
+    from phalanx.cli.summary import plan_of
     from phalanx.scheduler.home import default_home
+    from phalanx.scheduler.places import LOCAL
+    from phalanx.scheduler.submitting import place_of
 
-    place = find(backend)
-    has_site = place.engine() is not None  # on this machine a broken profile is nobody's concern
-    return place.render(made, sites.find(made.slurm.site, default_home()) if has_site else None)
+    place = find(backend if backend in LOCAL else place_of(made, backend))
+    if not place.shares_files:  # where others have theirs, too
+        made = plan_of(loaded, _id_of(made))
+        assert made is not None
+    job = place.render(made, place.place(default_home(), made, options=options))
+    return job if job.completed is None else job.completed(_packed(Path.cwd()) if job.takes_code else None)
+
+
+def _id_of(made: Plan) -> str:
+    """The same for the same plan, so that applying it twice changes nothing; and another for another."""
+    import hashlib
+    import json
+
+    from phalanx.plan.encoding import document
+
+    return f"plan-{hashlib.sha256(json.dumps([made.name, document(made)]).encode()).hexdigest()[:10]}"
+
+
+def _packed(folder: Path) -> bytes:
+    """The code of a folder, for a job that takes it along."""
+    from io import BytesIO
+
+    from phalanx.scheduler.snapshots import pack
+
+    target = BytesIO()
+    pack(folder, target)
+    return target.getvalue()
 
 
 def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | None) -> dict[str, Any]:

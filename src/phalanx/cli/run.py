@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.files import file_options, json_option, parse_params, read_files
+from phalanx.cli.files import cluster_options, file_options, json_option, parse_params, read_files
 from phalanx.cli.output import answering
 from phalanx.errors import CallError
 
@@ -19,6 +19,7 @@ from phalanx.errors import CallError
 @click.option("--tags", metavar="A,B", help="Further tags.")
 @click.option("--project", default="default", show_default=True, help="The project it belongs to.")
 @click.option("--on", "backend", metavar="BACKEND", help="Where to run it; this machine unless said.")
+@cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher ones leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='How long it may take: seconds, or "90m", "1d12h".')
 @click.option("--strict", is_flag=True, help="Refuse a run that asks for more than this machine has.")
@@ -84,5 +85,6 @@ def _wishes(options: dict[str, Any]) -> dict[str, Any]:
     options["timeout_s"] = seconds(timeout) if timeout is not None else None
     if timeout is not None and options["timeout_s"] is None:
         raise CallError(f'--timeout {timeout!r}: write seconds, or a time such as "90m" or "1d12h"')
+    options["cluster"] = {name: options.pop(name) for name in ("kubeconfig", "context", "namespace")}
     options["tags"] = tuple(word.strip() for word in (options["tags"] or "").split(",") if word.strip())
     return options

@@ -17,11 +17,11 @@ from phalanx.spec.model import Amount, Resources, thaw
 PREVIEW_ID = "preview"
 
 
-def plan_of(spec: Spec) -> Plan | None:
+def plan_of(spec: Spec, run_id: str = PREVIEW_ID) -> Plan | None:
     """The plan of a run, or of a group's first suggestion; None for a pipeline, which is many runs."""
     if spec.kind is Kind.PIPELINE:
         return None
-    return plan.make(first_suggestion(spec) if spec.kind is Kind.GROUP else spec, PREVIEW_ID)
+    return plan.make(first_suggestion(spec) if spec.kind is Kind.GROUP else spec, run_id)
 
 
 def command_of(spec: Spec, made: Plan | None) -> str | None:

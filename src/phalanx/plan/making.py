@@ -90,6 +90,7 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         stall_timeout_s=spec.environment.stall_timeout_s,
         max_restarts=spec.environment.settings.max_restarts or 0,
         slurm=spec.environment.slurm,
+        kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
         build=spec.build,
         notes=tuple(notes),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from phalanx.errors import Note
 from phalanx.naming import member_name
 from phalanx.placeholders import Value
-from phalanx.spec.model import Build, Python, ReplicaSettings, Resources, Slurm
+from phalanx.spec.model import Build, Kubernetes, Python, ReplicaSettings, Resources, Slurm
 
 DEFAULT_PORT = 2222
 
@@ -87,6 +87,7 @@ class Plan:
     stall_timeout_s: float | None = None
     max_restarts: int = 0
     slurm: Slurm = field(default_factory=Slurm)
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     python: Python = field(default_factory=Python)
     build: Build | None = None
     notes: tuple[Note, ...] = field(default=(), compare=False)

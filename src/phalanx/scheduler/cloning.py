@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import spec
+from phalanx.backends.attempts import read_json
 from phalanx.errors import CallError
 from phalanx.scheduler.builds import inside_of
 from phalanx.scheduler.home import Home
@@ -71,6 +72,7 @@ def clone(  # noqa: PLR0913 - what makes a run of another
         "cloning": cloning,
         "user": user,
         "archive": archive if archive.exists() else None,
+        "cluster": read_json(home.run(original.id).path / "cluster.json"),
     }
     if cloning == "copy":
         restore(home, original.id)

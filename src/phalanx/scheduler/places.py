@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, Protocol
 from phalanx.backends import attempts, local_running
 from phalanx.backends.attempts import Seat, Sighting
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Engine, Observation, Refused, Unavailable
+from phalanx.scheduler.run_tokens import run_token
 from phalanx.store import Run
 from phalanx.tracking.folders import BACKEND as OUTSIDE
 
 LOCAL = ("native", "local", "mpi", "notebook", "lab", "other", OUTSIDE)  # whose replicas are processes of this machine
 STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
 LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
-POLL_S, SLOWEST_POLL_S = 2.0, 30.0  # how often an engine is asked: ever more slowly while nothing changes
+POLL_S = 2.0  # how often an engine is asked: ever more slowly while nothing changes
 LOOK_S = 0.5  # how often the files of a run elsewhere are looked at: they lie on a filesystem that others share
 WAITING_LOOK_S = 5.0
 SETTLES_S = 10.0  # for what an agent wrote last to be seen here, after its job has ended
@@ -35,6 +36,7 @@ COMPLAINT = "phalanx: "  # what the script of a job says begins with it
 RETRY_S = 5.0
 SUBMITTING_S = 20.0  # for a submission to reach the engine
 AT_ONCE = 4  # submissions
+MOST_REMEMBERED = 100_000  # runs of which it is known where they are
 
 
 class Place(Protocol):
@@ -77,29 +79,49 @@ class Places:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.here = Here()
-        self.engines: dict[str, Elsewhere] = {}
+        self.known: list[tuple[str, Any, Elsewhere]] = []  # by backend, and what is known of where its jobs go
+        self.of_runs: dict[str, Elsewhere] = {}
 
     def of(self, run: Run) -> Place:
         """Raises CallError when nobody is installed who knows the place."""
         if run.backend in LOCAL:
             return self.here
-        if run.backend not in self.engines:
-            from phalanx import backends, sites
-
-            engine = backends.find(run.backend).engine(sites.find(None, self.home))
-            if engine is None:
+        if run.id not in self.of_runs:
+            found = self._found(run)
+            if found is None:
                 return self.here
-            self.engines[run.backend] = Elsewhere(engine)
-        return self.engines[run.backend]
+            if len(self.of_runs) >= MOST_REMEMBERED:
+                self.of_runs.clear()
+            self.of_runs[run.id] = found
+        return self.of_runs[run.id]
+
+    def _found(self, run: Run) -> Elsewhere | None:
+        from phalanx import backends
+
+        backend = backends.find(run.backend)
+        place = backend.place_of(self.home, self.home / "runs" / run.id)
+        for name, other, there in self.known:
+            if (name, other) == (run.backend, place):
+                return there
+        engine = backend.engine(place)
+        if engine is None:
+            return None
+        there = Elsewhere(engine)
+        self.known.append((run.backend, place, there))
+        return there
+
+    @property
+    def elsewhere(self) -> list[Elsewhere]:
+        return [there for _, _, there in self.known]
 
     def poll(self, runs: Iterable[tuple[Run, Seat]], is_over: Callable[[str], bool]) -> None:
         """Each place is asked once for all its runs. `is_over`: whether a run of this home is."""
-        seats: dict[str, dict[str, Seat]] = {name: {} for name in (*self.engines, "")}
+        seats: dict[Elsewhere | None, dict[str, Seat]] = {there: {} for there in (None, *self.elsewhere)}
         for run, seat in runs:
-            seats[run.backend if run.backend in self.engines else ""][run.id] = seat
-        for name, place in self.engines.items():
-            place.poll(seats[name], is_over)
-        self.here.poll(seats[""], is_over)
+            seats[self.of_runs.get(run.id)][run.id] = seat
+        for there in self.elsewhere:
+            there.poll(seats[there], is_over)
+        self.here.poll(seats[None], is_over)
 
 
 class Here:
@@ -176,7 +198,7 @@ class Elsewhere:
         self.noticed: dict[tuple[str, int], float] = {}  # when we saw that a job had begun an attempt
         self.asked_at = float("-inf")
         self.poll_at = float("-inf")
-        self.poll_s = POLL_S
+        self.poll_s = min(POLL_S, engine.slowest_poll_s)
         self.trouble = ""  # why the engine does not answer
 
     def handle(self, seat: Seat) -> str | None:
@@ -203,8 +225,9 @@ class Elsewhere:
         self._cancel_strays(runs, is_over)
         took_s = time.monotonic() - now
         is_news = any(before[handle] != self.known.get(handle) for handle in handles)
-        self.poll_s = POLL_S if is_news else min(SLOWEST_POLL_S, self.poll_s * 1.3)
-        self.poll_at = time.monotonic() + max(self.poll_s, 20 * took_s)
+        slowest_s = self.engine.slowest_poll_s
+        self.poll_s = min(slowest_s, POLL_S if is_news else self.poll_s * 1.3)
+        self.poll_at = time.monotonic() + max(self.poll_s, min(20 * took_s, 4 * slowest_s))
 
     def _ask(self, handles: Collection[str]) -> None:
         now = time.monotonic()
@@ -218,9 +241,11 @@ class Elsewhere:
         self.unseen_since = {handle: self.unseen_since.get(handle, now) for handle in missing}
 
     def _cancel_strays(self, runs: Mapping[str, Seat], is_over: Callable[[str], bool]) -> None:
-        """Jobs that wait to start again, of runs that are over: they had just finished when a node was lost."""
-        waiting = {seen.run_id: handle for handle, seen in self.known.items() if seen.state == WAITING}
-        strays = [handle for run_id, handle in waiting.items() if run_id and run_id not in runs and is_over(run_id)]
+        """Jobs that wait to start again, of runs that are over: they had just finished when a node was lost. And what
+        goes on of a run whose end somebody could not tell any more."""
+        states = (WAITING, RUNNING) if self.engine.makes_room else (WAITING,)
+        going = {seen.run_id: handle for handle, seen in self.known.items() if seen.state in states}
+        strays = [handle for run_id, handle in going.items() if run_id and run_id not in runs and is_over(run_id)]
         with suppress(Unavailable):
             if strays:
                 self.engine.cancel(strays)
@@ -232,7 +257,7 @@ class Elsewhere:
     def hurry(self) -> None:
         """Something is about to change: look again soon."""
         self.poll_at = min(self.poll_at, time.monotonic() + 0.2)
-        self.poll_s = POLL_S
+        self.poll_s = min(POLL_S, self.engine.slowest_poll_s)
 
     def observation(self, seat: Seat) -> Observation | None:
         """Of the job of an attempt; None when its engine has not said anything of it. One that it has forgotten, and
@@ -258,6 +283,10 @@ class Elsewhere:
             return ""
         expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
         return f"{self.handle(seat)} waits: {seen.why}{expected}"
+
+    def token_for(self, home: Path, run: Run) -> dict[str, str]:
+        """What lets an attempt write to itself through a server, where it may have to."""
+        return {"PHALANX_RUN_TOKEN": run_token(home, run.id, run.attempt)} if self.engine.needs_token else {}
 
     # starting ----------------------------------------------------------------------------------------------------
 
@@ -362,7 +391,7 @@ class Elsewhere:
     def is_free(self, seat: Seat) -> bool:
         before = _before(seat)
         handle = self.handle(before)
-        if handle is None or self._goes_on(handle, before):
+        if handle is None or self.engine.makes_room or self._goes_on(handle, before):
             return True
         if self.known.get(handle) is None or self._state(handle) == RUNNING:
             self._ask([handle])
@@ -375,7 +404,8 @@ class Elsewhere:
 
     def pause_s(self, seat: Seat) -> float:
         seen = self.observation(seat)
-        return WAITING_LOOK_S if seen is not None and seen.state == WAITING else LOOK_S
+        is_waiting = seen is not None and seen.state == WAITING
+        return min(WAITING_LOOK_S, self.engine.slowest_poll_s) if is_waiting else LOOK_S
 
     def restarted(self, seat: Seat) -> str | None:
         """Why, when the engine has taken the job of an attempt back into its queue."""
@@ -400,6 +430,10 @@ class Elsewhere:
         return (f"{COMPLAINT}{where}",)
 
     def look(self, seat: Seat) -> dict[str, Sighting]:
+        handle = self.handle(seat)
+        if handle is not None:
+            with suppress(Unavailable):  # then it is brought later
+                self.engine.bring(seat, handle)
         verdict = self.verdict(seat)
         # What was never begun leaves nothing to wait for.
         if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
@@ -414,14 +448,14 @@ class Elsewhere:
         return True  # as long as their job is there, and when it is not they are lost
 
     def ask_to_end(self, seat: Seat, seen: Mapping[str, Sighting], number: signal.Signals, *, all_of_it: bool) -> None:
-        """By a word in its folder, where the agent looks: signals of an engine reach every process of a job, and a
-        Python that should say where it hangs would die of them in silence."""
-        if all_of_it:
+        handle = self.handle(seat)
+        if all_of_it or handle is None:
             self._cancel(seat)
             return
-        for name, sight in seen.items():
-            if sight.state == "running":
-                attempts.leave_word(seat.folder(name), number)
+        try:
+            self.engine.tell(seat, handle, [name for name, sight in seen.items() if sight.state == "running"], number)
+        except Unavailable as fault:
+            self.trouble = str(fault)
         self.hurry()
 
     def _cancel(self, seat: Seat) -> None:

@@ -188,7 +188,8 @@ class Scheduler(Ledger):
         try:
             working = Path(json.loads((seat.run_folder / "submitted.json").read_bytes())["working"])
             if isinstance(place, Elsewhere):
-                place.order(Order(seat, working, self.home.environment(run.id)))
+                given = self.home.environment(run.id)
+                place.order(Order(seat, working, {**given, **place.token_for(self.home.path, run)}))
             else:
                 self._start_here(run, seat, working)
         except SubprocessError as fault:  # the next turn finds every replica lost, and knows what follows from that
@@ -198,12 +199,12 @@ class Scheduler(Ledger):
 
     def _heed_answers(self) -> None:
         """Of all that was submitted in this turn."""
-        for name, place in self.places.engines.items():
+        for place in self.places.elsewhere:
             failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
             for run_id, refusal in failed.items():
                 run = self.store.find(run_id)
                 if refusal is not None:
-                    self.finish(run, Status.FAILED, f"{name} refused the job: {refusal}")
+                    self.finish(run, Status.FAILED, f"{place.engine.name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, seat: Seat, working: Path) -> None:
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL]

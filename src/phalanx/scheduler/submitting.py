@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx import backends, plan, sites, spec
+from phalanx import backends, plan, spec
 from phalanx.backends import Job
 from phalanx.backends.agent_zip import carry
 from phalanx.errors import CallError
@@ -28,6 +28,8 @@ from phalanx.spec.model import thaw
 from phalanx.spec.writing import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.tracking.folders import new_id, user_name
+
+BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
 
 
 def submit(  # noqa: PLR0913 - all that makes a run
@@ -45,9 +47,9 @@ def submit(  # noqa: PLR0913 - all that makes a run
 ) -> tuple[Run, Plan]:
     """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
     was made from (original, cloning), the virtual environment of its build (venv; archive: as a file), where it
-    runs (on), and whose it is (user). `outputs`: what its outputs begin with. `snapshot`: it runs from a copy of the
-    working folder's code; `code`: from a copy of another run's; `put_code` makes the folder of its code. Raises
-    SpecErrors, CallError.
+    runs (on; cluster: which one, by kubeconfig, context and namespace), and whose it is (user). `outputs`: what its
+    outputs begin with. `snapshot`: it runs from a copy of the working folder's code, as it does wherever that folder
+    is not; `code`: from a copy of another run's; `put_code` makes the folder of its code. Raises SpecErrors, CallError.
     """
     run_id = new_id()
     project = wishes.get("project") or "default"
@@ -55,7 +57,9 @@ def submit(  # noqa: PLR0913 - all that makes a run
     if wishes.get("timeout_s") is not None:
         made = replace(made, timeout_s=wishes["timeout_s"])
     run = _run(loaded, made, project, wishes)
-    job = _job(home, made, run.backend)
+    job = _job(home, made, run.backend, wishes.get("cluster") or {})
+    if run.backend not in LOCAL and not backends.find(run.backend).shares_files:
+        snapshot = snapshot or (code is None and put_code is None)  # it goes along
     own_code = home.run(run_id).path / "code"
     has_code = snapshot or code is not None or put_code is not None
 
@@ -70,7 +74,8 @@ def submit(  # noqa: PLR0913 - all that makes a run
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
         if job is not None and job.carries_agent:
             carry(folder / "job", home.agents)
-            (folder / "run.sh").chmod(0o700)
+            for script in folder.glob("*.sh"):
+                script.chmod(0o700)
             if wishes.get("archive") is not None:
                 os.link(wishes["archive"], folder / "job" / "venv.tar")
 
@@ -126,10 +131,12 @@ def place_of(made: Plan, on: str | None) -> str:
     """Where a run goes: where its submitter says, or else its file."""
     if on is None:
         return made.backend
+    if on == "kubernetes" and made.backend in BY_OPERATORS:
+        return "kubeflow"
     return made.backend if on in LOCAL and made.backend in LOCAL else on
 
 
-def _job(home: Home, made: Plan, backend: str) -> Job | None:
+def _job(home: Home, made: Plan, backend: str, options: Mapping[str, str | None]) -> Job | None:
     """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError."""
     if backend in LOCAL:
         return None
@@ -138,4 +145,6 @@ def _job(home: Home, made: Plan, backend: str) -> Job | None:
             f"the home {str(home.path)!r} has quotes or other characters that cannot be passed on to {backend}: "
             "PHALANX_HOME names another"
         )
-    return backends.find(backend).render(made, sites.find(made.slurm.site, home.path))
+    place = backends.find(backend)
+    known = place.place(home.path, made, options=options, ask=True)
+    return place.render(made, known)

@@ -22,6 +22,7 @@ from phalanx.server import (
     metrics,
     models,
     page,
+    pods,
     previewing,
     queueing,
     runs,
@@ -46,7 +47,7 @@ from phalanx.server.steps import Steps
 
 GROUPS = (
     *(submitting, snapshots, acting, specs, topology, using, queueing, live),
-    *(runs, series, charting, comparing, previewing, files, lines, models, mlflow, signing_in, metrics, page),
+    *(runs, series, charting, comparing, previewing, files, pods, lines, models, mlflow, signing_in, metrics, page),
 )
 
 

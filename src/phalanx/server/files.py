@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,8 @@ from phalanx.server.answers import Answer, Refusal
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.identities import Identity
 from phalanx.server.paths import REPLICA_NAME, new_inside, opened, steps_of
-from phalanx.server.receiving import MAX_PIECE, bounded, disk_refusal, stream_into, write_all
+from phalanx.server.pieces import append, assemble
+from phalanx.server.receiving import MAX_PIECE, bounded, stream_into
 from phalanx.server.sending import file_answer
 from phalanx.server.writing import is_ours
 
@@ -121,8 +121,8 @@ def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, si
     """Two that send the same file, one of which was thought dead, must not mix: the end is looked at at the desk."""
     with here.desks.of(run_id):
         if target.name.endswith(GROWING) and target.parent.name.startswith("attempt-"):
-            return _append(target, offset, piece)
-        return _assemble(target, offset, piece, size)
+            return append(target, offset, piece)
+        return assemble(target, offset, piece, size)
 
 
 def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
@@ -148,38 +148,3 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
 def _wrong_place(path: str) -> Refusal:
     hint = "replicas/NAME/attempt-N/WRITER.points or .events or media/…, artifacts/… and models/… are"
     return Refusal(400, f"{path[:200]!r} is not a file that a client may write", hint)
-
-
-def _append(target: Path, offset: int, piece: bytes) -> Answer:
-    try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise disk_refusal(fault) from None
-    try:
-        there = os.fstat(descriptor).st_size
-        if offset > there:
-            return Answer({"size": there, "error": {"message": f"the file ends at {there}"}}, 409)
-        write_all(descriptor, piece[there - offset :], target.parent)
-        return Answer({"size": max(there, offset + len(piece))})
-    except OSError as fault:
-        raise disk_refusal(fault) from None
-    finally:
-        os.close(descriptor)
-
-
-def _assemble(target: Path, offset: int, piece: bytes, size: int | None) -> Answer:
-    """Pieces of a file that is to appear whole. The first one begins anew: what an earlier try left may be of another
-    content."""
-    if size is None:
-        raise Refusal(400, "of a file that comes in pieces the `size` of the whole is needed")
-    draft = target.with_name(f".{target.name[:100]}.{size}.draft")
-    if offset == 0:
-        draft.unlink(missing_ok=True)
-    answer = _append(draft, offset, piece)
-    there = draft.stat().st_size
-    if there > size:
-        draft.unlink()
-        raise Refusal(400, f"{there} bytes came of a file of {size}")
-    if there == size:
-        draft.replace(target)
-    return answer

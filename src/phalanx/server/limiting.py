@@ -27,6 +27,7 @@ class Limits(NamedTuple):
     burst: float = 2000.0
     costly: int = 8  # searches and the like at once: every one holds a thread
     uploads: int = 32  # bodies in memory at once
+    packing: int = 8  # archives of code that are made at once
     waiting: int = 512  # … and those that wait for their turn
     patience_s: float = 30.0
     failures_of_name: int = 10  # wrong passwords in WINDOW_S
@@ -156,6 +157,7 @@ class Traffic:
         self.requests = Buckets(limits.rate, limits.burst)
         self.costly = Gate(limits.costly, limits.waiting, limits.patience_s)
         self.uploads = Gate(limits.uploads, limits.waiting, limits.patience_s)
+        self.packing = Gate(limits.packing, limits.waiting, limits.patience_s)
 
     def count(self, keys: Iterable[str]) -> None:
         """Raises Refusal when one of them asks too much."""

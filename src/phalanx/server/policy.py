@@ -3,7 +3,7 @@ start."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any
 
@@ -31,11 +31,13 @@ class Rule(Enum):
     VIEW_ALL = auto()  # who may look at all projects
     EDIT_SOME = auto()  # who may change any project; the handler must ask `require` for the one that is meant
     ADMIN = auto()  # who has the role on all projects
+    POD = auto()  # nobody but the attempt in the address itself
     MLFLOW = auto()  # signed in, or a run at its own address; every call checks what it touches
 
 
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
+POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 POLICY: dict[tuple[str, str], Rule] = {
     ("GET", "/healthz"): Rule.OPEN,
@@ -89,6 +91,9 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/preview/{{path:path}}"): Rule.VIEW,
     ("GET", f"{RUN}/view/{{path:path}}"): Rule.VIEW,
     ("PUT", f"{RUN}/files/{{path:path}}"): Rule.EDIT,
+    # runs in pods
+    ("PUT", f"{POD}/files/{{path:path}}"): Rule.POD,
+    ("GET", f"{POD}/code"): Rule.POD,
     # logs
     ("GET", f"{RUN}/logs"): Rule.VIEW,
     ("GET", f"{RUN}/lines"): Rule.VIEW,
@@ -146,11 +151,12 @@ COSTLY = {
     ("POST", f"{V1}/snapshots"),
     ("POST", f"{V1}/runs/submit"),
 }
-PIECES = ("PUT", f"{RUN}/files/{{path:path}}")
+PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
+CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, which all come at once
 CALLS = "/mlflow/{path:path}"
 COSTLY_CALLS = ("runs/search", "logged-models/search", "model-versions/search", "metrics/get-history")
 # What clients say all the time while they track. That they may is checked each time; it is not written down.
-ROUTINE = {PIECES, ("POST", f"{RUN}/beat")}
+ROUTINE = {*PIECES, ("POST", f"{RUN}/beat")}
 ROUTINE_CALLS = ("runs/log-", "runs/search", "logged-models/search", "experiments/search", "registered-models/get-")
 
 
@@ -161,11 +167,19 @@ async def authorise(request: Request) -> None:
     gate = None
     if _is_among(request.scope, COSTLY, COSTLY_CALLS):
         gate = traffic.costly
-    elif _is_among(request.scope, {PIECES}, ()) and "whole" not in request.query_params:
+    elif _is_among(request.scope, PIECES, ()) and not _is_streamed(request):
         gate = traffic.uploads
+    elif _is_among(request.scope, {CODE}, ()):
+        gate = traffic.packing
     if gate is not None:
         await gate.enter()
         request.scope["state"]["leaving"].append(gate.leave)
+
+
+def _is_streamed(request: Request) -> bool:
+    """Whether a file comes whole: then it is never in memory."""
+    asked = request.query_params
+    return asked.get("whole") in ("1", "true") and "size" not in asked
 
 
 def is_routine(scope: Scope) -> bool:
@@ -187,6 +201,9 @@ async def _permit(request: Request) -> None:
     identity = claim_of(request.scope).granted()
     if rule is None:  # `check` lets no such server start
         raise Refusal(403, "nobody may use this address")
+    if rule is Rule.POD:
+        _check_pod(identity, request.path_params)
+        return
     if rule not in _NEEDED:
         _check_general(rule, identity)
         return
@@ -225,6 +242,14 @@ def _check_own(rule: Rule, identity: Identity, run_id: str) -> None:
         raise Refusal(403, f"this token is for run {identity.run_id} alone")
     if rule is Rule.MANAGE:
         raise Refusal(403, "a run may not do this to itself")
+
+
+def _check_pod(identity: Identity, asked: Mapping[str, Any]) -> None:
+    """Also an admin is refused: what an agent says of its replica nobody else says."""
+    if identity.run_id is None:
+        raise Refusal(403, "nobody may do this but the run itself", "its agents have a token of their own")
+    if (str(asked["run_id"]), str(asked["attempt"])) != (identity.run_id, str(identity.attempt)):
+        raise Refusal(403, f"this token is for attempt {identity.attempt} of run {identity.run_id} alone")
 
 
 def check(routes: Iterable[Any]) -> None:

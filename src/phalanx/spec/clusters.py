@@ -1,4 +1,4 @@
-"""What a file says for clusters: how Slurm shall place it, and which Python it runs in.
+"""What a file says for clusters: how Slurm and Kubernetes shall place it, and which Python it runs in.
 
 These texts end up in scripts and command lines. They are quoted there as well, but a name that no scheduler, module or
 package has is a fault of the file, and told as one.
@@ -6,10 +6,12 @@ package has is a fault of the file, and told as one.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from phalanx.spec import quantities
-from phalanx.spec.model import Python, Slurm
+from phalanx.spec.model import Kubernetes, Python, Slurm
+from phalanx.spec.pod_templates import PodTemplate
 from phalanx.spec.shapes import Boolean, Field, ListOf, MapOf, Number, Quantity, Record, Text
 from phalanx.spec.tree import Findings, Node
 
@@ -58,8 +60,6 @@ def _directives_are_free(values: dict[str, Any], node: Node, findings: Findings)
 
 
 def _option_fault(name: str) -> bool:
-    import re
-
     return re.match(_OPTION.pattern or "", name) is None
 
 
@@ -103,6 +103,95 @@ SLURM = Record(
     },
     _slurm,
     _directives_are_free,
+)
+
+_MEMORY = Quantity(quantities.memory_mib, 'an amount of memory (a bare number is MiB; "2Gi", "512Mi")')
+_OBJECT = Text(
+    pattern=r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*\Z",
+    what="a name of small letters, digits, `-` and `.`",
+)
+_INSIDE = Text(pattern=r"(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+\Z", what="a path inside a volume, without `..`")
+_REPOSITORY = Text(pattern=r"(?!-)[^\s\x00-\x1f\x7f]+\Z", what="the address of a Git repository")
+_REVISION = Text(pattern=r"(?!-)[^\s\x00-\x1f\x7f~^:?*\[\\]+\Z", what="a branch, a tag or a commit", numbers=True)
+_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+
+
+def _code_is_found(values: dict[str, Any], node: Node, findings: Findings) -> None:
+    how, repository = values.get("code", "auto"), values.get("repository")
+    if how == "git" and repository is None and node.get("repository") is None:
+        findings.missing(node, "repository", "`code: git` needs `repository`: the address of a Git repository")
+    if how == "volume" and node.get("code_claim") is None:
+        findings.missing(node, "code_claim", "`code: volume` needs `code_claim`: the claim in which the code lies")
+    for key, goes_with in (
+        ("repository", "git"),
+        ("revision", "git"),
+        ("code_claim", "volume"),
+        ("code_path", "volume"),
+    ):
+        where = node.get(key)
+        if where is not None and how not in ("auto", goes_with):
+            findings.error(where, f"`{key}` goes with `code: {goes_with}`, not with `code: {how}`", at_key=True)
+    if repository is not None and _PASSWORD.search(repository):
+        hint = "keep it in a Secret, and name that in `pod` for the container `code`"
+        findings.error(node.get("repository") or node, "a password in an address is read by all who see pods", hint)
+    if repository is not None and values.get("code_claim") is not None and how == "auto":
+        where = node.get("repository") or node
+        findings.error(where, "`repository` and `code_claim` exclude each other", "keep one", at_key=True)
+    least, most = values.get("min_workers"), values.get("max_workers")
+    if least is not None and most is not None and least > most:
+        findings.error(node.get("min_workers") or node, f"more workers at least ({least}) than at most ({most})")
+
+
+def _kubernetes(**values: Any) -> Kubernetes:
+    times = {f"{key}_s": values.pop(key) for key in ("ttl", "peers") if key in values}
+    shm = {"shm_mib": values.pop("shm")} if "shm" in values else {}
+    return Kubernetes(**values, **times, **shm)
+
+
+KUBERNETES = Record(
+    "kubernetes",
+    {
+        "queue": Field(_OBJECT, "The LocalQueue of Kueue that admits the run."),
+        "gang": Field(
+            Text(choices=("kueue", "volcano", "scheduler-plugins", "none")),
+            "Who starts all replicas together or none. Default: whichever the cluster has.",
+        ),
+        "priority_class": Field(_OBJECT, "The priority class of the pods."),
+        "scheduler": Field(_OBJECT, "The scheduler that places the pods, where it is not the cluster's own."),
+        "code": Field(
+            Text(choices=("auto", "bundle", "git", "volume", "image")),
+            "Where pods find the code: a `bundle` of the folder that comes with the run, a `git` repository, a "
+            "`volume`, or the `image` itself. Default: whichever of these the other fields speak of, else a bundle.",
+        ),
+        "code_claim": Field(_OBJECT, "`code: volume`: the PersistentVolumeClaim in which the code lies."),
+        "code_path": Field(_INSIDE, "`code: volume`: the folder inside that claim."),
+        "repository": Field(_REPOSITORY, "`code: git`: the address of the repository."),
+        "revision": Field(
+            _REVISION, "`code: git`: a branch, tag or commit. Default: that of `build`, else the repository's own."
+        ),
+        "shm": Field(
+            _MEMORY, "The most that processes may share in /dev/shm. Default: what the memory's limit allows."
+        ),
+        "ttl": Field(
+            _TIME, "How long what was created stays after the end. Default: it is removed once logs are kept."
+        ),
+        "peers": Field(_TIME, "How long replicas wait for each other before they give up. Default: 15 minutes."),
+        "restart_policy": Field(
+            Text(choices=("Never", "OnFailure", "Always", "ExitCode")),
+            "What Kubeflow's operator does about a pod that failed. Default: Never; the whole run is started again by "
+            "`max_restarts`.",
+        ),
+        "min_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the fewest workers."),
+        "max_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the most workers."),
+        "runtime": Field(_OBJECT, "TrainJob: the runtime to use. Default: the one for the framework."),
+        "pod": Field(
+            PodTemplate(),
+            "Laid over the template of every pod, as `kubectl patch` merges it: `metadata` and `spec`, or the spec "
+            "alone. The container is called `phalanx`.",
+        ),
+    },
+    _kubernetes,
+    _code_is_found,
 )
 
 

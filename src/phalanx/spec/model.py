@@ -126,6 +126,28 @@ class Slurm(NamedTuple):
     directives: tuple[tuple[str, str], ...] = ()
 
 
+class Kubernetes(NamedTuple):
+    """How Kubernetes shall run it. None: not said. `pod` is merged over the template of every pod."""
+
+    queue: str | None = None
+    gang: str | None = None
+    priority_class: str | None = None
+    scheduler: str | None = None
+    code: str | None = None
+    code_claim: str | None = None
+    code_path: str | None = None
+    repository: str | None = None
+    revision: str | None = None
+    shm_mib: float | None = None
+    ttl_s: float | None = None
+    peers_s: float | None = None
+    restart_policy: str | None = None
+    min_workers: int | None = None
+    max_workers: int | None = None
+    runtime: str | None = None
+    pod: Mapping[str, Any] = EMPTY
+
+
 class Python(NamedTuple):
     """The Python that the run uses, on machines without containers."""
 
@@ -148,6 +170,7 @@ class Environment(NamedTuple):
     stall_timeout_s: float | None = None
     replicas: Replicas | None = None
     slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()
     python: Python = Python()
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.spec import quantities
-from phalanx.spec.clusters import PYTHON, SLURM
+from phalanx.spec.clusters import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import (
     Amount,
@@ -186,7 +186,7 @@ OUTPUTS_REFS = Record(
 
 
 def _environment(**values: Any) -> Environment:
-    own = {key: values.pop(key) for key in ("outputs", "replicas", "slurm", "python") if key in values}
+    own = {key: values.pop(key) for key in ("outputs", "replicas", "slurm", "kubernetes", "python") if key in values}
     times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
     return Environment(ReplicaSettings(**values), **times, **own)
 
@@ -203,6 +203,7 @@ def environment(kind: Kind) -> Record:
         ),
         "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs are read."),
         "slurm": Field(SLURM, "How Slurm places the run."),
+        "kubernetes": Field(KUBERNETES, "How Kubernetes runs it, and what else its pods shall have."),
         "python": Field(PYTHON, "Modules, packages and virtual environments, where there are no containers."),
     }
     if kind in DISTRIBUTED_KINDS:

@@ -1,0 +1,172 @@
+"""What runs on Kubernetes cost, beside floors: rendering and submitting 500 replicas, keeping 200 runs in view.
+
+The API server is the tests' own, over HTTP on this machine: what is counted are requests, and what is measured is us.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from measuring import ROOT, report
+
+sys.path.insert(0, str(ROOT))
+
+from tests.backends.apiserver import FakeApiServer
+
+from phalanx import backends, plan, spec
+from phalanx.backends.agent_zip import carry
+from phalanx.backends.attempts import Seat
+from phalanx.backends.kubernetes import keeping
+from phalanx.backends.kubernetes.api import Api, connect, kind_of
+from phalanx.backends.kubernetes.offer import OFFLINE
+from phalanx.backends.kubernetes.place import Place, Settings
+from phalanx.backends.kubernetes.running import Kubernetes
+from phalanx.plan import Plan
+
+REPLICAS, ROUNDS = 500, 5
+RUNS, WATCH_S = 200, 30.0
+AT_ONCE = 8
+MOST_RENDER_S = 1.0
+
+
+def made_of(replicas: int, run_id: str, *, different: bool) -> Plan:
+    document: dict[str, Any] = {
+        "version": 1,
+        "kind": "experiment",
+        "framework": "pytorch",
+        "environment": {"replicas": {"n_workers": replicas - 1}},
+        "run": {"cmd": "python train.py"},
+    }
+    if different:  # so that no two replicas can share a Job
+        entries = [{"index": at, "resources": {"memory": {"limits": 1024 + at}}} for at in range(replicas - 1)]
+        document["environment"]["replicas"]["worker"] = entries
+    return plan.make(spec.load_document("p.yml", document), run_id)
+
+
+def median_s(act: Callable[[], object]) -> float:
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def rendering() -> None:
+    backend = backends.find("kubernetes")
+    for different in (False, True):
+        made = made_of(REPLICAS, "bench", different=different)
+        objects = json.loads(backend.render(made, Place()).files["manifests.json"])
+        ours = median_s(lambda made=made: backend.render(made, Place()))  # type: ignore[misc]
+        floor = median_s(lambda objects=objects: json.dumps(objects))  # type: ignore[misc]
+        what = f"{REPLICAS} {'different ' if different else ''}replicas rendered"
+        report(
+            f"{what} ({ours / floor:.0f}x json.dumps)", f"{ours:.2f} s", f"{MOST_RENDER_S} s", met=ours < MOST_RENDER_S
+        )
+
+
+def queued(folder: Path, run_id: str, made: Plan, place: Place) -> Path:
+    """The folder of a run, as `phalanx run` leaves it."""
+    run = folder / "runs" / run_id
+    run.mkdir(parents=True)
+    for name, text in backends.find("kubernetes").render(made, place).files.items():
+        (run / name).write_text(text)
+    carry(run / "job", folder / "agents")
+    return run
+
+
+def bare(api: Api, run: Path) -> None:
+    """The same objects, one request each, by as many at once as we are."""
+    objects = json.loads((run / "manifests.json").read_bytes())
+
+    def create(one: dict[str, Any]) -> None:
+        api.create(kind_of(one), one)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(create, objects))
+
+
+def submitting() -> None:
+    ours, floor, most = [], [], 0
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
+            folder = Path(scratch)
+            settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
+            made = made_of(REPLICAS, "bench", different=True)
+            run = queued(folder, "bench", made, Place(settings, OFFLINE))
+            engine = Kubernetes(Place(settings, OFFLINE))
+            engine.keeper.wait_ready()
+            began = time.perf_counter()
+            engine.submit(run, "bench", 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
+            ours.append(time.perf_counter() - began)
+            most = max(most, server.most_at_once)
+            keeping.stop_all()
+        with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
+            folder = Path(scratch)
+            settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
+            run = queued(folder, "bench", made, Place(settings, OFFLINE))
+            api = connect(settings)
+            began = time.perf_counter()
+            bare(api, run)
+            floor.append(time.perf_counter() - began)
+    ratio = statistics.median(ours) / statistics.median(floor)
+    report(f"{REPLICAS} Jobs submitted, beside bare requests", f"{ratio:.2f}x", "1.5x", met=ratio <= 1.5)
+    report("requests at once, at most", str(most), str(AT_ONCE + 2), met=most <= AT_ONCE + 2)
+
+
+def watching() -> None:
+    """Requests while runs go on and nothing happens."""
+    rates = {count: _rate(count) for count in (1, RUNS)}
+    for count, rate in rates.items():
+        print(f"  {count:>3} runs: {rate:.2f} requests/s")
+    met = rates[RUNS] <= max(rates[1] * 1.5, 0.5)
+    report(f"requests of {RUNS} runs beside one", f"{rates[RUNS]:.2f}/s", f"{rates[1]:.2f}/s", met=met)
+
+
+def _rate(count: int) -> float:
+    with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
+        folder = Path(scratch)
+        settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
+        place = Place(settings._replace(home_claim="home"), OFFLINE)  # logs are not what is counted here
+        engine = Kubernetes(Place(settings, OFFLINE))
+        seats = {}
+        for number in range(count):
+            run_id = f"r{number}"
+            run = queued(folder, run_id, made_of(2, run_id, different=False), place)
+            handle = engine.submit(run, run_id, 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
+            seat = seats[handle] = Seat(run, run_id, 1, ("master-0", "worker-0"))
+            for name in seat.replicas:  # their agents have come
+                seat.folder(name).mkdir(parents=True)
+                (seat.folder(name) / "agent.json").write_text("{}")
+            for job in server.names("Job"):
+                if f"-{run_id}-" in f"{job}-":
+                    for pod in server.spawn_pods(job):
+                        server.set_pod_phase(pod, "Running")
+        for handle, seat in seats.items():
+            engine.bring(seat, handle)
+        time.sleep(3.0)
+        before, began = len(server.requests), time.perf_counter()
+        while time.perf_counter() - began < WATCH_S:
+            assert len(engine.observe(seats)) == count
+            time.sleep(1.0)
+        rate = (len(server.requests) - before) / (time.perf_counter() - began)
+        keeping.stop_all()
+        return rate
+
+
+def main() -> None:
+    rendering()
+    submitting()
+    watching()
+
+
+if __name__ == "__main__":
+    main()

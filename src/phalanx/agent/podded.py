@@ -1,0 +1,541 @@
+"""The agent of a pod: the first process of its container, and all that a replica has there.
+
+Which replica this is, the container's variables say; what it runs and where the others are stands in the files that the
+run's objects carry (`/phalanx/job`). It starts the replica's processes, passes on what they write, buries whoever is
+left without a parent, hands on the word to end, and leaves with the exit code of the command. Before it, in a container
+of its own, `prepare` unpacks the code and runs the steps of the file.
+
+PHALANX_POD_ROOT stands for `/phalanx`, for tests. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gzip
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from phalanx.agent import launching, processes
+from phalanx.agent.meeting import PATIENCE_S, NotMet
+from phalanx.agent.relaying import Output, Relay
+from phalanx.agent.supervising import WATCHED, End, Task
+from phalanx.naming import member_name, named
+
+ROOT, ROOT_VARIABLE = "/phalanx", "PHALANX_POD_ROOT"
+TOKEN, SERVER = "PHALANX_RUN_TOKEN", "PHALANX_RUN_SERVER"
+OURS = (TOKEN, SERVER, ROOT_VARIABLE, "PHALANX_MEMBERS", "PHALANX_POD_INDEX")  # not for the training
+TERMINATION_LOG = "/dev/termination-log"  # what is written there stands in the pod's status
+MOST_SAID = 3_000  # bytes of it; Kubernetes keeps 4096
+LOOK_S = 0.2
+GRACE_S = 20.0
+LATE_S = 4.0  # past its grace a replica and its supervisor are killed
+TOLD_S = 28.0  # from the word to end until Kubernetes kills us
+FALL_BACK_S = 5.0  # of that, for the other way home
+PORT = 2222
+FETCH_S = 300.0
+MISUSED = 78  # as sysexits has it: the configuration is wrong
+STOPPED = 128 + signal.SIGTERM
+_PR_SET_DUMPABLE = 4
+
+
+class NotHere(Exception):
+    """Why nothing can be run in this container, in words for the user."""
+
+
+class Pod(NamedTuple):
+    """Where we are. `member`: the replica, by the name of its first process; `names`: of all its processes."""
+
+    root: str
+    plan: dict[str, Any]
+    place: dict[str, Any]
+    attempt: int
+    member: str
+    names: list[str]
+    token: str
+    server: str
+    environment: dict[str, str]
+
+    @property
+    def run_folder(self) -> str:
+        return str(self.place.get("run_folder") or os.path.join(self.root, "run"))
+
+    @property
+    def replicas(self) -> str:
+        return os.path.join(self.run_folder, "replicas")
+
+    @property
+    def courier(self) -> str:
+        """As the place says, unless that way is not open."""
+        told = str(self.place.get("courier") or "frames")
+        return "frames" if told == "server" and not (self.server and self.token) else told
+
+    @property
+    def outputs(self) -> str:
+        return str(self.place.get("outputs") or os.path.join(self.run_folder, "outputs"))
+
+    @property
+    def working(self) -> str:
+        return str((self.place.get("code") or {}).get("working") or os.getcwd())
+
+    @property
+    def build(self) -> str:
+        """Where `prepare` makes the Python of this replica."""
+        return os.path.join(self.run_folder, ".phalanx-build", f"{self.member}.{self.attempt}")
+
+    def folder(self, name: str) -> str:
+        return os.path.join(self.replicas, name, f"attempt-{self.attempt}")
+
+
+def find(environment: dict[str, str]) -> Pod:
+    """Raises NotHere."""
+    root = environment.get(ROOT_VARIABLE) or ROOT
+    job = os.path.join(root, "job")
+    try:
+        with gzip.open(os.path.join(job, "plan.json.gz"), "rb") as stream:
+            plan = json.loads(stream.read())
+        with open(os.path.join(job, "place.json"), "rb") as stream:
+            place = json.loads(stream.read())
+    except (OSError, EOFError, ValueError) as fault:
+        raise NotHere(f"the run's plan cannot be read in {job}: {fault}. Is its ConfigMap still there?") from None
+    plan["segment_s"] = None  # of another kind of cluster
+    member = _member(environment)
+    names = [named(row) for row in plan["replicas"] if member_name(row["role"], row["index"]) == member]
+    if not names:
+        raise NotHere(f"the plan knows no replica {member!r}")
+    attempt = environment.get("PHALANX_ATTEMPT", "")
+    server = environment.get(SERVER) or str(place.get("server") or "")
+    return Pod(
+        root, plan, place, int(attempt) if attempt.isdigit() else 1, member, names,
+        environment.get(TOKEN, ""), server, {name: text for name, text in environment.items() if name not in OURS},
+    )  # fmt: skip
+
+
+def _member(environment: Mapping[str, str]) -> str:
+    members = [name for name in environment.get("PHALANX_MEMBERS", "").split(",") if name]
+    told = environment.get("PHALANX_POD_INDEX") or environment.get("JOB_COMPLETION_INDEX") or "0"
+    if not told.isdigit() or int(told) >= len(members):
+        raise NotHere(f"this is pod {told!r} of {len(members)}: PHALANX_MEMBERS does not say which replica that is")
+    return members[int(told)]
+
+
+def facts_of(pod: Pod) -> dict[str, Any]:
+    """What the plan leaves open, as `launching` wants it."""
+    hosts, ports, data = (pod.place.get(key) or {} for key in ("host", "port", "data"))
+    host: dict[str, str] = {"*": str(hosts.get("*", "127.0.0.1"))}
+    port: dict[str, int] = {}
+    for row in pod.plan["replicas"]:
+        name, replica = named(row), member_name(row["role"], row["index"])
+        host[name] = str(hosts.get(name) or hosts.get(replica) or host["*"])
+        port[name] = int(ports.get(name) or int(ports.get(replica) or PORT) + row.get("local", 0))
+    hostfile = pod.environment.get("OMPI_MCA_orte_default_hostfile") or "/etc/mpi/hostfile"
+    return {
+        "attempt": pod.attempt,
+        "job": f"pod:{pod.environment.get('PHALANX_POD') or socket.gethostname()}",
+        "pod": pod.environment.get("PHALANX_POD") or socket.gethostname(),
+        "host": host,
+        "port": port,
+        "interface": {"*": _interface()},
+        "path": {
+            "outputs": pod.outputs,
+            "logs": pod.replicas,
+            "hostfile": hostfile,
+            "hosts.sh": os.path.join(os.path.dirname(hostfile), "discover_hosts.sh"),
+            **{f"data/{name}": path for name, path in data.items()},
+            "*": os.path.join(pod.run_folder, "data"),
+        },
+        "folders": {name: pod.folder(name) for name in pod.names},
+        "node": dict.fromkeys(pod.names, "pod"),
+        "python": {"pod": _python(pod)},
+        "working": pod.working,
+        "client": _client(pod),
+        "environment": pod.environment,
+        "yields": list(pod.place.get("yields") or ()),
+        "watched": {name: _gpus(pod) for name in pod.names[:1]},
+        "meeting_s": float(pod.place.get("peers_s") or PATIENCE_S),
+        "grace_s": float(pod.place.get("grace_s") or GRACE_S),
+    }
+
+
+def _interface() -> str:
+    """Of the pod's network; pods have one."""
+    from phalanx.agent.placing import address_of, interface_of
+
+    try:
+        return interface_of(address_of(socket.gethostname()))
+    except OSError:
+        return ""
+
+
+def _python(pod: Pod) -> dict[str, Any]:
+    """The one that `prepare` has made, where it has."""
+    venv = os.path.join(pod.build, "venv")
+    if not os.path.exists(os.path.join(pod.build, "done")):
+        return launching.NO_PYTHON
+    return {"variables": {"VIRTUAL_ENV": venv}, "path": os.path.join(venv, "bin"), "before": []}
+
+
+def _client(pod: Pod) -> list[str]:
+    client = os.path.join(pod.root, "agent", "tracking.zip")
+    return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
+
+
+def _gpus(pod: Pod) -> list[str]:
+    """In a container they are counted from 0, and are all its own."""
+    first = next(row for row in pod.plan["replicas"] if named(row) == pod.member)
+    amount = first["resources"].get("gpu") or {}
+    return [str(index) for index in range(int(amount.get("limits") or amount.get("requests") or 0))]
+
+
+# the pod's life ------------------------------------------------------------------------------------------------------
+
+
+def run() -> int:
+    """Everything. Answers the exit code of the container."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    _keep_to_ourselves()
+    try:
+        pod = find(dict(os.environ))
+    except NotHere as fault:
+        print(f"phalanx: {fault}", file=sys.stderr, flush=True)
+        return MISUSED
+    for name in (TOKEN, SERVER):
+        os.environ.pop(name, None)
+    processes.adopt_orphans()
+    return Life(pod).live()
+
+
+class Life:
+    """From the start of a pod's replica until all is said."""
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.output = Output(1)
+        self.relay = Relay(pod.replicas, pod.attempt, pod.member, self.output, is_log_alone=pod.courier != "frames")
+        self.supervisors: dict[int, Task] = {}
+        self.refused: set[str] = set()  # replicas that another agent has
+        self.helper: int | None = None  # the process of the key-value server
+        self.told_at: float | None = None
+        self.kills_before = processes.kernel_kills_for_memory()
+
+    def live(self) -> int:
+        pod = self.pod
+        if pod.courier in ("frames", "server"):
+            self.relay.greet()
+        for folder in (*map(pod.folder, pod.names), pod.outputs):
+            _make(folder)
+        self._start()
+        courier = _courier(pod) if pod.courier == "server" else None
+        if courier is not None:
+            courier.start()
+        while self.supervisors:
+            self._attend(LOOK_S)
+            self._kill_the_late()
+            self.relay.turn()
+        self._see_to_ends()
+        self._wait_for_helper()
+        if pod.courier in ("frames", "none"):
+            self._tell_what_stays()
+        if courier is not None and not courier.finish(pulse=lambda: self._is_late(FALL_BACK_S)):
+            why = courier.trouble or next(iter(courier.unwanted.values()), "it did not answer in time")
+            print(
+                f"phalanx: not all came to the server, so it is sent with the log: {why}", file=sys.stderr, flush=True
+            )
+            self.relay.send_everything()
+        self.relay.finish(pulse=lambda: self._is_late(0.0))
+        leave_word(pod)
+        self.output.release()
+        processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
+        if pod.courier == "volume":
+            _forget(pod.build)
+        return exit_code([_read_end(pod.folder(name)) for name in pod.names])
+
+    def _start(self) -> None:
+        """The processes of the replica. What keeps them from starting is their end."""
+        pod = self.pod
+        try:
+            facts = facts_of(pod)
+            tasks = launching.tasks_of(pod.plan, facts)
+            if not os.path.isdir(pod.working):
+                raise NotHere(f"there is no folder {pod.working} in this pod to run in")
+            if not tasks:
+                raise NotHere("the plan has no command for this replica")
+            self.helper = launching.serve(pod.plan, facts)
+            self.supervisors = launching.launch(tasks)
+        except NotMet as fault:
+            self._give_up(End("meeting", None, None, str(fault)))
+        except NotHere as fault:
+            self._give_up(End("setup", None, None, str(fault)))
+        except (OSError, LookupError, TypeError, ValueError) as fault:
+            self._give_up(End("setup", None, None, f"this pod cannot start it: {type(fault).__name__}: {fault}"))
+
+    def _give_up(self, end: End) -> None:
+        for name in self.pod.names:
+            with open(os.path.join(self.pod.folder(name), "log"), "ab") as log:
+                log.write(f"phalanx: {end.message}\n".encode())
+            launching.give_up(self.pod.folder(name), name, self.pod.attempt, end)
+
+    def _attend(self, patience_s: float) -> None:
+        """What we are told, and who has ended: ours, and orphans of whoever has gone."""
+        caught = signal.sigtimedwait(WATCHED, patience_s)
+        told = caught.si_signo if caught is not None else None
+        if told in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            self.told_at = self.told_at or time.monotonic()
+            processes.send(self.supervisors, signal.SIGTERM if told == signal.SIGINT else told)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            task = self.supervisors.pop(pid, None)
+            if task is not None and status == 0 and not _read_end(task.folder):
+                self.refused.add(task.name)
+            self.helper = None if pid == self.helper else self.helper
+
+    def _is_late(self, reserve_s: float) -> bool:
+        """Asked while the end is waited for: whether Kubernetes will end us before long."""
+        self._attend(0)
+        self.relay.turn()
+        return self.told_at is not None and time.monotonic() > self.told_at + TOLD_S - reserve_s
+
+    def _kill_the_late(self) -> None:
+        grace_s = float(self.pod.place.get("grace_s") or GRACE_S)
+        if self.told_at is not None and time.monotonic() > self.told_at + grace_s + LATE_S:
+            processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
+
+    def _see_to_ends(self) -> None:
+        """Of replicas whose supervisor could say none; but not of those that another pod has."""
+        for name in self.pod.names:
+            folder = self.pod.folder(name)
+            if _read_end(folder):
+                continue
+            if name in self.refused:
+                print(f"phalanx: another pod has {name} of this attempt", file=sys.stderr, flush=True)
+                continue
+            if self.told_at is not None:
+                end = End("stopped", None, signal.SIGKILL, "stopped; it did not end in time, and was killed")
+            elif processes.kernel_kills_for_memory() > self.kills_before:
+                end = End("memory", None, signal.SIGKILL, "the kernel killed it for memory, and its agent")
+            else:
+                end = End("lost", None, None, "its agent was killed")
+            launching.give_up(folder, name, self.pod.attempt, end)
+
+    def _wait_for_helper(self) -> None:
+        """Ranks elsewhere may need the key-value server a little longer than we do."""
+        until = time.monotonic() + launching.SERVED_S + 2.0
+        while self.helper is not None and self.told_at is None and time.monotonic() < until:
+            self._attend(LOOK_S)
+            self.relay.turn()
+
+    def _tell_what_stays(self) -> None:
+        pod = self.pod
+        folders = [os.path.join(pod.run_folder, name) for name in ("artifacts", "models")]
+        if os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep):
+            folders.append(pod.outputs)
+        self.relay.turn()
+        count, size = _files_in([*folders, *self.relay.left_behind])
+        if count:
+            text = (
+                f"phalanx: {count} files ({size / 2**20:.1f} MiB) of outputs end with this pod: to keep them, name a "
+                "store in `environment.artifact_refs`, or run with a Phalanx server that pods reach\n"
+            )
+            with open(os.path.join(pod.folder(pod.member), "log"), "ab") as log:
+                log.write(text.encode())
+
+
+def leave_word(pod: Pod) -> None:
+    """How it ended, in the pod's status: for where nothing else came home."""
+    path = TERMINATION_LOG if pod.root == ROOT else os.path.join(pod.root, "termination-log")
+    ends = {name: _read_end(pod.folder(name)) for name in pod.names}
+    told = {name: {key: end.get(key) for key in ("cause", "code", "signal", "message")} for name, end in ends.items()}
+    while len(json.dumps(told)) > MOST_SAID:
+        told.popitem()
+    try:
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump({"phalanx": 1, "ends": told}, stream)
+    except OSError:
+        pass  # not every runtime has one
+
+
+def exit_code(ends: list[dict[str, Any]]) -> int:
+    """As a shell has it, of the first process that did not finish."""
+    return next((code for code in map(_code, ends) if code), 0)
+
+
+def _code(end: Mapping[str, Any]) -> int:
+    cause, code, number = end.get("cause"), end.get("code"), end.get("signal")
+    if cause == "finished":
+        return 0
+    if cause == "stopped":
+        return STOPPED
+    if cause == "setup":
+        return MISUSED
+    if cause == "memory":
+        return 128 + signal.SIGKILL
+    return int(code or (128 + number if number else 1))
+
+
+def _read_end(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, "end.json"), "rb") as stream:
+            found = json.loads(stream.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as fault:
+        print(f"phalanx: {folder} cannot be made: {fault.strerror or fault}", file=sys.stderr, flush=True)
+
+
+def _forget(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _files_in(folders: list[str]) -> tuple[int, int]:
+    """How many, and how many bytes; files may stand among the folders."""
+    sizes = [os.stat(path).st_size for path in folders if os.path.isfile(path)]
+    for base in folders:
+        for folder, _, names in os.walk(base):
+            for name in names:
+                try:
+                    sizes.append(os.stat(os.path.join(folder, name)).st_size)
+                except OSError:
+                    continue
+    return len(sizes), sum(sizes)
+
+
+def _keep_to_ourselves() -> None:
+    """Our variables hold the token: others of our user shall not read them in /proc. What we start has its own."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass
+
+
+def _courier(pod: Pod) -> Any:
+    from phalanx.agent.delivering import Courier
+    from phalanx.posting import Post
+
+    is_kept = not os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep)
+    post = Post(pod.server, pod.token)
+    return Courier(post, str(pod.plan["run_id"]), pod.attempt, pod.run_folder, None if is_kept else pod.outputs)
+
+
+# before it -----------------------------------------------------------------------------------------------------------
+
+
+def prepare() -> int:
+    """The code in its place, and the steps of the file run. What fails is the end of the replica."""
+    from phalanx.agent.preparing import NotPrepared
+
+    signal.signal(signal.SIGTERM, _leave_at_once)  # the first process of a container heeds no other
+    _keep_to_ourselves()
+    try:
+        pod = find(dict(os.environ))
+    except NotHere as fault:
+        print(f"phalanx: {fault}", file=sys.stderr, flush=True)
+        return MISUSED
+    for name in (TOKEN, SERVER):
+        os.environ.pop(name, None)
+    try:
+        _bring_code(pod)
+        _make_python(pod, lambda text: print(text, flush=True))
+    except NotPrepared as fault:
+        _say_end(pod, f"{fault}{_advice(fault)}", fault.lines)
+        return MISUSED
+    return 0
+
+
+def _leave_at_once(*_: object) -> None:
+    processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
+    os._exit(STOPPED)
+
+
+def _bring_code(pod: Pod) -> None:
+    """Raises NotPrepared."""
+    from phalanx.agent.preparing import NotPrepared, unpack_code
+
+    code = pod.place.get("code") or {}
+    if code.get("kind") not in ("bundle", "server"):
+        return
+    bundle = os.path.join(pod.root, "bundle", "code.tar.gz")
+    target = str(code.get("path") or os.path.join(pod.root, "code"))
+    if os.path.exists(bundle):
+        unpack_code(bundle, target)
+        return
+    if not (pod.server and pod.token):
+        raise NotPrepared("the run's code did not come along, and there is no server to fetch it from", [])
+    from phalanx.agent.delivering import fetch
+    from phalanx.posting import Post, Refused, Unavailable
+
+    fetched = os.path.join(target, ".phalanx-code.tar.gz")
+    try:
+        os.makedirs(target, exist_ok=True)
+        fetch(Post(pod.server, pod.token), str(pod.plan["run_id"]), pod.attempt, fetched, FETCH_S)
+        unpack_code(fetched, target)
+    except (Refused, Unavailable, OSError) as fault:
+        raise NotPrepared(f"the code could not be fetched: {fault}", []) from None
+    finally:
+        if os.path.exists(fetched):
+            os.unlink(fetched)
+
+
+def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
+    """Raises NotPrepared."""
+    from phalanx.agent.preparing import NotPrepared, install, make_venv_above
+
+    os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nobody installs it a second time here
+    asked = {"steps": pod.place.get("steps") or (), "requirements": _requirements(pod)}
+    if not asked["steps"] and not asked["requirements"]:
+        return
+    _forget(pod.build)
+    try:
+        os.makedirs(pod.build, mode=0o700)
+    except OSError as fault:
+        raise NotPrepared(f"{pod.build} cannot be made: {fault.strerror or fault}", []) from None
+    working = pod.working if os.path.isdir(pod.working) else os.getcwd()
+    install(asked, os.path.join(pod.build, "venv"), working, say, make_venv_above)
+    with open(os.path.join(pod.build, "done"), "wb"):
+        pass
+
+
+def _requirements(pod: Pod) -> tuple[str, ...]:
+    return tuple((pod.plan.get("python") or {}).get("requirements") or ())
+
+
+def _advice(fault: Exception) -> str:
+    """For what cannot work in a pod."""
+    if any(word in str(fault).split() for word in ("`apt-get", "`apt", "`yum", "`dnf", "`apk", "`sudo")):
+        return (
+            ": pods are not root, so nothing is installed into their system. Name an image that has it "
+            "(`build: {image: …}`), or set `registry` in kubernetes.yml so that one is built"
+        )
+    return ""
+
+
+def _say_end(pod: Pod, message: str, lines: list[str]) -> None:
+    """In the output of this container, which is the only one that runs, and wherever else ends are looked for."""
+    print(f"phalanx: {pod.member} could not be prepared: {message}", *lines, sep="\n", flush=True)
+    for name in pod.names:
+        launching.give_up(pod.folder(name), name, pod.attempt, End("setup", None, None, message), lines)
+    leave_word(pod)
+    output = Output(1)
+    relay = Relay(pod.replicas, pod.attempt, pod.member, output)
+    if pod.courier == "server":
+        _courier(pod).finish()
+    if pod.courier != "volume":
+        relay.finish(30.0)
+    output.release()

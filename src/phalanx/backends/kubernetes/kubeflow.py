@@ -1,0 +1,297 @@
+"""Through Kubeflow: one job of an operator's, whose replicas are pods with the same agent as everywhere.
+
+The operator is chosen by what wires the run, in the version that the cluster serves. Whatever an operator cannot
+express is an error before anything is submitted: nothing is left out in silence. A run of one pod needs no operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from phalanx.backends import Job
+from phalanx.backends.kubernetes import carrying, gangs, images, mpijobs, names, native, operators, trainer
+from phalanx.backends.kubernetes.operators import (
+    MPIJOB,
+    MPIJOB_V1,
+    MXJOB,
+    NATIVELY,
+    OPERATED,
+    PYTORCHJOB,
+    TFJOB,
+    TRAINJOB,
+    Operated,
+    Order,
+)
+from phalanx.backends.kubernetes.place import Place
+from phalanx.backends.kubernetes.rendering import KubernetesJobs
+from phalanx.errors import CallError
+from phalanx.placeholders import Value
+from phalanx.plan.model import Plan, Replica
+
+SINGLE = ("Master", "Chief", "Scheduler")  # types of which a job has one
+UNQUEUED = (MXJOB, MPIJOB_V1)  # Kueue does not know them
+GROUPED = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")  # of a pod: the gang that it belongs to
+
+
+class KubeflowJobs(KubernetesJobs):
+    name = "kubeflow"
+
+    def render(self, plan: Plan, place: Place | None = None) -> Job:
+        place = place or Place()
+        return super().render(fitted(plan, place), place)
+
+    def objects(self, plan: Plan, place: Place) -> list[dict[str, Any]]:
+        return objects(plan, place)
+
+
+def objects(made: Plan, place: Place) -> list[dict[str, Any]]:
+    """All objects of a run, the owner first, less those that carry bytes, and values that are secret. Raises
+    CallError."""
+    known = chosen(made, place)
+    if known is None:
+        _refuse_elastic(made, "a run of one pod")
+        return native.objects(made, place)
+    made = fitted(made, place)
+    tables = operators.tables(made, place, known)
+    is_built = images.is_wanted(made, place.settings)
+    image = images.tag_of(made, place.settings) if is_built else None
+    order = Order(made, place, known, tables, carrying.secrets_of(made), image)
+    found = [carrying.owner(made, place, tables, yields=operators.yields(made, known))]
+    if order.secrets or place.settings.server is not None:  # pods that speak to a server have a token there
+        found.append(carrying.secret(made, order.secrets))
+    if is_built:
+        found += images.build_objects(made, place)
+    return [*found, *_gathered(order, _job(order))]
+
+
+def job_of(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The operator's job among the objects of a run; None for a run that needs none."""
+    return next((obj for obj in found if operators.operated(obj) is not None), None)
+
+
+def fitted(made: Plan, place: Place) -> Plan:
+    """The plan as the operator runs it; the same for a plan that was fitted before. Raises CallError."""
+    known = chosen(made, place)
+    return made if known is None or not mpijobs.is_mpi(made) else mpijobs.adapted(made, known)
+
+
+def chosen(made: Plan, place: Place) -> Operated | None:
+    """Who runs it on that cluster; None when it is one pod, which needs no operator. Raises CallError."""
+    if made.launch == "each" and sum(not replica.local for replica in made.replicas) == 1:
+        return None
+    wiring = made.wiring or made.framework or "plain"
+    usual = operators.RUNNERS.get(wiring)
+    if usual is None:
+        raise CallError(f"no operator of Kubeflow runs `framework: {wiring[:60]}`: {NATIVELY}")
+    known = operators.best(usual.kind, place.cluster)
+    trains = operators.best(TRAINJOB.kind, place.cluster)
+    if made.kubernetes.runtime is not None:
+        if trains is None:
+            raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` is one of Trainer, which {_served(place)}")
+        known = trains
+    elif known is None and trains is not None and wiring in trainer.RUNTIMES:
+        known = trains
+    if known is None:
+        raise CallError(_missing(usual, wiring, place, has_trainer=trains is not None))
+    if lacking := [role for role in made.roles if made.roles[role] and role not in known.types]:
+        raise CallError(f"{known.one} has pods of one type, and this run has a `{lacking[0]}` as well; {NATIVELY}")
+    return _named(made, known)
+
+
+def _named(made: Plan, known: Operated) -> Operated:
+    """With the operator's types as this run has them."""
+    if known == PYTORCHJOB and _is_elastic(made):
+        return known._replace(types={"master": "Worker", "worker": "Worker"})  # who meets where is for torchrun to say
+    if known == TFJOB and '"type": "master"' in _texts(made.replicas[0].environment.get("TF_CONFIG", "")):
+        return known._replace(types={**known.types, "master": "Master"})  # TensorFlow 1 knows no chief
+    return known
+
+
+def _texts(value: Value) -> str:
+    return value if isinstance(value, str) else "".join(part for part in value if isinstance(part, str))
+
+
+def _served(place: Place) -> str:
+    kinds = {known.kind for known in OPERATED}
+    found = [
+        f"{kind} ({', '.join(version.rpartition('/')[2] for version in versions)})"
+        for kind, versions in operators.served(place.cluster).items()
+        if kind in kinds
+    ]
+    has = "is taken to have" if place.cluster.is_assumed else "has"
+    return f"is not on this cluster: it {has} {', '.join(found) or 'no jobs of Kubeflow at all'}"
+
+
+def _missing(usual: Operated, wiring: str, place: Place, *, has_trainer: bool) -> str:
+    if usual == MXJOB:
+        also = ", and Trainer has no runtime for MXNet" if has_trainer else ""
+        return f"no MXJob on this cluster: operators after 1.8 dropped it{also}; {NATIVELY}"
+    if usual == TFJOB and has_trainer:
+        return f"no TFJob on this cluster: it has Trainer, which has no runtime for TensorFlow; {NATIVELY}"
+    advice = NATIVELY
+    if usual == MPIJOB:
+        advice = "Kubeflow's mpi-operator would run it"
+        if wiring == "horovod":
+            advice += ", and `backend: native` does so over Gloo, without `launcher: mpirun`"
+    return f"{usual.kind} {_served(place)}; {advice}"
+
+
+def _job(order: Order) -> dict[str, Any]:
+    """Raises CallError for what a job of that kind cannot have."""
+    made, known = order.made, order.known
+    policy = operators.restart_policy(made, known)
+    if known.kind == TRAINJOB.kind:
+        _refuse_elastic(made, known.one)
+        return trainer.job(order)
+    assert known.specs is not None
+    if known.kind == MPIJOB.kind:
+        _refuse_elastic(made, known.one)
+        spec, replicas = mpijobs.fields(order), mpijobs.templates(order)
+    else:
+        spec, replicas = _fields(order), _templates(order)
+    spec["runPolicy"] = operators.run_policy(made, known)
+    spec[known.specs] = {
+        kind: {"replicas": count, "restartPolicy": policy, "template": template}
+        for kind, (count, template) in replicas.items()
+    }
+    return {
+        "apiVersion": known.api_version,
+        "kind": known.kind,
+        "metadata": operators.metadata(order),
+        "spec": spec,
+    }
+
+
+def _templates(order: Order) -> dict[str, tuple[int, dict[str, Any]]]:
+    """The operator's types, each with its number of pods and their template."""
+    made, known = order.made, order.known
+    seats = operators.seats(made, known)
+    _check(order, seats)
+    found = {}
+    for kind, replicas in seats.items():
+        operators.alike(known, kind, replicas)
+        template = operators.template(order, replicas)
+        main = operators.main_of(template, known)
+        ports = [port for port in main.get("ports", ()) if port.get("name") != known.port_name]
+        main["ports"] = [{"name": known.port_name, "containerPort": known.port}, *ports]
+        found[kind] = (len(replicas), template)
+    return found
+
+
+def _check(order: Order, seats: Mapping[str, Sequence[Replica]]) -> None:
+    """What an operator's own checks let through, but never starts."""
+    made, known = order.made, order.known
+    for kind in SINGLE:
+        if len(seats.get(kind, ())) > 1:
+            raise CallError(f"{known.one} has one {kind}, and this run has {len(seats[kind])}: {NATIVELY}")
+    if known.kind == MXJOB.kind:
+        for kind, key in (("Server", "n_ps"), ("Worker", "n_workers")):
+            if kind not in seats:
+                raise CallError(f"an MXJob needs at least one {kind}: write `{key}: 1`; or {NATIVELY}")
+    if known.kind == PYTORCHJOB.kind:
+        _check_elastic(made)
+    else:
+        _refuse_elastic(made, known.one)
+
+
+def _is_elastic(made: Plan) -> bool:
+    return made.kubernetes.min_workers is not None or made.kubernetes.max_workers is not None
+
+
+def _refuse_elastic(made: Plan, what: str) -> None:
+    if _is_elastic(made):
+        raise CallError(f"`min_workers` and `max_workers` are for PyTorchJobs: {what} always has the same size")
+
+
+def _check_elastic(made: Plan) -> None:
+    if not _is_elastic(made):
+        return
+    least, workers, most = _bounds(made)
+    if not 0 <= least <= workers <= most:
+        raise CallError(f"`n_workers: {workers}` must lie between `min_workers: {least}` and `max_workers: {most}`")
+    if "PET_NNODES" not in made.shared:
+        raise CallError(
+            "`min_workers` and `max_workers` need `torchrun` in `run.cmd`: it is what lets replicas come and go "
+            "(`cmd: torchrun train.py`)"
+        )
+
+
+def _bounds(made: Plan) -> tuple[int, int, int]:
+    """Workers at least, to begin with, and at most."""
+    asked, workers = made.kubernetes, made.roles.get("worker", 0)
+    least = asked.min_workers if asked.min_workers is not None else workers
+    return least, workers, asked.max_workers if asked.max_workers is not None else workers
+
+
+def _fields(order: Order) -> dict[str, Any]:
+    """What only jobs of this kind have."""
+    made, known = order.made, order.known
+    if known.kind == MXJOB.kind:
+        return {"jobMode": "MXTrain"}
+    if known.kind != PYTORCHJOB.kind:
+        return {}
+    spec: dict[str, Any] = {"nprocPerNode": str(operators.processes(made))}
+    if _is_elastic(made):
+        least, _, most = _bounds(made)
+        master = 1  # it is a worker like the others there
+        spec["elasticPolicy"] = {
+            "minReplicas": least + master,
+            "maxReplicas": most + master,
+            "rdzvBackend": "c10d",
+            "rdzvId": order.name,
+        }
+    return spec
+
+
+def _gathered(order: Order, job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The job with what makes a gang of its pods, after the object that says so."""
+    made, place, known = order.made, order.place, order.known
+    gang = gangs.chosen(made, place)
+    if gang is None:
+        return [job]
+    is_asked = (made.kubernetes.gang or place.settings.gang or gang.queue) is not None
+    if gang.kind == gangs.KUEUE:
+        if known in UNQUEUED and is_asked:
+            raise CallError(f"Kueue does not queue {known.one} of {known.api_version}; {NATIVELY}")
+        if known not in UNQUEUED:
+            job["metadata"]["labels"][gangs.QUEUE_LABEL] = gang.queue
+        return [job]
+    if known.specs is None:
+        if is_asked:
+            raise CallError(f"`gang: {gang.kind}`: the pods of a TrainJob are a gang when its runtime says so")
+        return [job]
+    replicas = job["spec"][known.specs]
+    count = sum(each["replicas"] for each in replicas.values())
+    if known == MPIJOB and "Worker" in replicas:
+        count = replicas["Worker"]["replicas"]  # the launcher comes when they are there
+    elif _is_elastic(made):
+        count = _bounds(made)[0] + 1
+    policy: dict[str, Any] = {"minAvailable": count}
+    if gang.queue is not None:
+        policy["queue"] = gang.queue
+    if made.kubernetes.priority_class is not None:
+        policy["priorityClass"] = made.kubernetes.priority_class
+    job["spec"]["runPolicy"]["schedulingPolicy"] = policy
+    return [*_pod_group(order, replicas, count), job]
+
+
+def _pod_group(order: Order, replicas: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """An operator makes one only when it was started so, which nobody can see. training-operator then takes the one
+    that there is. mpi-operator takes none but its own: there ours has another name, and reserves nothing."""
+    shapes = [{"spec": {"template": each["template"], "parallelism": each["replicas"]}} for each in replicas.values()]
+    group, *rest = gangs.gathered(order.made, order.place, shapes)
+    if len(rest) != len(shapes):
+        return []  # a single pod is no gang
+    group["spec"]["minMember"] = count
+    if order.known == MPIJOB:
+        group["metadata"]["name"] = name = names.object_name(order.name, "gang")
+        group["spec"].pop("minResources", None)
+        for each in replicas.values():
+            told = each["template"]["metadata"]
+            for listed in (told["labels"], told["annotations"]):
+                listed.update((key, name) for key in GROUPED if key in listed)
+    return [group]
+
+
+BACKEND = KubeflowJobs()

@@ -1,0 +1,177 @@
+"""The script that every container of a run begins with, in shells as images have them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import phalanx.backends.kubernetes
+
+SCRIPT = Path(phalanx.backends.kubernetes.__file__).parent / "start.sh"
+
+
+def shells() -> list[list[str]]:
+    found = [[path] for name in ("dash", "bash") if (path := shutil.which(name))]
+    busybox = shutil.which("busybox")
+    return [*found, *([[busybox, "sh"]] if busybox else [])]
+
+
+@pytest.fixture(params=shells(), ids=lambda shell: " ".join(map(os.path.basename, shell)))
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    found: list[str] = request.param
+    return found
+
+
+class Image:
+    """A PATH with some programs, and what a pod mounts."""
+
+    def __init__(self, folder: Path, shell: list[str], *tools: str) -> None:
+        self.root, self.programs, self.shell = folder / "phalanx", folder / "bin", shell
+        for name in ("job", "agent", "bundle", "code"):
+            (self.root / name).mkdir(parents=True)
+        self.programs.mkdir()
+        self.place(steps=[], working=str(self.root / "code"))
+        for name in tools:
+            found = shutil.which(name)
+            assert found is not None
+            os.symlink(found, self.programs / name)
+
+    def place(self, **told: Any) -> None:
+        """As `carrying` writes it."""
+        content = {"steps": told["steps"], "code": {"kind": "bundle", "working": told["working"]}, "server": None}
+        (self.root / "job" / "place.json").write_text(json.dumps(content, indent=1) + "\n")
+
+    def program(self, name: str, text: str) -> Path:
+        path = self.programs / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def python(self, name: str, version: str) -> Path:
+        """Says how it was called."""
+        is_old = version.startswith(("2", "3.6"))
+        return self.program(name, f'[ "$3" = -c ] && exit {int(is_old)}; echo {version} "$@"')
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        script = SCRIPT.read_text()
+        for path in ("/usr/local/bin/python3", "/usr/bin/python3", "/opt/conda/bin/python3"):
+            assert path in script
+            script = script.replace(path, "/no" + path)  # those of this machine are not the image's
+        (self.root / "job" / "start.sh").write_text(script)
+        answer = subprocess.run(
+            [*self.shell, str(self.root / "job" / "start.sh"), *arguments],
+            env={"PATH": str(self.programs), "PHALANX_POD_ROOT": str(self.root), **variables},
+            capture_output=True, text=True, check=False, timeout=20,
+        )  # fmt: skip
+        return answer.returncode, answer.stdout, answer.stderr
+
+
+def pack(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        entry = tarfile.TarInfo("sub/train.txt")
+        entry.size = 4
+        archive.addfile(entry, io.BytesIO(b"code"))
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("run", "--pod"), ("prepare", "--prepare")])
+def test_the_agent_takes_over_where_there_is_a_python(tmp_path: Path, shell: list[str], mode: str, wanted: str) -> None:
+    image = Image(tmp_path, shell)
+    image.python("python3", "3.9")
+    code, out, err = image.run(mode, "echo", "$(never read)")
+    assert (code, err) == (0, "")
+    assert out == f"3.9 -I -S {image.root}/agent/agent.pyz {wanted}\n"
+
+
+def test_an_old_python_is_passed_over(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.python("python3", "3.6")
+    image.python("python", "3.12")
+    assert image.run("run", "true")[1].startswith("3.12 -I -S ")
+
+
+def test_the_python_that_is_named_comes_first(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.python("python3", "3.9")
+    named = image.python("other", "3.11")
+    assert image.run("run", PHALANX_PYTHON=str(named))[1].startswith("3.11 ")
+    assert image.run("run", PHALANX_PYTHON="/no/such; echo evil")[1].startswith("3.9 ")
+
+
+def test_it_is_a_real_python_that_is_asked(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    (image.root / "agent" / "agent.pyz").write_text("import sys; print(sys.argv[1:], sys.flags.isolated)")
+    assert image.run("run", PHALANX_PYTHON=sys.executable)[:2] == (0, "['--pod'] 1\n")
+
+
+def test_without_python_the_command_itself_runs(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "env")
+    image.program("train", 'pwd; for word in "$@"; do echo "[$word]"; done; env; exit 7')
+    code, out, err = image.run("run", "train", "a b", "$(echo evil)", "", "it's", PHALANX_RUN_TOKEN="phr_secret")
+    assert code == 7
+    assert out.splitlines()[:5] == [str(image.root / "code"), "[a b]", "[$(echo evil)]", "[]", "[it's]"]
+    assert "phr_secret" not in out + err
+    assert err.startswith("phalanx: no Python of at least 3.8 in this image")
+    assert err.count("\n") == 1
+
+
+def test_it_runs_where_the_place_says_or_the_image(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.program("train", "pwd")
+    image.place(steps=[], working=None)
+    assert image.run("run", "train")[1].strip() == os.getcwd()
+    image.place(steps=[], working=str(tmp_path))
+    assert image.run("run", "train")[1].strip() == str(tmp_path)
+    image.place(steps=[], working="/no/such")
+    assert image.run("run", "train")[0] == 78
+
+
+def test_without_python_and_command_it_says_so(tmp_path: Path, shell: list[str]) -> None:
+    code, _, err = Image(tmp_path, shell).run("run")
+    assert code == 78
+    assert "there is no command" in err
+
+
+def test_without_python_the_code_is_unpacked_by_tar(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    pack(image.root / "bundle" / "code.tar.gz")
+    assert image.run("prepare") == (0, "", "")
+    assert (image.root / "code" / "sub" / "train.txt").read_text() == "code"
+
+
+@pytest.mark.parametrize(
+    ("tools", "steps", "has_bundle", "wanted"),
+    [
+        (("mkdir",), [], True, "neither Python nor tar"),
+        (("mkdir", "tar", "gzip"), [], False, "fetching the code needs a Python"),
+        (("mkdir", "tar", "gzip"), ["pip install x"], True, "build steps need a Python"),
+    ],
+)
+def test_what_cannot_be_prepared_without_python_is_told(  # noqa: PLR0917 - one for each thing
+    tmp_path: Path, shell: list[str], tools: tuple[str, ...], steps: list[str], has_bundle: bool, wanted: str
+) -> None:
+    if shell[-1] == "sh" and "tar" not in tools:
+        pytest.skip("this shell has a tar of its own")
+    image = Image(tmp_path, shell, *tools)
+    image.place(steps=steps, working=None)
+    if has_bundle:
+        pack(image.root / "bundle" / "code.tar.gz")
+    code, _, err = image.run("prepare")
+    assert code == 78
+    assert wanted in err
+
+
+def test_a_damaged_archive_is_told(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    (image.root / "bundle" / "code.tar.gz").write_bytes(b"no archive")
+    code, _, err = image.run("prepare")
+    assert code == 78
+    assert "could not be unpacked" in err

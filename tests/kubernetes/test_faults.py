@@ -1,0 +1,311 @@
+"""What becomes of runs when pods, nodes, the API server, other people and our own processes fail them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cli.homes import wait_for
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.places import KubernetesPlace
+from tests.kubernetes.programs import TRAP
+from tests.kubernetes.sandboxes import MISSING_IMAGE, NO_PYTHON_IMAGE
+from tests.kubernetes.test_runs import THREE, replica
+from tests.kubernetes.worlds import World
+
+AGAIN = {"environment": {"max_restarts": 1}}
+UNTIL_SECOND = "echo attempt $PHALANX_ATTEMPT; [ $PHALANX_ATTEMPT = 2 ] || sleep 600"
+SHORT = "echo ran; sleep 2; echo done"
+
+
+def why(place: KubernetesPlace, run: str) -> str:
+    """What `show` tells of a run that waits."""
+    waiting = place.see(run)["facts"].get("waiting") or {}
+    return str(waiting.get("why", ""))
+
+
+def the_pod(place: KubernetesPlace, run: str) -> str:
+    (pod,) = place.until_pods(run, 1, "Running")
+    return str(pod["metadata"]["name"])
+
+
+# pods and nodes ------------------------------------------------------------------------------------------------------
+
+
+class Taken(NamedTuple):
+    """Runs whose pods were taken away, each in another way: with leave to start again, and without."""
+
+    place: KubernetesPlace
+    again: dict[str, dict[str, Any]]
+    for_good: dict[str, dict[str, Any]]
+
+
+def evict(cluster: Cluster, place: KubernetesPlace, pod: str) -> None:
+    cluster.fault("evict", pod=f"{place.world.namespace}/{pod}")
+
+
+def preempt(cluster: Cluster, place: KubernetesPlace, pod: str) -> None:
+    cluster.fault("preempt", pod=f"{place.world.namespace}/{pod}")
+
+
+def lose(cluster: Cluster, place: KubernetesPlace, pod: str) -> None:
+    cluster.fault("lose-node", node=place.world.api.get(place.world.path("pods", pod))["spec"]["nodeName"])
+
+
+def delete(_: Cluster, place: KubernetesPlace, pod: str) -> None:
+    place.world.api.delete(place.world.path("pods", pod))
+
+
+WAYS: dict[str, Callable[[Cluster, KubernetesPlace, str], None]] = {
+    "evicted": evict,
+    "preempted": preempt,
+    "lost": lose,
+}
+
+
+@pytest.fixture(name="taken", scope="module")
+def taken_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | None) -> Iterator[Taken]:
+    if own is None:
+        pytest.skip("only a cluster of our own is broken on purpose")
+    world = World(own.kubeconfig, own)
+    world.make()
+    place = KubernetesPlace(tmp_path_factory.mktemp("taken"), world)
+    try:
+        again = {way: place.submitted(UNTIL_SECOND, **AGAIN) for way in WAYS}
+        for_good = {way: place.submitted("echo begun; sleep 600") for way in (*WAYS, "deleted")}
+        pods = {run: the_pod(place, run) for run in (*again.values(), *for_good.values())}
+        place.at_work(*pods)
+        delete(own, place, pods[for_good["deleted"]])
+        for way, act in WAYS.items():
+            for run in (again[way], for_good[way]):
+                act(own, place, pods[run])
+        found = place.over(*again.values(), *for_good.values(), patience_s=150.0)
+        heal(own)
+        by_id = {run["id"]: run for run in found}
+        yield Taken(
+            place,
+            {way: by_id[run] for way, run in again.items()},
+            {way: by_id[run] for way, run in for_good.items()},
+        )
+    finally:
+        heal(own)
+        place.close()
+        world.remove()
+
+
+def heal(cluster: Cluster) -> None:
+    for node in cluster.settings.names:
+        cluster.fault("return-node", node=node)
+    cluster.await_nodes()
+
+
+WORDS = {"evicted": "evict", "preempted": "preempt", "lost": "node"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_cluster_takes_away_starts_again(taken: Taken, way: str) -> None:
+    found = taken.again[way]
+    assert (found["status"], found["attempt"]) == ("succeeded", 2), taken.place.story(found["id"])
+    assert [taken.place.log(found["id"], attempt=number) for number in (1, 2)] == ["attempt 1\n", "attempt 2\n"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_cluster_took_away_is_not_called_a_failure_of_the_program(taken: Taken, way: str) -> None:
+    found = taken.for_good[way]
+    assert found["status"] == "failed", taken.place.story(found["id"])
+    assert WORDS[way] in found["reason"].lower(), found["reason"]
+    assert replica(found, "master-0")["cause"] != "error"
+    assert taken.place.log(found["id"]) == "begun\n"
+
+
+def test_what_somebody_else_deletes_is_stopped_and_it_is_said_so(taken: Taken) -> None:
+    found = taken.for_good["deleted"]
+    assert found["status"] == "stopped", taken.place.story(found["id"])
+    assert "not by us" in found["reason"], found["reason"]
+
+
+def test_without_a_python_the_command_runs_by_itself(place: KubernetesPlace, cluster: Cluster) -> None:
+    fields = {"build": {"image": NO_PYTHON_IMAGE}}
+    good = place.submitted("echo bare; cat steps.py | head -3", **fields)
+    bad = place.submitted("echo bare; exit 6", **fields)
+    found = place.over(good, bad)
+    assert [run["status"] for run in found] == ["succeeded", "failed"], place.story(good)
+    assert replica(found[1], "master-0")["code"] == 6
+    assert "bare" in place.log(good).splitlines()
+    assert "import os, sys, time" in place.log(good).splitlines(), "its code is unpacked all the same"
+
+
+# waiting -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_says_for_what(place: KubernetesPlace, cluster: Cluster) -> None:
+    greedy = {"environment": {"resources": {"gpu": {"limits": 64}}}}
+    quota = {"spec": {"hard": {"requests.cpu": "2"}}, "metadata": {"name": "small"}}
+    missing = place.submitted("true", build={"image": f"{MISSING_IMAGE}:latest"})
+    unschedulable = place.submitted("true", **greedy)
+    wait_for(lambda: "image" in why(place, missing), 30)
+    assert MISSING_IMAGE in why(place, missing)
+    wait_for(lambda: "3 of 3 nodes have too few GPUs" in why(place, unschedulable), 30)
+    place.world.api.create({"apiVersion": "v1", "kind": "ResourceQuota", **quota}, place.world.namespace)
+    wait_for(lambda: place.world.items("resourcequotas")[0].get("status", {}).get("used"), 30)
+    over = place.submitted("true", environment={"resources": {"cpu": {"requests": 4}}})
+    wait_for(lambda: "quota" in why(place, over), 40)
+    for run in (missing, unschedulable, over):
+        assert place.call("stop", run).code == 0
+    assert [found["status"] for found in place.over(missing, unschedulable, over)] == ["stopped"] * 3
+    for run in (missing, unschedulable, over):
+        place.until_nothing_is_left(run)
+
+
+# the API server ------------------------------------------------------------------------------------------------------
+
+
+def test_servers_that_are_busy_or_broken_are_asked_again(place: KubernetesPlace) -> None:
+    """At every step of a run: 429 with a time to wait, 500, and connections that end without a word."""
+    proxy = place.proxy
+    proxy.answer("POST .*/configmaps", 429, retry_after_s=1)
+    proxy.answer("POST .*/configmaps", 500)
+    proxy.lose_answer("POST .*/jobs")
+    proxy.answer("GET .*pods.*watch", 500)
+    proxy.answer("GET .*/log", 500)
+    proxy.drop("GET .*/log")
+    proxy.answer("DELETE .*", 503)
+    run = place.submitted(SHORT)
+    (found,) = place.over(run, patience_s=120.0)
+    assert (found["status"], found["attempt"]) == ("succeeded", 1), place.story(run)
+    assert place.log(run) == "ran\ndone\n"
+    place.until_nothing_is_left(run)
+    left = [rule.pattern.pattern for rule in proxy.rules if rule.times]
+    assert not left, f"never asked: {left}"
+
+
+def test_a_watch_that_breaks_or_has_expired_goes_on(place: KubernetesPlace) -> None:
+    run = place.submitted("echo begun; sleep 6")
+    place.at_work(run)
+    place.proxy.answer("GET .*pods.*watch", 410, times=2)
+    place.proxy.cut()
+    (found,) = place.over(run)
+    assert found["status"] == "succeeded", place.story(run)
+    assert place.log(run) == "begun\n"
+
+
+def test_runs_go_on_while_the_api_server_is_away(place: KubernetesPlace, cluster: Cluster) -> None:
+    """One that ends meanwhile, one that goes on, and one that is submitted meanwhile."""
+    ends, stays = place.submitted("sleep 6; echo ended"), place.submitted("sleep 16; echo stayed")
+    for run in (ends, stays):
+        place.until(run, "running")
+    cluster.stop_server()
+    try:
+        time.sleep(8)
+        for run in (ends, stays):
+            assert place.see(run)["status"] == "running", "nobody knows better"
+    finally:
+        cluster.start_server()
+    after = place.submitted("echo after")
+    found = place.over(ends, stays, after, patience_s=120.0)
+    assert [run["status"] for run in found] == ["succeeded"] * 3, place.story(stays)
+    assert [run["attempt"] for run in found] == [1, 1, 1]
+    assert [place.log(run) for run in (ends, stays, after)] == ["ended\n", "stayed\n", "after\n"]
+
+
+# our own processes ---------------------------------------------------------------------------------------------------
+
+STEPS = {  # requests of a run's life, and whether we are killed before the server hears of it or after it has done it
+    "before its first object": ("POST .*/configmaps", "before"),
+    "after its first object": ("POST .*/configmaps", "after"),
+    "before its service": ("POST .*/services", "before"),
+    "before a job": ("POST .*/jobs", "before"),
+    "after a job": ("POST .*/jobs", "after"),
+    "as its log is read": ("GET .*/log", "after"),
+    "before it is removed": ("DELETE .*", "before"),
+    "after it is removed": ("DELETE .*", "after"),
+}
+
+
+def test_a_scheduler_that_is_killed_between_any_two_steps_loses_and_doubles_nothing(place: KubernetesPlace) -> None:
+    runs: dict[str, str] = {}
+    for step, (pattern, moment) in STEPS.items():
+        rule = place.proxy.on(pattern, **{moment: place.kill_schedulers})  # type: ignore[arg-type]
+        answer = place.start(
+            "run",
+            "-f",
+            place.file("echo ran on; sleep 1", name=f"{len(runs)}.yml", **THREE),
+            "-d",
+            "--on",
+            "kubernetes",
+        )
+        answer.communicate(timeout=60)
+        wait_for(lambda rule=rule: rule.met, 60)  # type: ignore[misc]
+        runs[step] = max(place.run_ids(), key=lambda run: (place.home / "runs" / run).stat().st_ctime)
+        place.call("ps")  # whoever looks leaves someone who goes on
+    found = place.over(*runs.values(), patience_s=180.0)
+    for step, run in zip(runs, found, strict=True):
+        assert (run["status"], run["attempt"]) == ("succeeded", 1), f"killed {step}: {place.story(run['id'])}"
+        for name in ("master-0", "worker-0", "worker-1"):
+            assert place.log(run["id"], name) == "ran on\n", f"killed {step}: {name}"
+        place.until_nothing_is_left(run["id"])
+
+
+def test_a_run_is_found_again_after_a_long_absence(place: KubernetesPlace) -> None:
+    """It ended while nobody looked, and its pods are still there to tell how."""
+    good, bad = place.submitted("sleep 5; echo good"), place.submitted("sleep 5; echo bad; exit 9")
+    place.at_work(good, bad)
+    place.kill_schedulers()
+    for run in (good, bad):
+        place.until_pods(run, 1, "Succeeded", "Failed")
+    place.call("ps")
+    found = place.over(good, bad)
+    assert [run["status"] for run in found] == ["succeeded", "failed"], place.story(good)
+    assert replica(found[1], "master-0")["code"] == 9
+    assert [place.log(run) for run in (good, bad)] == ["good\n", "bad\n"]
+
+
+# others --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_object_of_somebody_else_with_our_name_is_left_alone(place: KubernetesPlace) -> None:
+    def be_first() -> None:
+        (run,) = place.run_ids()
+        thing = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"phalanx-{run}"},
+            "data": {"mine": "yes"},
+        }
+        place.world.api.create(thing, place.world.namespace)
+
+    place.proxy.on("POST .*/configmaps", before=be_first)
+    run = place.submitted("true")
+    (found,) = place.over(run)
+    assert found["status"] == "failed", place.story(run)
+    assert f"phalanx-{run}" in found["reason"], found["reason"]
+    kept = place.world.api.get(place.world.path("configmaps", f"phalanx-{run}"))
+    assert kept["data"] == {"mine": "yes"}
+
+
+def test_a_run_whose_objects_somebody_deletes_is_stopped(place: KubernetesPlace) -> None:
+    run = place.submitted(TRAP, **THREE)
+    place.at_work(run)
+    place.world.api.delete(place.world.path("configmaps", f"phalanx-{run}"), propagationPolicy="Background")
+    (found,) = place.over(run)
+    assert found["status"] == "stopped", place.story(run)
+    place.until_nothing_is_left(run)
+
+
+# costs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_many_runs_cost_no_more_streams_than_one(place: KubernetesPlace) -> None:
+    file = place.file("sleep 20")
+    runs = [place.call("run", "-f", file, "-d", "--on", "kubernetes").out.strip() for _ in range(6)]
+    place.at_work(*runs)
+    with place.proxy.counting() as asked:
+        time.sleep(4)
+    others = [request for request in asked if not request.is_log]
+    assert len(others) <= 8, others
+    place.over(*runs)
+    watches = [request.path.partition("?")[0] for request in place.proxy.requests if request.is_watch]
+    assert len(watches) <= 3 * len(set(watches)), "one of each kind, and again when it ends"
