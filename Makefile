@@ -117,8 +117,8 @@ slurm-down: ## end it, and leave nothing
 bench-slurm: setup ## measure submission and polling beside bare sbatch, on such a cluster
 	$(BIN)/python benchmarks/slurm_cost.py
 
-test-kubernetes: setup ## run in pods of a real Kubernetes API server, whose kubelets run processes (root, Debian; built once, kept outside)
-	$(PYTHON) scripts/build_kubernetes.py
+test-kubernetes: setup ## run in pods of a real API server, built once, whose kubelets run processes (root, Debian); or of PHALANX_TEST_KUBECONFIG
+	$(if $(PHALANX_TEST_KUBECONFIG),,$(BIN)/python scripts/build_kubernetes.py)
 	PHALANX_TEST_KUBERNETES=1 PHALANX_NEVER_SKIP=kubernetes $(BIN)/python -m pytest tests/kubernetes
 
 kubernetes: setup ## bring up such a cluster to try things on; `make kubernetes-down` ends it

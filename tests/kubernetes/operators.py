@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.kubernetes.cluster import Settings
+from tests.kubernetes.cluster import Settings, is_ready
 from tests.kubernetes.crds import definitions
 from tests.kubernetes.pods import now
 from tests.kubernetes.rest import Answered, Rest, suppress_code
@@ -175,10 +175,18 @@ class Reconciled:
             self._prepare_mpi()
         there = {pod["metadata"]["name"] for pod in self.pods}
         for kind, spec in self.specs.items():
+            if kind == "Launcher" and not self._may_launch():
+                continue
             for index in range(spec.get("replicas") or 1):
                 name = self._pod_name(kind, index)
                 if name not in there and not self._had(name):
                     self._create_one(kind, index, name, spec["template"])
+
+    def _may_launch(self) -> bool:
+        if self.job["spec"].get("launcherCreationPolicy") != "WaitForWorkersReady":
+            return True
+        workers = [pod for pod in self.pods if _label(pod, "replica-type") == "worker" and is_ready(pod)]
+        return len(workers) >= self._replicas("Worker")
 
     def _had(self, name: str) -> bool:
         """A pod that was there and is gone is not made again: these tests' jobs never restart."""

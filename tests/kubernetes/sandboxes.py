@@ -161,12 +161,18 @@ def image(name: str) -> tuple[list[list[str]], dict[str, str], str]:
         found = [Path("/usr/bin") / program for program in FEW if (Path("/usr/bin") / program).exists()]
         pairs = [[str(path.resolve()), str(path)] for path in found]
         libraries = [[str(path), str(path)] for path in (Path("/usr/lib"), Path("/usr/lib64")) if path.is_dir()]
-        return [*libraries, *pairs, ["/etc", "/etc"]], _links(), DEFAULT_PATH
-    folders = [[name, name] for name in ("/usr", "/etc", "/opt") if Path(name).is_dir()]
+        return [*libraries, *pairs, *_settings()], _links(), DEFAULT_PATH
+    folders = [[name, name] for name in ("/usr", "/opt") if Path(name).is_dir()] + _settings()
     folders += [[path, path] for path in ("/bin", "/lib", "/lib64", "/sbin") if not Path(path).is_symlink()]
     if not PYTHON.is_relative_to("/usr"):
         folders.append([str(PYTHON), str(PYTHON)])
     return folders, _links(), f"{PYTHON / 'bin'}:{DEFAULT_PATH}"
+
+
+def _settings() -> list[list[str]]:
+    """Each thing in /etc by itself: containers may have volumes beside them."""
+    found = sorted(path for path in Path("/etc").iterdir() if path.exists() and path.name != "mtab")
+    return [[str(path.resolve()), str(path)] for path in found]
 
 
 def specification(

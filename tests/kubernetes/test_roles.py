@@ -74,12 +74,14 @@ def test_a_role_without_jobs_is_told_by_the_doctor_and_by_the_run(lowly: Kuberne
     assert answer.code != 0
     assert "jobs" in answer.out + answer.err
     run = lowly.submitted("true")
-    wait_for(lambda: 'cannot list resource "jobs"' in str(lowly.see(run)), 30)
-    assert lowly.call("stop", run).code == 0
+    (found,) = lowly.over(run)
+    assert found["status"] == "failed"
+    assert 'cannot list resource "jobs"' in found["reason"]
 
 
 def test_a_namespace_of_others_is_closed_to_it(lowly: KubernetesPlace) -> None:
     run = lowly.submitted("true", "--namespace", "kube-system")
-    wait_for(lambda: 'in the namespace "kube-system"' in str(lowly.see(run)), 30)
-    assert lowly.call("stop", run).code == 0
+    (found,) = lowly.over(run)
+    assert found["status"] == "failed"
+    assert 'in the namespace "kube-system"' in found["reason"]
     assert not [each for each in lowly.world.api.items("/api/v1/namespaces/kube-system/configmaps") if run in str(each)]

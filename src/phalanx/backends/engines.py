@@ -39,7 +39,7 @@ class Engine(Protocol):
     name: str
     submit_interval_s: float  # at least so long between two submissions, where a site wants it
     slowest_poll_s: float  # how often it is asked at the least: rarely, where many share it
-    makes_room: bool  # `submit` itself removes what is left of the attempt before
+    makes_room: bool  # `submit` itself removes what is left of the attempt before, and done twice is done once
     needs_token: bool  # its replicas may have to reach a server of ours: `submit` is given what for
 
     def submit(  # noqa: PLR0913 - what makes a job

@@ -297,7 +297,7 @@ class Elsewhere:
             return
         self.next_order_at = now + self.engine.submit_interval_s
         try:
-            if not self.orders:
+            if not self.orders and not self.engine.makes_room:
                 self._look_for_orders(order.seat)
             known = self._known(order.seat)
         except Unavailable as fault:
@@ -367,6 +367,8 @@ class Elsewhere:
     def _recalled(self, seat: Seat) -> str | None:
         """A job that was submitted by someone who could not write down its handle, and that is over already. Raises
         Unavailable while it may be under way: the command of one that was killed goes on for a moment."""
+        if self.engine.makes_room:
+            return None  # submitting twice is submitting once
         try:
             age_s = time.time() - _handle_file(seat).stat().st_mtime
         except OSError:

@@ -38,6 +38,7 @@ from phalanx.backends.kubernetes.words import Fate
 from phalanx.errors import CallError
 
 HANDS = 8  # requests at once
+FORBIDDEN = 403
 SYNC_S = 15.0
 TURN_S, SHORTEST_TURN_S = 0.5, 0.1
 RETRY_S = 5.0
@@ -139,6 +140,17 @@ class Keeper:
             raise Unavailable(self.mirror.trouble)
         if not self.mirror.is_synced:
             raise Unavailable(f"{self.api.server} did not list its pods in {SYNC_S:g} s")
+
+    def refuse_what_is_forbidden(self) -> None:
+        """Nobody waits for what will not come. Raises Refused when we may not see what we would make."""
+        for kind in (PODS, JOBS):
+            try:
+                self.api.list(kind, selector=RUN)
+            except ApiFault as fault:
+                if fault.code == FORBIDDEN:
+                    raise Refused(f"{fault}; `phalanx doctor --on kubernetes` says what is missing") from None
+            except Unreachable:
+                return
 
     def groups(self) -> dict[tuple[str, int], Group]:
         """By run and attempt; read from the mirror, once for each change of it."""

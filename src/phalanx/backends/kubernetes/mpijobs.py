@@ -156,6 +156,8 @@ def templates(order: Order) -> dict[str, tuple[int, dict[str, Any]]]:
     found = {"Launcher": (1, launcher)}
     if hosts:
         found["Worker"] = (len(hosts), _host(order, hosts))
+    if hosts and known == MPIJOB:
+        _count_from_launcher(found["Worker"][1], replicas)
     if known == MPIJOB_V1:  # it asks the API server to start the ranks, with an account that the operator makes
         launcher["spec"]["automountServiceAccountToken"] = True
         _take_nothing(operators.main_of(launcher, known))
@@ -177,6 +179,17 @@ def _host(order: Order, hosts: list[Replica]) -> dict[str, Any]:
         capabilities = main.setdefault("securityContext", {}).setdefault("capabilities", {})
         capabilities["add"] = sorted({*capabilities.get("add", ()), *_SSHD_AS_ROOT})
     return template
+
+
+def _count_from_launcher(template: dict[str, Any], replicas: list[Replica]) -> None:
+    """Where the launcher is a worker, too, mpi-operator gives the number 0 to it, and numbers the others from 1 on."""
+    listed = ",".join(replica.name for replica in replicas)
+    if MEMBERS in template["metadata"].get("annotations", {}):
+        template["metadata"]["annotations"][MEMBERS] = listed
+    for container in (*template["spec"].get("initContainers", ()), *template["spec"]["containers"]):
+        for variable in container.get("env", ()):
+            if variable["name"] == "PHALANX_MEMBERS":
+                variable["value"] = listed
 
 
 def _take_nothing(main: dict[str, Any]) -> None:

@@ -63,7 +63,11 @@ class Kubernetes:
         environment: Mapping[str, str],
     ) -> str:
         keeper = self.keeper
-        keeper.wait_ready()
+        try:
+            keeper.wait_ready()
+        except Unavailable:
+            keeper.refuse_what_is_forbidden()
+            raise
         self._make_room(run_id, attempt)
         try:
             server = self.place.settings.server
