@@ -191,7 +191,7 @@ def test_pods_that_somebody_else_deleted_are_no_failure(there: Works) -> None:
 
 def test_what_was_never_seen_is_not_known(there: Works) -> None:
     run = Attended(there, ONE, phase=None)
-    assert run.engine.observe(["kubernetes:default/phalanx-other.1"]).keys() == {run.handle}
+    until(lambda: run.engine.observe(["kubernetes:default/phalanx-other.1"]).keys() == {run.handle})
 
 
 def test_replicas_that_still_wait_when_another_fails_need_not_start(
