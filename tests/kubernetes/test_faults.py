@@ -241,6 +241,8 @@ def test_a_scheduler_that_is_killed_between_any_two_steps_loses_and_doubles_noth
         wait_for(lambda rule=rule: rule.met, 60)  # type: ignore[misc]
         runs[step] = max(place.run_ids(), key=lambda run: (place.home / "runs" / run).stat().st_ctime)
         place.call("ps")  # whoever looks leaves someone who goes on
+    time.sleep(2.0)
+    place.call("ps")  # the last to be killed may have been the one whom that look had left
     found = place.over(*runs.values(), patience_s=180.0)
     for step, run in zip(runs, found, strict=True):
         assert (run["status"], run["attempt"]) == ("succeeded", 1), f"killed {step}: {place.story(run['id'])}"
