@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import shutil
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,6 +19,16 @@ from typing import Any
 PIECE = 4 << 20
 TIMEOUT_S = 10.0
 FOREIGN = "does not answer as Phalanx does"
+
+
+def started(work: Callable[[], None], name: str) -> threading.Thread | None:
+    """A thread that goes on with it. Where there can be no more of them, None: all is sent at the end."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
 
 
 class Refused(Exception):

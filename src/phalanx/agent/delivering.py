@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from phalanx.agent.relaying import attempt_files, is_growing
-from phalanx.posting import Post, Refused, Unavailable, Unknown
+from phalanx.posting import Post, Refused, Unavailable, Unknown, started
 
 TURN_S = 1.0
 LONGEST_TURN_S = 30.0  # while the server cannot be reached
@@ -47,13 +47,7 @@ class Courier:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Where there can be no more threads, all is sent at the end."""
-        thread = threading.Thread(target=self._work, name="phalanx-delivering", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return
-        self.thread = thread
+        self.thread = started(self._work, "phalanx-delivering")
 
     def _work(self) -> None:
         pause_s = TURN_S

@@ -195,17 +195,25 @@ def _gpus(pod: Pod) -> list[str]:
 # the pod's life ------------------------------------------------------------------------------------------------------
 
 
-def run() -> int:
-    """Everything. Answers the exit code of the container."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    _keep_to_ourselves()
+def _arrived() -> Pod | None:
+    """Who we are. From here on what is secret is ours alone. None when nobody can say; then that is told."""
     try:
         pod = find(dict(os.environ))
     except NotHere as fault:
         print(f"phalanx: {fault}", file=sys.stderr, flush=True)
-        return MISUSED
+        return None
     for name in (TOKEN, SERVER):
         os.environ.pop(name, None)
+    return pod
+
+
+def run() -> int:
+    """Everything. Answers the exit code of the container."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    _keep_to_ourselves()
+    pod = _arrived()
+    if pod is None:
+        return MISUSED
     processes.adopt_orphans()
     return Life(pod).live()
 
@@ -443,13 +451,9 @@ def prepare() -> int:
 
     signal.signal(signal.SIGTERM, _leave_at_once)  # the first process of a container heeds no other
     _keep_to_ourselves()
-    try:
-        pod = find(dict(os.environ))
-    except NotHere as fault:
-        print(f"phalanx: {fault}", file=sys.stderr, flush=True)
+    pod = _arrived()
+    if pod is None:
         return MISUSED
-    for name in (TOKEN, SERVER):
-        os.environ.pop(name, None)
     try:
         _bring_code(pod)
         _make_python(pod, lambda text: print(text, flush=True))

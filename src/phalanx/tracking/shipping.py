@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from phalanx.posting import FOREIGN, PIECE, TIMEOUT_S, Post, Refused, Unavailable, Unknown, is_server
+from phalanx.posting import FOREIGN, PIECE, TIMEOUT_S, Post, Refused, Unavailable, Unknown, is_server, started
 from phalanx.tracking.folders import REPLICA, attempt_folder
 from phalanx.tracking.recording import say
 from phalanx.tracking.values import told
@@ -42,13 +42,7 @@ class Shipper:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Where there can be no more threads, all is sent at the end."""
-        thread = threading.Thread(target=self._work, name="phalanx-shipping", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return
-        self.thread = thread
+        self.thread = started(self._work, "phalanx-shipping")
 
     def _work(self) -> None:
         pause_s = TURN_S

@@ -172,13 +172,18 @@ def agent_map(made: Plan, agent: bytes, client: bytes) -> dict[str, Any]:
 def code_map(made: Plan, packed: bytes) -> dict[str, Any]:
     """Raises CallError when the code is too large for an object of Kubernetes."""
     if len(packed) > LARGEST_CODE:
-        raise CallError(
-            f"the code takes {len(packed) >> 10} KiB when packed, and a ConfigMap has room for {LARGEST_CODE >> 10}: "
-            "name what is not code in .polyaxonignore, one pattern a line; or have it fetched: "
-            "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
-            "that it lies on, and `server:` in the home's kubernetes.yml a Phalanx server that hands it out"
-        )
+        raise CallError(too_large(f"{len(packed) >> 10} KiB"))
     return _bytes_map(made, "code", {CODE: packed})
+
+
+def too_large(size: str) -> str:
+    """What to do about code that no object has room for."""
+    return (
+        f"the code takes {size} when packed, and a ConfigMap has room for {LARGEST_CODE >> 10} KiB: "
+        "name what is not code in .polyaxonignore, one pattern a line; or have it fetched: "
+        "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
+        "that it lies on, and `server:` in the home's kubernetes.yml a Phalanx server that hands it out"
+    )
 
 
 def _bytes_map(made: Plan, what: str, content: Mapping[str, bytes]) -> dict[str, Any]:

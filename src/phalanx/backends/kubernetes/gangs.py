@@ -1,8 +1,8 @@
 """All pods of a run at once, or none: where the cluster has somebody who sees to that.
 
 Kueue queues a Job by a label of it. Several Jobs are a group of pods to it: then the label is on the pods, and none on
-the Jobs. Since 0.12 it takes such pods of Jobs that are not queued themselves, as long as it is not told to queue every
-Job (`manageJobsWithoutQueueName`), and the namespace has no queue `default`, which would take each Job by itself.
+the Jobs. Its recent releases take such pods of Jobs that are not queued themselves, as long as it is not told to queue
+every Job (`manageJobsWithoutQueueName`), and the namespace has no queue `default`, which would take each Job by itself.
 Volcano and scheduler-plugins are schedulers of their own, to which an object tells how many pods belong together.
 Without any of them agents wait for each other, for as long as the file says.
 """

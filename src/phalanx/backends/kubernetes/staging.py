@@ -172,12 +172,7 @@ def _fill(secret: Document, plan: Mapping[str, Any], place: Mapping[str, Any], e
 
 def _too_large(size: int) -> str:
     about = f"{size >> 10} KiB" if size < MOST_PACKED else f"more than {MOST_PACKED >> 10} KiB"
-    return (
-        f"the code takes {about} when packed, and a ConfigMap has room for {carrying.LARGEST_CODE >> 10}: name what is "
-        "not code in .polyaxonignore; or have it fetched: `environment.kubernetes.repository` names a git repository, "
-        "`environment.kubernetes.code_claim` a volume that it lies on, and `server:` in the home's kubernetes.yml a "
-        "Phalanx server that hands it out"
-    )
+    return carrying.too_large(about)
 
 
 class _Bounded(io.BytesIO):
