@@ -47,6 +47,14 @@ def test_a_program_that_is_not_there_is_an_error_with_its_reason(tmp_path: Path)
     assert "cannot start /no/such/program" in end["last_lines"][0]
 
 
+def test_where_there_is_no_bash_its_ancestor_runs_the_command(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    agents = Agents(tmp_path, 'echo "shell: $0"; exit 4').start(PATH=str(tmp_path / "bin"))
+    assert agents.end()["code"] == 4
+    assert agents.log() == b"shell: sh\n"
+
+
 def test_every_replica_gets_its_own_environment(tmp_path: Path) -> None:
     agents = Agents(
         tmp_path,

@@ -313,3 +313,15 @@ def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
             deliver(engine.keeper.api, engine.keeper.hands, cargo._replace(works=many))
         assert 2 <= most <= 8
         assert len(there.server.names("Job")) == 40
+
+
+def test_a_gang_of_kueue_is_the_attempts_own() -> None:
+    """Pods of the attempt before may still be on their way out, and are not to be counted."""
+    labels = {"phalanx.dev/run": "abc", "phalanx.dev/attempt": "1", "kueue.x-k8s.io/pod-group-name": "phalanx-abc"}
+    owner = {"kind": "ConfigMap", "metadata": {"name": "phalanx-abc", "labels": {"phalanx.dev/run": "abc"}}}
+    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"metadata": {"labels": labels}}}}
+    names = [
+        stamped([owner, job], attempt)[1]["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
+        for attempt in (1, 2)
+    ]
+    assert names == ["phalanx-abc-1", "phalanx-abc-2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import Any
 
@@ -406,3 +407,18 @@ def test_strange_objects_do_no_harm() -> None:
     for strange in ({}, {"metadata": None, "spec": None, "status": None}, {"status": {"containerStatuses": None}}):
         assert fate_of(strange) is None
         assert observed(group(strange, works=[strange])).state in (WAITING, RUNNING)
+
+
+def test_what_an_agent_left_in_the_status_of_its_pod_is_believed() -> None:
+    """Of a step that failed, it says which; of a program that wrote there itself, nothing."""
+    end = {"cause": "setup", "code": 78, "signal": None, "message": "`pip install nonsense` failed with code 1"}
+    said = json.dumps({"phalanx": 1, "ends": {"worker-0": end}})
+    step = {"name": "prepare", "state": {"terminated": {"exitCode": 78, "message": said}}}
+    fate = fate_of(pod(phase="Failed", initContainerStatuses=[step]))
+    assert fate is not None
+    assert (fate.cause, fate.message, fate.code) == ("setup", "`pip install nonsense` failed with code 1", 78)
+    for nonsense in ("", "boom", "[]", '{"phalanx": 1}', '{"phalanx": 1, "ends": {"a": {"cause": "magic"}}}'):
+        status = [ended(3, message=nonsense)]
+        fate = fate_of(pod(phase="Failed", containerStatuses=status))
+        assert fate is not None
+        assert (fate.cause, fate.message) == ("error", "exit code 3")

@@ -175,3 +175,9 @@ def test_a_damaged_archive_is_told(tmp_path: Path, shell: list[str]) -> None:
     code, _, err = image.run("prepare")
     assert code == 78
     assert "could not be unpacked" in err
+
+
+def test_where_there_is_no_bash_its_ancestor_runs_the_command(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    code, said, _ = image.run("run", "bash", "-c", 'echo "it ran"; exit 3')
+    assert (code, said) == (3, "it ran\n")
