@@ -42,13 +42,13 @@ def asking(cpus: int = 1, gpus: int = 0, memory_mib: int = 200) -> dict[str, Any
     return {"resources": {**asked, **({"gpu": {"limits": gpus}} if gpus else {})}}
 
 
-def allocated(place: SlurmPlace, job: str) -> dict[str, dict[str, str]]:
-    """What Slurm gave each component, by its records: `{"12+1": {"cpu": "2", …}}`."""
+def allocated(place: SlurmPlace, job: str, components: int = 1) -> dict[str, dict[str, str]]:
+    """What Slurm gave each component, by its records, which come later: `{"12+1": {"cpu": "2", …}}`."""
 
     def complete() -> dict[str, dict[str, str]]:
         rows = place.rows("sacct", "-nXP", "-j", job, "-o", "JobID,AllocTRES")
         given = {row[0]: dict(pair.split("=") for pair in row[1].split(",")) for row in rows if row[1]}
-        return given if len(given) == len(rows) else {}
+        return given if len(given) == len(rows) == components else {}
 
     found: dict[str, dict[str, str]] = wait_for(complete)
     return found
@@ -172,7 +172,7 @@ def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(at_once: AtO
     assert cpus == {"master-0": "1", "ps-0": "1", "ps-1": "1", "worker-0": "1", "worker-1": "2"}
     gpus = {name: rank["environment"].get("CUDA_VISIBLE_DEVICES", "") for name, rank in ranks.items()}
     assert gpus == {"master-0": "0", "ps-0": "", "ps-1": "", "worker-0": "", "worker-1": "0,1"}
-    given = sorted((tres["cpu"], tres["mem"], tres.get("gres/gpu", "0")) for tres in allocated(place, job).values())
+    given = sorted((tres["cpu"], tres["mem"], tres.get("gres/gpu", "0")) for tres in allocated(place, job, 4).values())
     assert given == [("1", "200M", "0"), ("1", "200M", "1"), ("2", "200M", "0"), ("2", "300M", "2")]
     assert {replica(found, name)["status"] for name in names} <= {"succeeded", "stopped"}
     place.until_accounted(job, "COMPLETED")
@@ -199,7 +199,7 @@ def test_replicas_of_mxnet_are_scheduler_servers_and_workers(at_once: AtOnce) ->
         assert said[name]["DMLC_NODE_HOST"] == place.cluster.settings.address(rank["host"])
     root = {f"{said[name]['DMLC_PS_ROOT_URI']}:{said[name]['DMLC_PS_ROOT_PORT']}" for name in ranks}
     assert root == {json.loads(said["master-0"]["PHALANX_CLUSTER"])["master"][0]}
-    assert len(allocated(place, job_of(place, found["id"]))) == 3
+    assert allocated(place, job_of(place, found["id"]), components=3)
 
 
 SHARING = {
@@ -297,7 +297,7 @@ def test_srun_starts_the_ranks_of_mpi_in_several_components(at_once: AtOnce) -> 
     alone = AtOnce.of(at_once.place, {"mpi-het": ("./reduce", {"framework": "mpi", "environment": HET_MPI})})
     said, found = by_mpi(alone, "mpi-het")
     assert said == [f"rank {n} of 3: sum 6, as worker-{n}" for n in range(3)]
-    assert len(allocated(at_once.place, job_of(at_once.place, found["id"]))) == 3
+    assert allocated(at_once.place, job_of(at_once.place, found["id"]), components=3)
 
 
 @NEEDS_MPI
