@@ -36,19 +36,12 @@ test: setup ## run the tests
 test-postgres: setup ## run the store and two servers of one home on a real PostgreSQL (Debian's is installed when it is missing)
 	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
 
-test-trackers: ## run the callbacks in the real frameworks, each installed in a place of its own
-	$(PYTHON) -m venv .venv-trackers
-	.venv-trackers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 lightning==2.6.6 \
-		pytorch-lightning==2.6.6 keras==3.15.1 transformers==5.22.2 accelerate==1.15.0 xgboost==3.2.0 \
-		lightgbm==4.7.0 scikit-learn==1.9.1 pytest
-	PYTHONPATH=src .venv-trackers/bin/python -m pytest -W ignore tests/frameworks_tracking
+test-trackers: ## run the callbacks in the real frameworks, in an environment of their own outside the repository
+	PYTHONPATH=src $$($(PYTHON) scripts/environments.py --python trackers) -m pytest -W ignore tests/frameworks_tracking
 
 test-mlflow: setup ## run the real clients of MLflow 3 and 2 against `phalanx serve`
-	for release in 3.17.2 2.22.5; do \
-		$(PYTHON) -m venv .venv-mlflow-$$release && \
-		.venv-mlflow-$$release/bin/python -m pip install --quiet --disable-pip-version-check \
-			mlflow==$$release scikit-learn pytest 'setuptools<81' && \
-		.venv-mlflow-$$release/bin/python -m pytest -W ignore tests/mlflow_client || exit 1; \
+	for client in mlflow-3 mlflow-2; do \
+		$$($(PYTHON) scripts/environments.py --python $$client) -m pytest -W ignore tests/mlflow_client || exit 1; \
 	done
 
 test-s3: ## keep outputs in a real S3 server (moto's)
@@ -58,9 +51,8 @@ test-s3: ## keep outputs in a real S3 server (moto's)
 	.venv-s3/bin/python -m pytest tests/scheduler/test_remote_s3.py
 
 test-api: setup ## ask the server thousands of strange things (schemathesis)
-	$(PYTHON) -m venv .venv-api
-	.venv-api/bin/python -m pip install --quiet --disable-pip-version-check 'schemathesis>=4.30'
-	PHALANX_TEST_API="$(CURDIR)/.venv-api/bin/schemathesis" $(BIN)/python -m pytest tests/api
+	PHALANX_TEST_API="$$(dirname "$$($(PYTHON) scripts/environments.py --python schemathesis)")/schemathesis" \
+		$(BIN)/python -m pytest tests/api
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
@@ -91,7 +83,7 @@ bench-trackers: setup ## install other trackers, and measure what a logged value
 	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
 
 frameworks: ## build the environments of the real frameworks outside the repository (FRAMEWORKS=mxnet,pytorch: only theirs)
-	$(PYTHON) scripts/framework_environments.py $(FRAMEWORKS)
+	$(PYTHON) scripts/environments.py $(FRAMEWORKS)
 
 test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses
 	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(BIN)/python -m pytest tests/frameworks -n 2 \
@@ -100,7 +92,7 @@ test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=
 SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(BIN)/python -m pytest
 
 test-slurm: setup ## run on a real Slurm cluster, brought up on this machine (root, Debian); its packages are installed
-	$(PYTHON) scripts/framework_environments.py torch tensorflow
+	$(PYTHON) scripts/environments.py torch tensorflow
 	@# Daemons of a whole cluster on two cores are late at times: what failed is tried once more, alone.
 	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py || \
 		$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py --last-failed --last-failed-no-failures none
@@ -152,7 +144,7 @@ bench-page: setup ## measure the page with 10,000 runs in a real browser (chromi
 	$(BIN)/python benchmarks/page_cost.py
 
 bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside their own launchers
-	$(PYTHON) scripts/framework_environments.py torch
+	$(PYTHON) scripts/environments.py torch
 	$(BIN)/python benchmarks/frameworks_cost.py
 
 docs: setup ## write the generated pages of docs/ again

@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="counted ones, after one that warms up")
     rounds = parser.parse_args().rounds
     sys.path.insert(0, str(ROOT))  # `scripts` is not installed
-    from scripts.framework_environments import built
+    from scripts.environments import built
 
     python = built("torch")
     if python is None:

@@ -1,1 +1,1 @@
-"""What the Makefile runs; `framework_environments` is read by tests, too."""
+"""What the Makefile runs; `environments` is read by tests, too."""

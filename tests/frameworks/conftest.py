@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from scripts.framework_environments import ENVIRONMENTS, built
+from scripts.environments import ENVIRONMENTS, built
 
 from tests.frameworks.stage import Stage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.framework_environments import built
+from scripts.environments import built
 
 from tests.frameworks.stage import Stage, Trained
 from tests.slurm.cluster import Cluster

@@ -67,6 +67,7 @@ def _digest(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 COMMON = ("tensorboardX==2.6.5", "mlflow-skinny==3.17.2")
 ENVIRONMENTS = {
     "torch": Environment(
@@ -96,8 +97,25 @@ ENVIRONMENTS = {
         afterwards=("tf_keras==2.21.0",),
     ),
     "tensorflow1": Environment("3.7", ("tensorflow==1.15.5", "protobuf<3.21")),
+    "trackers": Environment(
+        HERE,
+        (
+            "torch==2.13.0",
+            "lightning==2.6.6",
+            "pytorch-lightning==2.6.6",
+            "keras==3.15.1",
+            "transformers==5.22.2",
+            "accelerate==1.15.0",
+            "xgboost==3.2.0",
+            "lightgbm==4.7.0",
+            "scikit-learn==1.9.1",
+            "pytest",
+        ),
+    ),
+    "mlflow-3": Environment(HERE, ("mlflow==3.17.2", "scikit-learn", "pytest", "setuptools<81")),
+    "mlflow-2": Environment(HERE, ("mlflow==2.22.5", "scikit-learn", "pytest", "setuptools<81")),
+    "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
-
 
 # Which one has what.
 FRAMEWORKS = {
@@ -105,25 +123,29 @@ FRAMEWORKS = {
         ("pytorch", "lightning", "accelerate", "deepspeed", "mxnet", "horovod", "mpi", "xgboost", "plain"), "torch"
     ),
     "jax": "tensorflow",
+    **{name: name for name in ("torch", "tensorflow", "tensorflow1")},
 }
 
 
 def main() -> None:
-    asked = [name for word in sys.argv[1:] for name in word.replace(",", " ").split()]
-    unknown = [name for name in asked if name not in (*FRAMEWORKS, *ENVIRONMENTS)]
+    is_bare = sys.argv[1:2] == ["--python"]
+    asked = [name for word in sys.argv[1 + is_bare :] for name in word.replace(",", " ").split()]
+    known = dict.fromkeys((*FRAMEWORKS, *ENVIRONMENTS))
+    unknown = [name for name in asked if name not in known]
     if unknown:
-        sys.exit(f"nothing is known of {', '.join(unknown)}: choose of {', '.join((*FRAMEWORKS, *ENVIRONMENTS))}")
-    for name in dict.fromkeys(FRAMEWORKS.get(name, name) for name in asked or ENVIRONMENTS):
+        sys.exit(f"nothing is known of {', '.join(unknown)}: choose of {', '.join(known)}")
+    for name in dict.fromkeys(FRAMEWORKS.get(name, name) for name in asked or FRAMEWORKS):
         python = interpreter(ENVIRONMENTS[name].python)
         if python is None:
             print(f"{name}: skipped, there is no Python {ENVIRONMENTS[name].python} here", file=sys.stderr)
             continue
-        print(f"{name}={build(name, ENVIRONMENTS[name], python)}", flush=True)
+        found = build(name, ENVIRONMENTS[name], python)
+        print(found if is_bare else f"{name}={found}", flush=True)
 
 
 def interpreter(version: str) -> str | None:
     """The full path of a Python: pyenv's shims are no interpreters."""
-    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+    if version == HERE:
         return (
             sys.executable if sys.prefix == sys.base_prefix else str(Path(sys.base_prefix) / "bin" / f"python{version}")
         )
