@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx import frames
-from phalanx.frames import Decoder, Encoder, Piece, is_file, is_position
+from phalanx.frames import Decoder, Encoder, Piece, is_file, is_kept, is_position
 
 FIRST, SECOND = "worker-0", "worker-0.1"
 ODD = [
@@ -197,6 +197,20 @@ DATA = base64.b64encode(b"data").decode()
         framed(r=FIRST, f="log\n", o=0, d=DATA),
         framed(r=FIRST, f="x.points\n", o=0, d=DATA),
         framed(r=FIRST, f="asked-to-end", o=0, d=DATA),
+        framed(r=FIRST, f="outputs/model.pt", o=0, d=DATA),
+        framed(r=FIRST, f="outputs", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/../plan.json", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs//etc/passwd", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/a/./b", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/.draft", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/a\\b", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/a\nb", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/\0", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/\ud800", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="code/train.py", o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs/" + "x" * 201, o=0, d=DATA, n=4),
+        framed(r=FIRST, f="outputs" + "/x" * 200, o=0, d=DATA, n=4),
         framed(r=FIRST, f="log", o=-1, d=DATA),
         framed(r=FIRST, f="log", o=True, d=DATA),
         framed(r=FIRST, f="log", o=1.5, d=DATA),
@@ -228,7 +242,7 @@ def test_no_line_whatsoever_breaks_the_decoder(lines: list[bytes]) -> None:
     for line in lines:
         for piece in Decoder([FIRST]).feed(line):
             assert piece.member == FIRST
-            assert is_file(piece.file)
+            assert is_file(piece.file) or is_kept(piece.file)
 
 
 @pytest.mark.parametrize(
@@ -238,3 +252,14 @@ def test_the_files_of_an_attempt_travel(name: str) -> None:
     assert is_file(name)
     (line,) = Encoder(FIRST).grown(SECOND, name, 7, b"data")
     assert Decoder([FIRST]).feed(line) == [Piece(SECOND, name, 7, b"data")]
+
+
+@pytest.mark.parametrize(
+    "name", ["outputs/model.pt", "artifacts/a b/größe 1.txt", "models/m/1/x.json", "outputs/" + "é" * 100]
+)
+def test_files_of_the_runs_own_folders_travel_whole(name: str) -> None:
+    assert is_kept(name)
+    assert not is_file(name)
+    data = bytes(range(256)) * 100
+    home = Home().read(Decoder([FIRST]), list(Encoder(FIRST).whole(FIRST, name, data)))
+    assert home.content(name) == data

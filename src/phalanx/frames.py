@@ -24,6 +24,8 @@ LARGEST_WHOLE = 16 << 20  # of a file that comes whole: a figure, not a model
 MOST_UNFINISHED = 16  # files of which only a part has come
 FARTHEST = 1 << 44  # where a piece may stand
 LOG = "log"
+KEPT = ("outputs", "artifacts", "models")  # folders of the run itself, whose files travel where they are small
+LONGEST_PATH = 400  # of such a file, with room for bytes of it beside
 _OWN = ("agent.json", "end.json", LOG, "spool", "agent.log")
 _NAME = re.compile(r"(?:media/)?[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,199}\Z")
 
@@ -44,6 +46,16 @@ def is_file(name: str) -> bool:
     if name in _OWN:
         return True
     return _NAME.match(name) is not None and name.startswith("media/") | name.endswith((".points", ".events"))
+
+
+def is_kept(name: str) -> bool:
+    """Whether this is a file of the run's own folders that travels: its path leads nowhere else, and is no draft."""
+    top, *steps = name.split("/")
+    return top in KEPT and bool(steps) and len(name) <= LONGEST_PATH and all(map(_is_step, steps))
+
+
+def _is_step(step: str) -> bool:
+    return bool(step) and step.isprintable() and len(step.encode()) <= 200 and step[0] != "." and "\\" not in step
 
 
 def is_position(line: bytes) -> bool:
@@ -168,7 +180,7 @@ class Decoder:
 
     def _is_ours(self, content: dict[str, Any]) -> bool:
         member, file = content.get("r"), content.get("f")
-        if not isinstance(member, str) or not isinstance(file, str) or not is_file(file):
+        if not isinstance(member, str) or not isinstance(file, str) or not (is_file(file) or is_kept(file)):
             return False
         replica, _, process = member.partition(".")
         is_process = process.isdigit() and process.isascii() and len(process) < 7
@@ -185,6 +197,8 @@ class Decoder:
         if offset is None or data is None:
             return []
         if "n" not in content:
+            if is_kept(file):
+                return []  # these come whole
             return [Piece(member, file, offset, data)] if data else []
         total = _number(content["n"])
         if total is None or total > LARGEST_WHOLE:

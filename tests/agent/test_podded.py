@@ -301,13 +301,23 @@ def test_the_image_says_where_to_run_when_the_code_is_in_it(tmp_path: Path) -> N
     assert pod.log().decode().strip() == str(tmp_path)
 
 
-def test_outputs_that_end_with_the_pod_are_told_of(tmp_path: Path) -> None:
-    pod = Pod(tmp_path, "echo data > $PHALANX_OUTPUTS/model.bin")
-    said = pod.run()
-    assert b"1 files (0.0 MiB) of outputs end with this pod" in said.files()["master-0", "log"]
+def test_small_outputs_come_home_and_of_others_is_told(tmp_path: Path) -> None:
+    command = (
+        "mkdir $PHALANX_OUTPUTS/deep; echo data > $PHALANX_OUTPUTS/deep/model.bin; echo no > $PHALANX_OUTPUTS/.draft; "
+        "head -c 3000000 /dev/urandom > $PHALANX_OUTPUTS/half; head -c 3000000 /dev/zero > $PHALANX_OUTPUTS/other"
+    )
+    pod = Pod(tmp_path, command)
+    found = pod.run().files()
+    assert found["master-0", "outputs/deep/model.bin"] == b"data\n"
+    assert found["master-0", "outputs/half"] == (tmp_path / "run" / "outputs" / "half").read_bytes()
+    assert ("master-0", "outputs/other") not in found
+    assert ("master-0", "outputs/.draft") not in found
+    assert b"1 files (2.9 MiB) of outputs end with this pod" in found["master-0", "log"]
     elsewhere = Pod(tmp_path / "b", "echo data > $PHALANX_OUTPUTS/model.bin", outputs=str(tmp_path / "store"))
-    assert elsewhere.run().code == 0
+    said = elsewhere.run()
+    assert said.code == 0
     assert elsewhere.log() == b""
+    assert ("master-0", "outputs/model.bin") not in said.files()
     assert (tmp_path / "store" / "model.bin").exists()
 
 

@@ -89,8 +89,11 @@ def frame(**content: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "file",
-    ["../../evil", "/etc/evil", "media/../../evil", ".evil", "media/.evil", "plan.json", "a/b.points", "x.points/", ""],
-)
+    [
+        "../../evil", "/etc/evil", "media/../../evil", ".evil", "media/.evil", "plan.json", "a/b.points", "x.points/",
+        "", "outputs/../evil", "outputs/../../evil", "outputs//evil", "outputs/.evil", "code/evil",
+    ],
+)  # fmt: skip
 def test_no_pod_writes_outside_of_its_replica_s_folder(there: Works, file: str) -> None:
     home = Home(there)
     data = base64.b64encode(b"x").decode()
@@ -100,6 +103,32 @@ def test_no_pod_writes_outside_of_its_replica_s_folder(there: Works, file: str) 
     home.reader.read(follow=False)
     assert home.files() <= {"replicas/worker-0/attempt-1/log"}  # what is no frame is a line like any other
     assert not (there.folder / "evil").exists()
+
+
+def test_outputs_come_home_into_the_run_s_folder_but_through_no_link(there: Works) -> None:
+    home = Home(there)
+    elsewhere = there.folder / "elsewhere"
+    elsewhere.mkdir()
+    attempts.make_private(home.folder / "outputs", home.folder)
+    (home.folder / "outputs" / "link").symlink_to(elsewhere)
+    (home.folder / "outputs" / "file").symlink_to(elsewhere / "file")
+    (home.folder / "outputs" / "folder").mkdir()
+    names = (
+        "outputs/a b/model.pt",
+        "models/m/1",
+        "outputs/link/x",
+        "outputs/link/new/x",
+        "outputs/file",
+        "outputs/folder",
+    )
+    for name in names:
+        there.say(home.pod, *Encoder("worker-0").whole("worker-0", name, name.encode() * 9000))
+    home.reader.read(follow=False)
+    for name in names[:2]:
+        assert (home.folder / name).read_bytes() == name.encode() * 9000
+        assert mode_of(home.folder / name) == 0o600
+    assert list(elsewhere.iterdir()) == []
+    assert list((home.folder / "outputs" / "folder").iterdir()) == []
 
 
 def test_a_link_in_the_folder_is_not_followed(there: Works) -> None:
@@ -423,7 +452,7 @@ def test_a_build_that_failed_ends_the_run_with_its_last_lines(there: Works) -> N
     there.server.set_pod_phase(build, "Running")
     there.say(build, b"step 3/3: RUN make\n", b"make: *** no rule\n")
     there.server.set_pod_phase(build, "Failed", exit_code=1)
-    seen = until(lambda: (found := engine.observe([handle])[handle]).state == ENDED and found)
+    seen = until(lambda: (found := engine.observe([handle]).get(handle)) and found.state == ENDED and found)
     assert seen.cause == "setup"
     end = read_end(seat, "master-0")
     assert end["cause"] == "setup"

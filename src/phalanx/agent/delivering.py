@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from phalanx.agent.relaying import attempt_files, is_growing
+from phalanx.agent.relaying import attempt_files, is_growing, kept_files
 from phalanx.posting import Post, Refused, Unavailable, Unknown, started
 
 TURN_S = 1.0
@@ -21,7 +21,6 @@ LONGEST_TURN_S = 30.0  # while the server cannot be reached
 LAST_S = 60.0  # how long the end of a pod may wait for the server
 KEPT_EVERY_S = 60.0  # how often outputs are looked at
 SETTLED_S = 10.0  # a file that was not written to for so long is finished
-BESIDE = ("artifacts", "models")  # what training keeps by the client, in the run's folder
 
 
 class Kept(NamedTuple):
@@ -85,18 +84,9 @@ class Courier:
             yield from ends
 
     def _kept(self) -> Iterator[Kept]:
-        """Outputs, and what the client keeps beside them; names that begin with a dot are drafts."""
         settled_at = time.time() - SETTLED_S
-        bases = [(os.path.join(self.run_folder, base), base) for base in BESIDE]
-        bases += [(self.outputs, "outputs")] if self.outputs is not None else []
-        for base, inside in bases:
-            for folder, folders, names in os.walk(base):
-                folders[:] = sorted(name for name in folders if not name.startswith("."))
-                for name in sorted(names):
-                    path = os.path.join(folder, name)
-                    if not name.startswith(".") and os.path.isfile(path):
-                        below = os.path.relpath(path, base).replace(os.sep, "/")
-                        yield Kept(path, f"{inside}/{below}", os.stat(path).st_mtime < settled_at)
+        for name, path in kept_files(self.run_folder, self.outputs):
+            yield Kept(path, name, os.stat(path).st_mtime < settled_at)
 
     def _send(self, name: str, path: str, *, grows: bool) -> None:
         """Raises Refused when the server has done with this attempt, and Unavailable."""

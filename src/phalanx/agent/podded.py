@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from phalanx.agent import launching, processes
 from phalanx.agent.meeting import PATIENCE_S, NotMet
-from phalanx.agent.relaying import Output, Relay
+from phalanx.agent.relaying import Output, Relay, kept_files
 from phalanx.agent.supervising import WATCHED, End, Task
+from phalanx.frames import is_kept
 from phalanx.naming import member_name, named
 
 ROOT, ROOT_VARIABLE = "/phalanx", "PHALANX_POD_ROOT"
@@ -37,6 +38,7 @@ GRACE_S = 20.0
 LATE_S = 4.0  # past its grace a replica and its supervisor are killed
 TOLD_S = 28.0  # from the word to end until Kubernetes kills us
 FALL_BACK_S = 5.0  # of that, for the other way home
+MOST_OUTPUTS = 4 << 20  # bytes of them that come home with the log: kubelets keep 10 MiB of it
 PORT = 2222
 FETCH_S = 300.0
 MISUSED = 78  # as sysexits has it: the configuration is wrong
@@ -248,13 +250,14 @@ class Life:
         self._see_to_ends()
         self._wait_for_helper()
         if pod.courier in ("frames", "none"):
-            self._tell_what_stays()
+            self._bring_outputs()
         if courier is not None and not courier.finish(pulse=lambda: self._is_late(FALL_BACK_S)):
             why = courier.trouble or next(iter(courier.unwanted.values()), "it did not answer in time")
             print(
                 f"phalanx: not all came to the server, so it is sent with the log: {why}", file=sys.stderr, flush=True
             )
             self.relay.send_everything()
+            self._bring_outputs()
         self.relay.finish(pulse=lambda: self._is_late(0.0))
         leave_word(pod)
         self.output.release()
@@ -342,20 +345,39 @@ class Life:
             self._attend(LOOK_S)
             self.relay.turn()
 
-    def _tell_what_stays(self) -> None:
+    def _bring_outputs(self) -> None:
+        """Small ones come home with the log; of what stays is told."""
         pod = self.pod
-        folders = [os.path.join(pod.run_folder, name) for name in ("artifacts", "models")]
-        if os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep):
-            folders.append(pod.outputs)
         self.relay.turn()
-        count, size = _files_in([*folders, *self.relay.left_behind])
-        if count:
+        stay = [_size(path) for path in self.relay.left_behind]
+        room = 0 if self.relay.is_log_alone else MOST_OUTPUTS
+        found = kept_files(pod.run_folder, _outputs(pod))
+        for size, name, path in sorted((_size(path), name, path) for name, path in found):
+            if size <= room and is_kept(name):
+                room -= size
+                self.relay.kept.append((name, path))
+            else:
+                stay.append(size)
+        if stay:
             text = (
-                f"phalanx: {count} files ({size / 2**20:.1f} MiB) of outputs end with this pod: to keep them, name a "
-                "store in `environment.artifact_refs`, or run with a Phalanx server that pods reach\n"
+                f"phalanx: {len(stay)} files ({sum(stay) / 2**20:.1f} MiB) of outputs end with this pod: to keep them, "
+                "name a store in `environment.artifact_refs`, or run with a Phalanx server that pods reach\n"
             )
             with open(os.path.join(pod.folder(pod.member), "log"), "ab") as log:
                 log.write(text.encode())
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0  # gone meanwhile
+
+
+def _outputs(pod: Pod) -> str | None:
+    """The folder of outputs; None when it is kept elsewhere, and nobody needs to bring it home."""
+    is_ours = os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep)
+    return pod.outputs if is_ours else None
 
 
 def leave_word(pod: Pod) -> None:
@@ -412,19 +434,6 @@ def _forget(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _files_in(folders: list[str]) -> tuple[int, int]:
-    """How many, and how many bytes; files may stand among the folders."""
-    sizes = [os.stat(path).st_size for path in folders if os.path.isfile(path)]
-    for base in folders:
-        for folder, _, names in os.walk(base):
-            for name in names:
-                try:
-                    sizes.append(os.stat(os.path.join(folder, name)).st_size)
-                except OSError:
-                    continue
-    return len(sizes), sum(sizes)
-
-
 def _keep_to_ourselves() -> None:
     """Our variables hold the token: others of our user shall not read them in /proc. What we start has its own."""
     try:
@@ -437,9 +446,8 @@ def _courier(pod: Pod) -> Any:
     from phalanx.agent.delivering import Courier
     from phalanx.posting import Post
 
-    is_kept = not os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep)
     post = Post(pod.server, pod.token)
-    return Courier(post, str(pod.plan["run_id"]), pod.attempt, pod.run_folder, None if is_kept else pod.outputs)
+    return Courier(post, str(pod.plan["run_id"]), pod.attempt, pod.run_folder, _outputs(pod))
 
 
 # before it -----------------------------------------------------------------------------------------------------------

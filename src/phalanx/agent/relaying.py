@@ -11,7 +11,7 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
-from phalanx.frames import LARGEST_WHOLE, LOG, LONGEST, Encoder, is_file
+from phalanx.frames import KEPT, LARGEST_WHOLE, LOG, LONGEST, Encoder, is_file
 
 STRETCH = 1 << 18  # bytes of one file at once
 MOST_WAITING = 1 << 20  # bytes that wait for the output
@@ -87,6 +87,20 @@ def attempt_files(replicas: str, attempt: int) -> Iterator[tuple[str, str, str]]
                 yield member, name, path
 
 
+def kept_files(run_folder: str, outputs: str | None) -> Iterator[tuple[str, str]]:
+    """What is to be kept of a run, by its name in the run's folder, and its path: outputs, unless they are kept
+    elsewhere, and what the client keeps beside them. Names that begin with a dot are drafts."""
+    bases = [(base, os.path.join(run_folder, base)) for base in KEPT[1:]]
+    bases += [(KEPT[0], outputs)] if outputs is not None else []
+    for inside, base in bases:
+        for folder, folders, names in os.walk(base):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                if not name.startswith(".") and os.path.isfile(path):
+                    yield f"{inside}/{os.path.relpath(path, base).replace(os.sep, '/')}", path
+
+
 def is_growing(name: str) -> bool:
     return name in GROWING or (name.endswith(ENDINGS) and "/" not in name)
 
@@ -111,6 +125,7 @@ class Relay:
         self.sent: dict[str, int] = {}  # how far, by path; of whole files when they were written
         self.cut: tuple[int, float] | None = None  # where an unfinished line begins, and since when it is known
         self.left_behind: set[str] = set()  # what is too large to be sent in this way
+        self.kept: list[tuple[str, str]] = []  # files of the run's own folders that go along, before ends
         self.begin = 0
 
     def greet(self) -> None:
@@ -177,7 +192,8 @@ class Relay:
         if self.is_log_alone:
             path = os.path.join(self.replicas, self.first, f"attempt-{self.attempt}", LOG)
             return [(self.first, LOG, path)]
-        return list(attempt_files(self.replicas, self.attempt))
+        along = [(self.first, name, path) for name, path in self.kept]
+        return [*attempt_files(self.replicas, self.attempt), *along]
 
     def _grown(self, member: str, name: str, path: str, is_last: bool) -> tuple[int, int]:
         """How many bytes were passed on, and how many are left."""

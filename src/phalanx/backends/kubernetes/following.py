@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from phalanx.backends import attempts
 from phalanx.backends.attempts import Seat
 from phalanx.backends.kubernetes.api import Api, ApiFault, Stream, Unreachable
-from phalanx.frames import LOG, Decoder, Piece, is_file, is_position
+from phalanx.frames import LOG, Decoder, Piece, is_file, is_kept, is_position
 
 FOLLOWED = 24  # logs at once that are held open
 THREADS = 32  # the others take turns
@@ -147,6 +147,9 @@ class Reader:
         self.at = At(stamp, was.number + 1 if stamp == was.stamp else 1, plain)
 
     def _put(self, piece: Piece) -> None:
+        if is_kept(piece.file):
+            self._keep(piece)
+            return
         if not is_file(piece.file):
             return
         if piece.is_whole and piece.file in ("agent.json", "end.json"):
@@ -156,6 +159,15 @@ class Reader:
             attempts.write_whole(folder / piece.file.rpartition("/")[2], piece.data, sync=False)
         else:
             self._write(piece)
+
+    def _keep(self, piece: Piece) -> None:
+        """A file of the run's own folders, which comes whole. Nothing is written through a link."""
+        path = self.seat.run_folder / piece.file
+        above = [path, *path.parents][: piece.file.count("/") + 1]
+        if any(step.is_symlink() for step in above) or path.is_dir():
+            return
+        attempts.make_private(path.parent, self.seat.run_folder)
+        attempts.write_whole(path, piece.data, sync=False)
 
     def _folder(self, member: str, file: str) -> Any:
         folder = self.seat.folder(member)
