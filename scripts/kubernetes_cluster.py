@@ -1,6 +1,6 @@
 """A real Kubernetes control plane on this machine whose pods are processes, for tests and for trying things out.
 
-    eval "$(python scripts/kubernetes_cluster.py up --nodes 3 --gpus 2)"
+    eval "$(python scripts/kubernetes_cluster.py up --nodes 3 --gpus 2 --kubernetes 1.34)"
     kubectl get nodes
     phalanx run -f polyaxonfile.yml --on kubernetes
     python scripts/kubernetes_cluster.py lose-node node-1
@@ -70,7 +70,9 @@ def _settings(asked: argparse.Namespace) -> Settings:
         memory_mib=asked.memory,
         gpus=asked.gpus,
         block=free_block(),
-        port=asked.port or free_port(),
+        port=free_port() if asked.kubernetes else asked.port or free_port(),
+        version=asked.kubernetes,
+        face_port=asked.port or free_port(),
         has_operators=not asked.no_operators,
         mpi_version=asked.mpi,
         is_pretended=asked.pretend,
@@ -91,6 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--memory", type=int, default=usual.memory_mib, help="MiB of each node; the same")
     up.add_argument("--gpus", type=int, default=usual.gpus, help="of each node; they can do nothing")
     up.add_argument("--port", type=int, help="of the API server")
+    up.add_argument(
+        "--kubernetes",
+        default=usual.version,
+        metavar="1.34",
+        help="say that version, and have its Jobs (default: 1.20's)",
+    )
     up.add_argument("--no-operators", action="store_true", help="no TFJob, PyTorchJob, MPIJob, …")
     up.add_argument("--mpi", choices=("v1", "v2beta1"), default=usual.mpi_version, help="which MPIJob it serves")
     up.add_argument("--pretend", action="store_true", help="pods only say that they ran: for hundreds of them")

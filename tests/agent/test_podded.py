@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from phalanx import spool
-from phalanx.agent import meeting, podded, processes
+from phalanx.agent import meeting, processes, readying
 from phalanx.agent.meeting import Address, Meeting
 from phalanx.agent.preparing import NotPrepared, unpack_code
 from tests.agent.podding import Pod, Said
@@ -108,11 +108,36 @@ def test_a_replica_that_another_pod_has_is_not_run_twice(tmp_path: Path) -> None
     assert not (pod.attempt() / "end.json").exists()
 
 
+def test_a_container_that_its_kubelet_starts_again_goes_on(tmp_path: Path) -> None:
+    pod = Pod(tmp_path, "echo again >> times; exit $((2 - $(wc -l < times)))")
+    assert pod.run(PHALANX_POD="job-worker-0").code == 1
+    said = pod.run(PHALANX_POD="job-worker-0")
+    assert (said.code, pod.end()["cause"], said.err) == (0, "finished", "")
+    said = pod.run(PHALANX_POD="another")
+    assert said.code == 0, "as it ended before"
+    assert "another pod has master-0" not in said.err, "it has an end"
+    assert (tmp_path / "code" / "times").read_text() == "again\nagain\n"
+
+
 def test_the_token_is_for_nobody_but_the_agent(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "env")
     said = pod.run(PHALANX_RUN_TOKEN="phr_secret", MY_API_KEY="from-the-secret")
     assert b"MY_API_KEY=from-the-secret" in pod.log()
     assert b"phr_secret" not in said.out + pod.log() + said.err.encode()
+
+
+def test_the_secrets_of_one_replica_are_not_for_the_others(tmp_path: Path) -> None:
+    told = {"worker-1.API_KEY": "another's", "my.own-variable": "kept"}
+    pod = Pod(
+        tmp_path, "env", environment={"replicas": {"n_workers": 2}}, members=["worker-0"], steps=["env > steps"],
+        code={"kind": "none", "path": None, "working": str(tmp_path)},
+    )  # fmt: skip
+    pod.plan["meets"] = []
+    pod.write()
+    assert (pod.run("--prepare", **told).code, pod.run(**told).code) == (0, 0)
+    for seen in (pod.log("worker-0"), (tmp_path / "steps").read_bytes()):
+        assert b"my.own-variable=kept" in seen
+        assert b"another's" not in seen
 
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can be somebody else")
@@ -295,6 +320,48 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     assert "plan cannot be read" in said.err
 
 
+def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said(tmp_path: Path) -> None:
+    for mode, steps in (("--pod", []), ("--prepare", ["true"])):
+        pod = Pod(tmp_path / mode, "true", steps=steps, code={"kind": "none", "working": str(tmp_path)})
+        (pod.root / "run").rmdir()
+        (pod.root / "run").write_text("a file")
+        said = pod.run(mode)
+        assert (said.code, said.err) == (78, "")
+        assert b"cannot be made: Not a directory" in said.out
+        word = json.loads((pod.root / "termination-log").read_bytes())["ends"]["master-0"]
+        assert word["cause"] == "setup"
+        assert "cannot be made: Not a directory" in word["message"]
+
+
+def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.write_text("a file")
+    pod = Pod(tmp_path / "pod", "echo started", outputs=str(store / "run-1"))
+    said = pod.run()
+    assert (said.code, pod.end()["cause"]) == (78, "setup")
+    assert "cannot be made: Not a directory" in pod.end()["message"]
+    assert b"started" not in said.out
+    assert said.files()["master-0", "log"] == pod.log(), "nothing of ours comes between the lines"
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can be somebody else")
+def test_a_store_of_somebody_else_says_who_we_are() -> None:
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("there is no Python that another user may use")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are for one user alone
+        store = Path(folder) / "store"
+        pod = Pod(Path(folder) / "pod", "true", outputs=str(store))
+        subprocess.run(["chown", "-R", "12345:12345", folder], check=True)
+        store.mkdir(mode=0o755)
+        command = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", python, "-I", "-S"]
+        subprocess.run(
+            [*command, str(pod.root / "agent" / "agent.pyz"), "--pod"],
+            env=pod.variables(), capture_output=True, cwd="/", timeout=30, check=False,
+        )  # fmt: skip
+        assert pod.end()["message"].startswith(f"nothing can be written to {store}. This pod is user 12345: let it")
+
+
 def test_the_image_says_where_to_run_when_the_code_is_in_it(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "pwd", code={"kind": "none", "path": None, "working": None})
     assert pod.run().code == 0
@@ -357,7 +424,8 @@ def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_
             tmp_path, "echo ready; sleep 60", courier="server", server=f"http://127.0.0.1:{silent.getsockname()[1]}"
         )
         process = pod.start(
-            before="import phalanx.agent.podded as p; p.TOLD_S = 2.0; p.FALL_BACK_S = 1.0", PHALANX_RUN_TOKEN="phr_x"
+            before="import phalanx.agent.podded as p; p.FAREWELL_S = 1.0; p.FALL_BACK_S = 1.0",
+            PHALANX_RUN_TOKEN="phr_x",
         )
         wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
         began = time.monotonic()
@@ -372,7 +440,7 @@ def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="only root makes a namespace")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_as_the_first_process_of_all_it_hears_and_takes_all_with_it(tmp_path: Path, number: int) -> None:
-    pod = Pod(tmp_path, "trap 'echo told; exit 0' TERM; echo ready; sleep 98765 & wait $!", grace_s=5)
+    pod = Pod(tmp_path, "trap 'echo told; exit 0' TERM; sleep 98765 & echo ready; wait $!", grace_s=5)
     unshare = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-I", "-S"]
     process = subprocess.Popen(
         [*unshare, str(tmp_path / "agent" / "agent.pyz"), "--pod"],
@@ -464,8 +532,8 @@ def test_told_to_end_it_does_not_finish_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_step_that_wants_to_be_root_gets_advice(tmp_path: Path) -> None:
-    assert "pods are not root" in podded._advice(NotPrepared("`apt-get install -y git` failed with code 100", []))
-    assert podded._advice(NotPrepared("`pip install torch` failed with code 1", [])) == ""
+    assert "pods are not root" in readying._advice(NotPrepared("`apt-get install -y git` failed with code 100", []))
+    assert readying._advice(NotPrepared("`pip install torch` failed with code 1", [])) == ""
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, goal: str = "") -> tarfile.TarInfo:

@@ -78,6 +78,7 @@ class FakeApiServer:
         self.logs: dict[str, bytes] = {}  # by the names of pods
         self.denied: set[tuple[str, str]] = set()
         self.faults: list[Fault] = []
+        self.warnings: list[str] = []  # of whatever is created
         self.most_at_once = 0  # requests; streams are not counted
         self.is_graceful = False  # deleted pods that run stay until they have ended, as where there is a kubelet
         self._port = 0
@@ -418,6 +419,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
             self.send_header(name, value)
+        for text in self.server.fake.warnings if self.command == "POST" else ():
+            quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+            self.send_header("Warning", f'299 - "{quoted}"')
         self.end_headers()
         self.wfile.write(data)
 

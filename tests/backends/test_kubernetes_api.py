@@ -85,9 +85,11 @@ def test_the_namespace_is_the_contexts_unless_one_is_named(server: FakeApiServer
 def test_files_of_the_variable_are_merged_and_the_first_current_context_wins(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = server.kubeconfig(tmp_path / "one", context="first")
-    two = server.kubeconfig(tmp_path / "two", context="second", namespace="team")
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'gone'}:{one}:{two}")
+    server.kubeconfig(tmp_path / "one", context="first")
+    server.kubeconfig(tmp_path / "two", context="second", namespace="team")
+    (tmp_path / "empty").touch()
+    (tmp_path / "bare").write_text("clusters: null\ncontexts: null\ncurrent-context: ''\nusers: null\n")
+    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("gone", "empty", "bare", "one", "two")))
     assert connect(Settings()).context == "first"
     assert connect(Settings(context="second")).namespace == "team"
     with pytest.raises(CallError, match="no context `third`; there is: first, second"):
@@ -293,6 +295,19 @@ def test_refusals_keep_the_servers_words(api: Api, server: FakeApiServer) -> Non
     assert forbidden.value.code == 403
     with pytest.raises(ApiFault, match='namespaces "nowhere" not found'):
         api.create(CONFIG_MAPS, config_map("one"), namespace="nowhere")
+
+
+def test_what_the_server_warns_of_is_told_to_who_asked(api: Api, server: FakeApiServer) -> None:
+    server.warnings = ['unknown field "spec.nonsense"', "would violate PodSecurity: a, b"]
+    heard: list[str] = []
+    listening = api.heeding(heard.append)
+    listening.create(CONFIG_MAPS, config_map("one"))
+    assert heard == server.warnings
+    api.create(CONFIG_MAPS, config_map("two"))  # for others nothing changes
+    listening.get(CONFIG_MAPS, "two")
+    with pytest.raises(ApiFault):
+        listening.create(CONFIG_MAPS, config_map("two"))
+    assert heard == server.warnings * 2
 
 
 def test_too_many_requests_waits_as_long_as_the_server_says(

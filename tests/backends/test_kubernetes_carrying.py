@@ -49,6 +49,15 @@ def test_the_agent_is_told_where_everything_is() -> None:
     }
 
 
+@pytest.mark.parametrize(("whole_s", "grace_s"), [(30, 20.0), (600, 590.0), (12, 6.0)])
+def test_a_program_has_the_time_to_end_that_its_pod_has(whole_s: int, grace_s: float) -> None:
+    pod = {"terminationGracePeriodSeconds": whole_s}
+    assert told(file(None, kubernetes={"pod": pod}))["grace_s"] == grace_s
+    of_site = Place(Settings(pod={"spec": {"terminationGracePeriodSeconds": 900}}))
+    assert told(file(None), of_site)["grace_s"] == 890.0
+    assert told(file(None, kubernetes={"pod": pod}), of_site)["grace_s"] == grace_s
+
+
 @pytest.mark.parametrize(
     ("place", "courier", "code"),
     [(PLAIN, "frames", "bundle"), (SERVER, "server", "bundle"), (SHARED, "volume", "volume")],

@@ -15,7 +15,7 @@ import pytest
 from phalanx.backends import attempts
 from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, WAITING
-from phalanx.backends.kubernetes import collecting, following
+from phalanx.backends.kubernetes import collecting, following, words
 from phalanx.backends.kubernetes.api import Api, connect
 from phalanx.backends.kubernetes.collecting import Attempt
 from phalanx.backends.kubernetes.following import Desk, Reader, read_positions
@@ -375,6 +375,85 @@ def test_a_launcher_that_lost_a_host_says_what_became_of_that(tmp_path: Path) ->
     assert end["message"].startswith("worker-1: killed for memory")
 
 
+def a_host(code: int = 78, **status: Any) -> dict[str, Any]:
+    """A pod in which MPI starts a rank: nothing in it is a replica that says its end."""
+    meta = {"uid": "h", "name": "h", "annotations": {"phalanx.dev/members": "worker-1"}}
+    return failed(code, members="worker-1", meta=meta, **status)
+
+
+REFUSAL = json.dumps(
+    {"phalanx": 1, "ends": {"host": {"cause": "setup", "code": 78, "signal": None, "message": "no sshd"}}}
+)
+
+
+@pytest.fixture(name="tails")
+def tails_fixture(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Whose last lines are asked for."""
+    asked: list[tuple[str, str]] = []
+
+    def tail_of(_: Api, name: str, container: str) -> list[str]:
+        asked.append((name, container))
+        return ["said last"]
+
+    monkeypatch.setattr(collecting, "tail_of", tail_of)
+    return asked
+
+
+def test_a_launcher_that_will_never_come_has_failed_with_the_host_that_keeps_it_away(
+    tmp_path: Path, tails: list[tuple[str, str]]
+) -> None:
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.look(a_host())
+    end = seen.end("worker-0")
+    assert (end["cause"], end["code"], end["message"]) == ("error", 78, "worker-1: exit code 78")
+    assert (end["last_lines"], tails) == (["said last"], [("h", "phalanx")])
+
+
+def test_a_host_whose_step_failed_is_told_by_what_that_said(tmp_path: Path, tails: list[tuple[str, str]]) -> None:
+    seen = Seen(tmp_path, ("worker-0",))
+    step = {"name": "prepare", "state": {"terminated": {"exitCode": 3}}}
+    seen.look({**a_host(), "status": {"phase": "Failed", "initContainerStatuses": [step]}})
+    assert seen.end("worker-0")["message"] == "worker-1: step `prepare` failed: exit code 3"
+    assert tails == [("h", "prepare")]
+
+
+@pytest.mark.usefixtures("tails")
+def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is the operator that lets it come last is not sure."""
+    seen = Seen(tmp_path, ("worker-0",), courier="volume")
+    launcher, host = running("worker-0"), a_host()
+    seen.attempt.desk.is_closed = True
+    host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
+    seen.look(launcher, host)
+    assert not seen.attempt.ends.all  # it may say more itself
+    seen.later(collecting.HOSTLESS_S + 1, monkeypatch)
+    seen.look(launcher, host)
+    end = seen.end("worker-0")
+    assert (end["cause"], end["code"], end["message"]) == ("setup", 78, "worker-1: no sshd")
+
+
+def test_hosts_that_end_because_we_say_so_are_no_failure(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.attempt.cancelled_at = time.monotonic()
+    seen.look(a_host(255))
+    assert not seen.attempt.ends.all
+
+
+def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:
+    """All are told to end at once, and it may see the others go before it hears of it."""
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.attempt.desk.is_closed = True
+    launcher, host = running("worker-0"), a_host(255)
+    host["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    seen.look(launcher, host)
+    seen.attempt.cancelled_at = time.monotonic()
+    (tracked,) = seen.attempt.pods.values()
+    said = an_end("worker-0", cause="error", code=1, message="exit code 1")
+    seen.attempt._heard(tracked, "worker-0", "end.json", json.dumps(said).encode())
+    seen.look(launcher, host)
+    assert (seen.end("worker-0")["cause"], seen.end("worker-0")["message"]) == ("stopped", "stopped")
+
+
 def test_the_first_pod_of_a_replica_counts_and_not_what_an_operator_puts_in_its_place(tmp_path: Path) -> None:
     seen = Seen(tmp_path, ("worker-0",), courier="volume")
     first = running("worker-0", meta={"uid": "1", "name": "p", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -394,6 +473,31 @@ def test_a_job_that_failed_without_a_pod_ends_its_replicas(tmp_path: Path, monke
     seen.later(collecting.SETTLES_S + 1, monkeypatch)
     seen.look(works=[late])
     assert seen.end("worker-0")["cause"] == "timeout"
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+def test_pods_that_their_job_ends_because_one_failed_were_not_deleted_by_somebody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_failed: bool
+) -> None:
+    """Jobs with one limit for all pods do so; they fail in the same way when somebody deletes one."""
+    names = ("worker-0", "worker-1")
+    seen = Seen(tmp_path, names, courier="volume")
+    both = [running(name) for name in names]
+    for name in names:
+        seen.attempt.ends.write_agent(name, name)
+    over = job({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"})
+    seen.look(*both, works=[job()])
+    bad = failed(7, meta=both[0]["metadata"])
+    seen.look(*([bad] if is_failed else []), works=[over])
+    seen.later(10 * collecting.SETTLES_S, monkeypatch)
+    seen.look(*([bad] if is_failed else []), works=[over])
+    assert seen.attempt.concluded is not None
+    if is_failed:
+        assert seen.end("worker-0")["cause"] == "error"
+        assert (seen.end("worker-1")["cause"], seen.end("worker-1")["message"]) == ("stopped", collecting.WITH_ANOTHER)
+        assert seen.attempt.concluded.cause != "stopped"
+    else:
+        assert (seen.attempt.concluded.cause, seen.attempt.concluded.why) == ("stopped", words.NOT_BY_US)
 
 
 def test_indexed_pods_find_their_replicas(tmp_path: Path) -> None:

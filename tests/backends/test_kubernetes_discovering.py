@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from phalanx.backends.kubernetes.discovering import HELPFUL, NEEDED, Need, amoun
 from phalanx.backends.kubernetes.offer import OFFLINE
 from phalanx.backends.kubernetes.place import Settings
 from tests.backends.apiserver import FakeApiServer
+from tests.backends.apiserver_objects import RESOURCES, Resource
+from tests.backends.kubernetes_schemas import validate
 
 
 @contextmanager
@@ -67,6 +70,100 @@ def test_kueue_counts_where_the_namespace_has_queues(tmp_path: Path) -> None:
         server.put(named("LocalQueue", "kueue.x-k8s.io/v1beta1", "others", "kube-system"))
         cluster = discover(api)
         assert (cluster.gang, cluster.queues) == ("kueue", ("team",))
+
+
+@contextmanager
+def mutated(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]) -> Iterator[list[dict[str, Any]]]:
+    """With Kueue's webhook. What it is asked about."""
+    create, heard = Api.create, []
+
+    def changed(self: Api, *asked: Any, **more: Any) -> Any:
+        made = create(self, *asked, **more)
+        heard.append(copy.deepcopy(made))
+        change(made)
+        return made
+
+    with patch.context() as within:
+        within.setattr(Api, "create", changed)
+        yield heard
+
+
+def hold(queue: str | None) -> Callable[[dict[str, Any]], None]:
+    """Every Job, also one that names no queue."""
+
+    def change(made: dict[str, Any]) -> None:
+        if made["kind"] == "Job":
+            made["spec"]["suspend"] = True
+            made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+
+    return change
+
+
+def gate(made: dict[str, Any]) -> None:
+    if made["kind"] == "Pod" and "kueue.x-k8s.io/queue-name" in made["metadata"]["labels"]:
+        made["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+
+
+def test_kueue_that_takes_every_job_is_told_by_one_that_is_never_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeApiServer(operators=["kueue", "volcano"])
+    with asked(server, tmp_path) as api:
+        assert not discover(api).queues_all
+        with mutated(monkeypatch, hold(None)):
+            cluster = discover(api)
+            assert (cluster.gang, cluster.queues, cluster.queues_all) == ("kueue", (), True)
+        with mutated(monkeypatch, hold("default")):  # whoever may not list queues hears of this one
+            server.deny("list", "localqueues")
+            cluster = discover(api)
+            assert (cluster.gang, cluster.queues, cluster.queues_all) == ("kueue", ("default",), True)
+        server.deny("create", "jobs")
+        cluster = discover(api)
+        assert (cluster.gang, cluster.queues_all) == ("volcano", False)
+    assert not server.names("Job")
+
+
+def test_kueue_that_takes_no_pods_is_told_by_one_that_is_never_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeApiServer(operators=["kueue"])
+    server.put(named("LocalQueue", "kueue.x-k8s.io/v1beta1", "team"))
+    with asked(server, tmp_path) as api:
+        assert not discover(api).queues_pods
+        with mutated(monkeypatch, gate) as heard:
+            assert discover(api).queues_pods
+        server.deny("create", "pods")  # as for most
+        assert discover(api).queues_pods
+    assert not server.names("Pod")
+    assert [one["kind"] for one in heard] == ["Job", "Pod"]
+    assert heard[1]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team"}
+    for one in heard:
+        own = {"apiVersion": one["apiVersion"], "kind": one["kind"], "metadata": {"name": "p"}, "spec": one["spec"]}
+        validate(own, "1.34")
+
+
+def test_queues_are_listed_in_a_version_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = (
+        Resource("kueue.x-k8s.io", "v1", "cohorts", "Cohort", False),  # the preferred one
+        Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue"),
+    )
+    monkeypatch.setitem(RESOURCES, "kueue", newer)
+    server = FakeApiServer(operators=["kueue"])
+    server.put(named("LocalQueue", "kueue.x-k8s.io/v1beta2", "team"))
+    with asked(server, tmp_path) as api:
+        assert discover(api).queues == ("team",)
+
+
+@pytest.mark.parametrize("operator", ["volcano", "scheduler-plugins"])
+def test_who_may_not_tell_a_scheduler_of_gangs_does_without(tmp_path: Path, operator: str) -> None:
+    server = FakeApiServer(operators=[operator])
+    server.deny("create", "podgroups")
+    server.deny("watch", "podgroups")
+    with asked(server, tmp_path) as api:
+        assert discover(api).gang is None
+        found = survey(api)
+    assert not found.missing  # runs run
+    assert {(need.verb, need.resource) for need in found.unhelpful} == {("create", "podgroups"), ("watch", "podgroups")}
 
 
 @pytest.mark.parametrize(("operator", "gang"), [("scheduler-plugins", "scheduler-plugins"), ("kueue", "kueue")])

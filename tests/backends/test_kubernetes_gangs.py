@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.backends.engines import RUNNING, WAITING
 from phalanx.backends.kubernetes import gangs, native
 from phalanx.backends.kubernetes.place import Cluster, Place, Settings
+from phalanx.backends.kubernetes.sighted import queued_as, topics_of
+from phalanx.backends.kubernetes.words import fate_of, observed, waiting_for
 from phalanx.errors import CallError
+from tests.backends import test_kubernetes_words as seen
+from tests.backends.kubernetes_runs import ONE, until, works
+from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_kubernetes_native import file, jobs, made_of, overridden
 
 KUEUE = Place(cluster=Cluster(gang="kueue", queues=("team",), is_assumed=False))
@@ -66,11 +72,78 @@ def test_clusters_that_cannot_hold_pods_back_queue_each_job() -> None:
     assert all("kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["labels"] for pod in pods_of(found))
 
 
-def test_more_kinds_of_pods_than_kueue_admits_are_refused() -> None:
+def is_queued_by_jobs(found: list[dict[str, Any]], queue: str) -> bool:
+    """Whether each Job waits by itself, and no pod is one of a group."""
+    by_jobs = {job["metadata"]["labels"].get(gangs.QUEUE_LABEL) for job in jobs(found).values()} == {queue}
+    return by_jobs and not any(gangs.GROUP_LABEL in pod["metadata"]["labels"] for pod in pods_of(found))
+
+
+def test_more_kinds_of_pods_than_kueue_admits_wait_job_by_job_unless_they_are_to_be_a_gang() -> None:
     document = file(replicas={"n_workers": 9, "worker": [overridden(index, 1 + index) for index in range(9)]})
     with pytest.raises(CallError, match="at most 8 kinds"):
-        rendered(document, KUEUE)
+        rendered(document, KUEUE, gang="kueue")
+    assert is_queued_by_jobs(rendered(document, KUEUE), "team")
     assert len(jobs(rendered(document, KUEUE, gang="none"))) == 10
+
+
+def test_pods_that_differ_in_what_kueue_does_not_look_at_are_of_one_kind() -> None:
+    names = [{"index": index, "env_vars": [["MINE", str(index)]]} for index in range(9)]
+    document = file(replicas={"n_workers": 9, "worker": names})
+    assert len(jobs(rendered(document, KUEUE))) > gangs.MOST_SHAPES
+    assert all(gangs.GROUP_LABEL in pod["metadata"]["labels"] for pod in pods_of(rendered(document, KUEUE)))
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        Cluster(gang="kueue", queues=("default", "team"), is_assumed=False),  # would take Jobs that name none
+        Cluster(gang="kueue", queues=("team",), queues_all=True, is_assumed=False),
+        Cluster(gang="kueue", queues=("team",), queues_pods=False, is_assumed=False),
+    ],
+)
+def test_where_kueue_takes_every_job_or_no_pods_each_names_its_queue(cluster: Cluster) -> None:
+    assert is_queued_by_jobs(rendered(SPREAD, Place(cluster=cluster), queue="team"), "team")
+
+
+def test_what_builds_the_image_waits_where_kueue_takes_every_job() -> None:
+    document = {**SPREAD, "build": {"image": "python:3.12", "build_steps": ["pip install x"]}}
+    site = Settings(registry="registry.example/team")
+    for queues_all, queue in ((True, "team"), (False, None)):
+        cluster = Cluster(gang="kueue", queues=("team",), queues_all=queues_all, is_assumed=False)
+        found = [one for one in rendered(document, Place(site, cluster)) if one["metadata"]["name"].endswith("-build")]
+        (job,) = [one for one in found if one["kind"] == "Job"]
+        assert job["metadata"]["labels"].get(gangs.QUEUE_LABEL) == queue
+
+
+def test_a_queue_without_a_gang_is_one_for_each_job() -> None:
+    assert is_queued_by_jobs(rendered(SPREAD, KUEUE, gang="none", queue="team"), "team")
+    site = KUEUE._replace(settings=Settings(queue="team"))
+    assert not is_queued_by_jobs(rendered(SPREAD, site, gang="none"), "team")  # the file wants neither
+    assert is_queued_by_jobs(rendered(SPREAD, KUEUE._replace(settings=Settings(queue="team", gang="none"))), "team")
+    with pytest.raises(CallError, match="one of Kueue, which this cluster does not have"):
+        rendered(SPREAD, VOLCANO, gang="none", queue="team")
+
+
+@pytest.mark.parametrize("asked", [{}, {"gang": "none"}])
+def test_nobody_waits_for_ever_where_kueue_wants_a_queue(asked: dict[str, str]) -> None:
+    strict = Cluster(gang="kueue", queues_all=True, is_assumed=False)
+    with pytest.raises(CallError, match="until it names a queue"):
+        rendered(ALONE, Place(cluster=strict), **asked)
+    assert is_queued_by_jobs(rendered(ALONE, Place(cluster=strict), queue="hidden"), "hidden")
+    usual = Place(cluster=strict._replace(queues=("default",)))
+    assert jobs(rendered(ALONE, usual, **asked))  # that one is Kueue's own choice
+
+
+def test_kueue_that_is_there_besides_volcano_can_be_asked_for() -> None:
+    kinds = {"LocalQueue": ("kueue.x-k8s.io/v1beta2",), "PodGroup": ("scheduling.volcano.sh/v1beta1",)}
+    both = Place(cluster=Cluster(gang="volcano", kinds=kinds, is_assumed=False))
+    assert gangs.chosen(made_of(file(None, kubernetes={"gang": "kueue", "queue": "team"})), both) == gangs.Gang(
+        "kueue", "team"
+    )
+    assert gangs.chosen(made_of(SPREAD), both) == gangs.Gang("volcano")
+    queued = Place(cluster=both.cluster._replace(gang="kueue", queues=("team",)))
+    with pytest.raises(CallError, match="there is: team; `gang: volcano` waits in one of Volcano"):
+        rendered(SPREAD, queued, queue="other")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +245,7 @@ def test_a_cluster_that_nobody_asked_may_have_whatever_the_file_names() -> None:
 @pytest.mark.parametrize("place", [KUEUE, VOLCANO, PLUGINS])
 def test_jobs_of_gangs_are_valid(place: Place) -> None:
     for job in jobs(rendered(SPREAD, place)).values():
-        kubernetes_validate.validate(job, "1.25", strict=True)
+        validate(job, "1.34")
 
 
 @pytest.mark.parametrize(
@@ -194,3 +267,131 @@ def test_sums_of_amounts_are_exact(millis: list[int]) -> None:
         for each in millis
     ]
     assert gangs.quantity(gangs.asked_for(told)["cpu"]) * 1000 == 2 * sum(millis)
+
+
+# in words
+
+
+def of_workload(name: str, message: str, reason: str = "Pending", at: str = seen.ENDED_AT) -> dict[str, Any]:
+    about = {"kind": "Workload", "name": name, "uid": "of-the-workload"}
+    return {"involvedObject": about, "reason": reason, "message": message, "eventTime": at}
+
+
+SHORT = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 2 more needed"
+
+
+def test_kueue_says_why_it_does_not_admit_a_job() -> None:
+    held = seen.job(suspend=True, labels={gangs.QUEUE_LABEL: "team"})
+    told = [
+        of_workload("job-phalanx-abc-worker-1a2b3", SHORT),
+        of_workload("job-phalanx-abc-worker-1a2b3", "an older word", at=seen.STARTED),
+        of_workload("job-phalanx-abc-worker-1a2b3", "Quota reserved in ClusterQueue", "QuotaReserved"),
+        of_workload("job-phalanx-other-1a2b3", "of another"),
+    ]
+    words = waiting_for(seen.group(works=[held], events=told))
+    assert words == f"Kueue has not admitted it yet: {SHORT}"
+    operated = {**held, "kind": "PyTorchJob"}
+    told = [of_workload("pytorchjob-phalanx-abc-worker-1a2b3", SHORT)]
+    assert waiting_for(seen.group(works=[operated], events=told)).endswith(SHORT)
+
+
+def test_kueue_says_why_an_image_is_not_built_yet() -> None:
+    held = seen.job(suspend=True, labels={gangs.QUEUE_LABEL: "team"}, name="phalanx-abc-build")
+    told = [of_workload("job-phalanx-abc-build-1a2b3", SHORT)]
+    why = observed(seen.group(builds=[held], events=told)).why
+    assert why == f"its image is being built: Kueue has not admitted it yet: {SHORT}"
+
+
+def test_kueue_says_why_it_does_not_admit_a_group_of_pods() -> None:
+    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    gated = seen.pod(conditions=[gate], spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    gated["metadata"]["labels"][gangs.GROUP_LABEL] = "phalanx-abc-1"
+    words = waiting_for(seen.group(gated, works=[seen.job()], events=[of_workload("phalanx-abc-1", SHORT)]))
+    assert words == f"Kueue has not admitted it yet: {SHORT}"
+
+
+def test_what_kueue_says_of_a_run_is_heard(tmp_path: Path) -> None:
+    with works(tmp_path, operators=["kueue"]) as there:
+        engine, seat = there.engine(), there.run(ONE, queue="team")
+        handle = there.submit(engine, seat)
+        (job,) = there.server.names("Job")
+        held = there.server.get("Job", job)
+        assert held is not None
+        assert held["metadata"]["labels"][gangs.QUEUE_LABEL] == "team"
+        there.server.put({**held, "spec": {**held["spec"], "suspend": True}})
+        meta = {"name": "said", "namespace": "default"}
+        there.server.put(
+            {"apiVersion": "v1", "kind": "Event", "metadata": meta, **of_workload(f"job-{job}-1a2b3", SHORT)}
+        )
+        until(lambda: engine.observe([handle])[handle].why == f"Kueue has not admitted it yet: {SHORT}")
+
+
+def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path) -> None:
+    with works(tmp_path, operators=["kueue"]) as there:
+        engine, seat = there.engine(), there.run(ONE, queue="team")
+        handle = there.submit(engine, seat)
+        engine.bring(seat, handle)
+        (job,) = there.server.names("Job")
+        (pod,) = there.spawn(seat, phase=None).values()
+        attempt = until(lambda: next((one.attempt for one in engine.keeper.kept.values() if one.attempt.pods), None))
+
+        def suspend(is_held: bool) -> None:
+            held = there.server.get("Job", job)
+            assert held is not None
+            there.server.put({**held, "spec": {**held["spec"], "suspend": is_held}})
+
+        suspend(True)
+        until(lambda: any(work["spec"].get("suspend") for work in engine.keeper.groups()["abc", 1].works))
+        there.server.remove("Pod", pod)
+        until(lambda: not attempt.pods)
+        assert engine.observe([handle])[handle].state == WAITING
+        suspend(False)
+        there.spawn(seat)
+        until(lambda: engine.observe([handle])[handle].state == RUNNING)
+        assert attempt.ends.all == {}
+
+
+def test_a_job_that_names_no_queue_and_is_held_back_is_told_what_may_be_missing() -> None:
+    assert "`environment.kubernetes.queue`" in waiting_for(seen.group(works=[seen.job(suspend=True)]))
+
+
+@given(st.text("abc-", min_size=1, max_size=80))
+def test_long_names_are_found_as_kueue_cuts_them(name: str) -> None:
+    job = {"kind": "Job", "metadata": {"name": name}}
+    for longest in (247, 57):  # its older releases keep more of it
+        assert queued_as(job) in topics_of(of_workload(f"{f'job-{name}'[:longest]}-1a2b3", ""))
+
+
+def test_pods_that_kueue_takes_down_are_no_failures_of_the_program() -> None:
+    said = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+    target = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": said}
+    fate = fate_of(seen.pod(phase="Failed", containerStatuses=[seen.ended(143)], conditions=[target]))
+    assert fate is not None
+    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"taken down by Kueue: {said}")
+
+
+def unplaced(name: str, message: str, reason: str = "Unschedulable") -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return seen.pod(name, conditions=[condition], spec={"nodeName": None})
+
+
+def test_volcano_says_which_pod_of_a_gang_does_not_fit() -> None:
+    waits = "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"
+    pods = [
+        unplaced("a", "Pod default/a can possibly be assigned to node1", "Schedulable"),
+        unplaced("b", waits),
+        unplaced("c", "0/2 nodes are unavailable: 2 Insufficient cpu."),
+    ]
+    words = waiting_for(seen.group(*pods, works=[seen.job()]))
+    assert words == "1 of 3 pods: it needs a node with enough free CPU: 2 of 2 nodes have too little CPU"
+    together = "its pods start together, and there is no room for all of them yet"
+    assert waiting_for(seen.group(*pods[:2], works=[seen.job()])) == together
+    unfit = {"type": "Unschedulable", "status": "True", "message": "queue resource quota insufficient"}
+    gang = {"metadata": {"name": "g"}, "status": {"phase": "Pending", "conditions": [unfit]}}
+    words = waiting_for(seen.group(*pods[:2], works=[seen.job()], gangs=[gang]))
+    assert words == f"{together}: queue resource quota insufficient"
+
+
+def test_scheduler_plugins_say_that_others_are_missing() -> None:
+    said = "0/2 nodes are available: pre-filter pod a-0 cannot find enough sibling pods, 1, minMember: 2"
+    assert "start together" in waiting_for(seen.group(unplaced("a", said), works=[seen.job()]))

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.scheduler.snapshots import pack
 from phalanx.spec.model import Build, Kubernetes
+from tests.backends.kubernetes_schemas import validate
 
 REGISTRY = Settings(registry="registry.example:5000/team")
 SOME = Build(image="python:3.12", build_steps=("pip install x",), env_vars=(("A", "b"),))
@@ -237,7 +237,7 @@ def test_what_builds_is_what_kubernetes_takes(
     settings = {name: value for name, value in more.items() if name != "code"}
     made = planned(build, **{name: value for name, value in more.items() if name == "code"})
     for obj in images.build_objects(made, place(version, builder=builder, **settings)):
-        kubernetes_validate.validate(obj, f"{version[0]}.{version[1]}", strict=True)
+        validate(obj, f"{version[0]}.{version[1]}")
         assert obj["metadata"]["labels"]["phalanx.dev/stage"] == "build"
         assert obj["metadata"]["labels"]["phalanx.dev/run"] == "run1"
         assert "phalanx.dev/role" not in obj["metadata"]["labels"]
@@ -340,12 +340,28 @@ def test_a_builder_has_what_it_needs_and_no_more() -> None:
         assert "envFrom" not in main, "the token of the run is for its own"
 
 
+@pytest.mark.parametrize("builder", ["buildkit", "kaniko"])
+def test_a_build_asks_for_some_of_what_its_run_does_and_is_not_held_to_it(builder: str) -> None:
+    file = (
+        "version: 1\nkind: experiment\nrun: {cmd: python train.py}\n"
+        "environment: {resources: {cpu: {requests: 0.5, limits: 8}, memory: {limits: 64Gi}, gpu: {limits: 2}}}\n"
+    )
+    made = replace(plan.make(spec.load([("x.yml", file.encode())]), "run1"), build=SOME)
+    found = job(made, place(builder=builder))["spec"]["template"]["spec"]
+    boxes = [*found["initContainers"], *found["containers"]]
+    assert [box["name"] for box in boxes] == ["prepare", "build"]
+    for box in boxes:
+        assert box["resources"] == {"requests": {"cpu": "500m", "memory": "4096Mi"}}
+    assert "resources" not in main_of(job(planned(SOME), place(builder=builder)))
+
+
 def test_kaniko_is_taken_where_the_file_or_the_home_says_so() -> None:
     for made, at in ((planned(SOME._replace(backend="kaniko")), place()), (planned(SOME), place(builder="kaniko"))):
         main = main_of(job(made, at))
         assert main["args"][0] == "--context=dir:///phalanx/code"
         assert main["args"][1] == "--dockerfile=/phalanx/build/Dockerfile"
         assert main["args"][2].startswith("--destination=registry.example:5000/team/default:")
+        assert "--force" in main["args"], "it takes a pod without a service account's token for a machine"
     with pytest.raises(CallError, match="buildkit, kaniko"):
         job(planned(SOME), place(builder="docker"))
 

@@ -88,6 +88,42 @@ def test_variables_of_the_operator_are_left_to_it_and_win() -> None:
     assert "TF_CONFIG" in json.loads(rendered(planned("tensorflow"))[0]["data"]["place.json"])["yields"]
 
 
+def test_every_port_has_a_name_for_the_service_that_the_operator_makes_of_them() -> None:
+    """The API server refuses a service with several of which one has none, or has a number twice."""
+    more = [
+        {"containerPort": 8080},
+        {"containerPort": 9090, "name": "metrics"},
+        {"containerPort": 23456, "name": "own"},
+    ]
+    box = {"name": "phalanx", "ports": more}
+    found = job(planned("pytorch", kubernetes={"pod": {"spec": {"containers": [box]}}}))
+    for template in operators.templates_of(found):
+        assert template["spec"]["containers"][0]["ports"] == [
+            {"name": "pytorchjob-port", "containerPort": 23456},
+            {"name": "port-8080", "containerPort": 8080},
+            {"name": "metrics", "containerPort": 9090},
+        ]
+
+
+def test_a_strict_namespace_gets_no_master_of_pytorch() -> None:
+    """Before its workers the operator puts a container that such a namespace refuses."""
+    strict = Cluster(kinds=USUAL, is_assumed=False, pod_security="restricted")
+    owner, found = rendered(planned("pytorch"), strict)
+    specs = found["spec"]["pytorchReplicaSpecs"]
+    assert {name: each["replicas"] for name, each in specs.items()} == {"Worker": 4}
+    assert json.loads(owner["data"]["place.json"])["host"]["master-0"] == "phalanx-r1-worker-0"
+    assert list(job(planned("tensorflow"), strict)["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker"]
+    assert faults_of([found]) == []
+
+
+def test_pods_are_not_started_again_where_their_ends_come_home_at_once() -> None:
+    made = planned("pytorch", max_restarts=2, kubernetes={"restart_policy": "OnFailure"})
+    assert rendered(made)
+    for settings in (Settings(server="https://phalanx.example"), Settings(home_claim="home")):
+        with pytest.raises(CallError, match="`max_restarts` starts the whole run anew"):
+            rendered(made, settings=settings)
+
+
 def test_tensorflow_1_has_a_master() -> None:
     found = job(planned("tensorflow", replicas={"master_task": "master"}))
     assert list(found["spec"]["tfReplicaSpecs"]) == ["Master", "Worker"]
@@ -119,7 +155,7 @@ def test_one_pod_needs_no_operator() -> None:
         (planned("horovod"), Cluster(is_assumed=False), "over Gloo"),
         (planned("plain"), Cluster(), "no operator of Kubeflow runs `framework: plain`: `backend: native` runs it"),
         (planned("mxnet", replicas={"n_ps": 0}), OLD, "needs at least one Server: write `n_ps: 1`"),
-        (planned("pytorch", kubernetes={"runtime": "mine"}), Cluster(), "`runtime: mine` is one of Trainer, which is"),
+        (planned("pytorch", kubernetes={"runtime": "mine"}), Cluster(is_assumed=False), "`runtime: mine` is one of"),
     ],
 )  # fmt: skip
 def test_what_a_cluster_cannot_serve_is_told_before_anything_is_submitted(
@@ -140,6 +176,7 @@ def test_workers_may_come_and_go() -> None:
     }
     assert {name: each["replicas"] for name, each in found["spec"]["pytorchReplicaSpecs"].items()} == {"Worker": 4}
     assert faults_of(rendered(made)) == []
+    assert json.loads(BACKEND.render(made).files["plan.json"])["meets"] == [], "nobody waits for all of them"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +216,11 @@ def test_kueue_queues_the_job_by_its_label() -> None:
 
 
 def test_what_kueue_does_not_know_is_not_said_to_be_queued() -> None:
+    cluster = OLD._replace(gang="kueue", queues=("team",))
     with pytest.raises(CallError, match=r"Kueue does not queue an MXJob of kubeflow.org/v1"):
-        rendered(planned("mxnet", replicas={"n_ps": 1}), OLD._replace(gang="kueue", queues=("team",)))
+        rendered(planned("mxnet", replicas={"n_ps": 1}, kubernetes={"queue": "team"}), cluster)
+    found = rendered(planned("mxnet", replicas={"n_ps": 1}), cluster)  # nobody asked for a queue
+    assert not any("kueue.x-k8s.io/queue-name" in one["metadata"]["labels"] for one in found)
 
 
 def test_volcano_is_told_of_the_gang_by_us_and_by_the_operator() -> None:

@@ -90,6 +90,15 @@ def test_a_volume_of_another_kind_takes_the_place_of_the_first() -> None:
     }
 
 
+def test_a_variable_from_elsewhere_takes_the_place_of_a_value() -> None:
+    value = {"env": [{"name": "HOME", "value": "/a"}, {"name": "B", "value": "b"}]}
+    secret = {"name": "HOME", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    assert merge(value, {"env": [secret]}) == {"env": [secret, {"name": "B", "value": "b"}]}
+    assert merge({"env": [secret]}, {"env": [{"name": "HOME", "value": "/b"}]}) == {
+        "env": [{"name": "HOME", "value": "/b"}]
+    }
+
+
 def test_a_file_may_say_the_spec_or_the_whole_template() -> None:
     alone = templated({"runtimeClassName": "nvidia"})
     whole = templated({"spec": {"runtimeClassName": "nvidia"}})

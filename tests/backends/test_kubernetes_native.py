@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +13,11 @@ from hypothesis import strategies as st
 from phalanx import plan, spec
 from phalanx.backends.kubernetes import native
 from phalanx.backends.kubernetes.place import MEMBERS, ROLE, RUN, Cluster, Place, Settings, Store
+from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError
+from phalanx.placeholders import Each, Hole
 from phalanx.plan.model import Plan
+from tests.backends.kubernetes_schemas import validate
 
 PLAIN = Place()
 OLD = Place(cluster=Cluster(version=(1, 20)))
@@ -68,27 +70,43 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("version", ["1.25", "1.37"])
+@pytest.mark.parametrize("version", [(1, 25), (1, 28), (1, 29), (1, 37)])
 @pytest.mark.parametrize("case", CASES)
-def test_every_object_is_valid_to_the_oldest_and_the_newest_cluster(case: str, version: str) -> None:
-    for place in (Place(), OLD):
+def test_every_object_is_valid_to_the_cluster_that_it_is_written_for(case: str, version: tuple[int, int]) -> None:
+    for place in (Place(cluster=Cluster(version=version)), OLD):
         for one in rendered(CASES[case], place):
-            kubernetes_validate.validate(one, version, strict=True)
+            validate(one, "{}.{}".format(*version))
 
 
 def test_replicas_that_are_alike_are_one_job_with_an_index() -> None:
     found = jobs(rendered(CASES["alike"]))
     assert list(found) == ["phalanx-r-1-master", "phalanx-r-1-worker"]
     asked = found["phalanx-r-1-worker"]["spec"]
-    assert {key: asked[key] for key in ("completionMode", "completions", "parallelism", "backoffLimit")} == {
+    assert {key: asked[key] for key in ("completionMode", "completions", "parallelism")} == {
         "completionMode": "Indexed",
         "completions": 3,
         "parallelism": 3,
-        "backoffLimit": 0,
     }
     assert variables(found["phalanx-r-1-worker"])["PHALANX_MEMBERS"] == "worker-0,worker-1,worker-2"
     assert found["phalanx-r-1-worker"]["metadata"]["labels"][ROLE] == "worker"
     assert found["phalanx-r-1-worker"]["metadata"]["annotations"][MEMBERS] == "worker-0,worker-1,worker-2"
+
+
+def test_no_pod_starts_again_and_none_is_taken_away_because_another_failed() -> None:
+    """A Job with a limit for the whole deletes what still runs when one pod has failed, and the logs with it. It
+    does so although each index has a limit: there must be none for the whole."""
+
+    def limits(version: tuple[int, int]) -> dict[str, dict[str, int]]:
+        found = jobs(rendered(CASES["alike"], Place(cluster=Cluster(version=version))))
+        return {
+            name: {key: value for key, value in job["spec"].items() if key.startswith("backoff")}
+            for name, job in found.items()
+        }
+
+    one, whole, each = "phalanx-r-1-master", {"backoffLimit": 0}, {"backoffLimitPerIndex": 0}
+    assert limits((1, 28)) == {one: whole, "phalanx-r-1-worker": whole}
+    assert limits((1, 29)) == {one: whole, "phalanx-r-1-worker": each}
+    assert all(found == whole for found in limits((1, 20)).values())
 
 
 def test_those_that_differ_have_jobs_of_their_own_shared_by_those_that_differ_alike() -> None:
@@ -118,6 +136,17 @@ def test_every_replica_has_an_address_that_its_pod_really_gets() -> None:
             named[member] = f"{job['metadata']['name']}-{number}.{job['spec']['template']['spec']['subdomain']}"
     assert {name: host for name, host in told.host.items() if name != "*"} == named
     assert len(set(named.values())) == len(named)
+
+
+def test_what_is_filled_for_one_plan_is_not_taken_for_another() -> None:
+    """Tables keep what they filled; lists of addresses are in every template."""
+    known = Tables({"*": "host", "worker-0": "a", "worker-1": "b"}, {"*": 1}, {"*": "/x"})
+    value = (Each("worker", (Hole("host", "*"),), ","),)
+    plans = [made_of(file(replicas={"n_workers": count}), "r-1") for count in (1, 2, 1)]
+    assert [known.text(made, value) for made in plans] == ["a", "a,b", "a"]
+    assert known.text(plans[2], "as it is") == "as it is"
+    filled = known.text(plans[2], value)
+    assert known.text(plans[2], value) is filled
 
 
 def test_clusters_without_indexed_jobs_get_one_for_each_replica() -> None:
@@ -205,7 +234,7 @@ def test_an_image_that_is_built_is_built_before_the_pods_that_use_it() -> None:
     assert used.pop().startswith("registry.example/team/")
     assert json.loads(found[0]["data"]["place.json"])["steps"] == []
     for one in found:
-        kubernetes_validate.validate(one, "1.37", strict=True)
+        validate(one, "1.37")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from phalanx.backends.kubernetes.place import Place, Settings, Store
 from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError, SpecErrors
 from phalanx.plan.model import Plan
+from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_local import HOSTILE
 
 TABLES = Tables({"*": "host"}, {"*": 2222}, {"outputs": "/phalanx/run/outputs", "*": "/phalanx/run/data"})
@@ -42,7 +43,7 @@ def templated(made: Plan, site: Settings = KUBECTLS, role: str = "master", **mor
 def assert_valid(template: dict[str, Any]) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": {"template": template}}
     for version in VERSIONS:
-        kubernetes_validate.validate(json.loads(json.dumps(job)), version, strict=True)
+        validate(json.loads(json.dumps(job)), version)
 
 
 def main_of(template: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +345,7 @@ def test_data_and_outputs_are_mounted_from_their_stores() -> None:
     made = environment(data_refs=["imagenet", "scratch"], artifact_refs=["results", "never-used"])
     found = templated(made, site)
     body = {volume["name"]: volume for volume in found["spec"]["volumes"]}
-    assert body["data-imagenet"]["persistentVolumeClaim"] == {"claimName": "datasets"}
+    assert body["data-imagenet"]["persistentVolumeClaim"] == {"claimName": "datasets", "readOnly": True}
     assert body["data-scratch"]["hostPath"] == {"path": "/scratch"}
     assert body["store-results"]["nfs"] == {"server": "nas", "path": "/results"}
     mounts = {mount["name"]: mount for mount in main_of(found)["volumeMounts"]}
@@ -358,6 +359,37 @@ def test_data_and_outputs_are_mounted_from_their_stores() -> None:
     assert volumes.data_at("imagenet") == "/data/imagenet"
     assert volumes.outputs_at(made, Place(site)) == "/artifacts/results/r-1"
     assert volumes.outputs_at(planned(), Place(site)) == "/phalanx/run/outputs"
+
+
+def test_a_claim_is_one_volume_of_a_pod_however_often_it_is_mounted() -> None:
+    stores = {
+        "imagenet": Store(claim="shared", path="imagenet", is_read_only=True),
+        "coco": Store(claim="shared", path="coco", is_read_only=True),
+        "results": Store(volume={"persistentVolumeClaim": MappingProxyType({"claimName": "shared"})}, path="results"),
+    }
+    found = templated(environment(data_refs=["imagenet", "coco"]), Settings(stores=stores))
+    (volume,) = [volume for volume in found["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    assert volume == {
+        "name": "data-imagenet",
+        "persistentVolumeClaim": {"claimName": "shared", "readOnly": True},
+    }
+    mounts = {mount["mountPath"]: mount for mount in main_of(found)["volumeMounts"]}
+    assert {mounts[at]["name"] for at in ("/data/imagenet", "/data/coco")} == {"data-imagenet"}
+    found = templated(environment(data_refs=["coco"], artifact_refs=["results"]), Settings(stores=stores))
+    (volume,) = [volume for volume in found["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    assert "readOnly" not in volume["persistentVolumeClaim"], "what is written needs it so"
+    mounts = {mount["mountPath"]: mount for mount in main_of(found)["volumeMounts"]}
+    assert mounts["/data/coco"]["readOnly"] is True
+    assert "readOnly" not in mounts["/artifacts/results"]
+
+
+def test_code_and_home_of_one_claim_are_one_volume() -> None:
+    made = environment(kubernetes={"repository": "https://git.example/a"}, data_refs=["d"])
+    site = Settings(home_claim="home", stores={"d": Store(claim="home", path="data")})
+    found = templated(made, site)
+    assert [volume["name"] for volume in found["spec"]["volumes"]] == ["job", "agent", "run", "home", "code", "shm"]
+    step = found["spec"]["initContainers"][0]
+    assert [mount["mountPath"] for mount in step["volumeMounts"]] == ["/phalanx/run", "/phalanx/home", "/phalanx/code"]
 
 
 def test_an_unknown_store_says_which_there_are_and_where_to_add_it() -> None:
@@ -389,6 +421,9 @@ def test_a_shared_home_is_the_folder_of_the_run_and_has_its_code() -> None:
     assert body["run"] == {"name": "run", "persistentVolumeClaim": {"claimName": "home"}}
     mounts = {mount["mountPath"]: mount for mount in main_of(found)["volumeMounts"]}
     assert mounts["/phalanx/run"]["subPath"] == "phalanx/runs/r-1"
+    assert body["home"] == {"name": "home", "emptyDir": {}}, "caches are not for the home that is shared"
+    assert variables_of(main_of(found))["HOME"] == "/phalanx/home"
+    assert variables_of(main_of(templated(planned())))["HOME"] == "/phalanx/run"
     assert "/phalanx/code" not in mounts
     assert "initContainers" not in found["spec"]
     assert volumes.code(planned(), Place(site)) == ("volume", "/phalanx/run/code", "/phalanx/run/code")
@@ -419,9 +454,39 @@ def test_steps_of_the_file_see_what_the_program_will_see_but_no_devices() -> Non
     )
     (step,) = templated(made)["spec"]["initContainers"]
     assert variables_of(step)["MINE"] == "x"
-    assert step["resources"] == {"requests": {"cpu": "1"}, "limits": {}}
+    assert step["resources"] == {"requests": {"cpu": "1"}}
     assert {"secretRef": {"name": "index"}} in step["envFrom"]
-    assert "initContainers" not in templated(made, init=False)["spec"]
+
+
+def test_a_quota_that_wants_every_container_to_ask_takes_all_steps() -> None:
+    asked = {"cpu": {"requests": 1, "limits": 2}, "memory": {"limits": 512}, "gpu": {"limits": 1}}
+    made = planned(
+        build={"image": "x", "build_steps": ["true"]},
+        environment={"resources": asked, "kubernetes": {"repository": "https://git.example/a"}},
+    )
+    found = templated(made)
+    for step in found["spec"]["initContainers"]:
+        assert step["resources"] == {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "512Mi"}}, step["name"]
+    assert [step["name"] for step in found["spec"]["initContainers"]] == ["code", "prepare"]
+    assert main_of(found)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+@pytest.mark.parametrize("steps", [[], ["true"]])
+def test_steps_before_the_program_see_none_of_the_nodes_gpus(steps: list[str]) -> None:
+    made = planned(build={"image": "x", "build_steps": steps}, environment={"resources": {"gpu": {"limits": 1}}})
+    found = templated(made)
+    assert "NVIDIA_VISIBLE_DEVICES" not in variables_of(main_of(found))
+    (step,) = found["spec"]["initContainers"]
+    assert variables_of(step)["NVIDIA_VISIBLE_DEVICES"] == "none"
+
+
+def test_devices_that_are_laid_over_are_seen() -> None:
+    limits = {"nvidia.com/mig-1g.5gb": "1"}
+    pod = {"spec": {"containers": [{"name": "phalanx", "resources": {"limits": limits}}]}}
+    assert "NVIDIA_VISIBLE_DEVICES" not in variables_of(main_of(templated(environment(kubernetes={"pod": pod}))))
+    pod = {"spec": {"containers": [{"name": "phalanx", "resources": {"limits": {"cpu": "1"}}}]}}
+    seen_by = variables_of(main_of(templated(environment(kubernetes={"pod": pod}))))
+    assert seen_by["NVIDIA_VISIBLE_DEVICES"] == "none"
 
 
 def test_code_of_the_image_needs_nothing() -> None:

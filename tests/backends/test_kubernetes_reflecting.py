@@ -139,6 +139,27 @@ def test_faults_pass(server: FakeApiServer, pods: Reflector, code: int) -> None:
     until(lambda: pods.trouble == "")
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "times"),
+    [
+        (410, "too old resource version: 1 (900)", 1),  # as a status, where the watch has not begun
+        (504, "Too large resource version: 900, current: 1", 4),  # of a server that lags behind
+    ],
+)
+def test_a_version_that_the_server_does_not_take_means_a_new_list_in_the_end(
+    server: FakeApiServer, pods: Reflector, code: int, message: str, times: int
+) -> None:
+    server.put(pod("one"))
+    pods.start()
+    until(lambda: watches_of(server))
+    server.fail_next(code, message=message, times=times)
+    server.drop_connections()
+    until(lambda: lists_of(server) > 1, 20.0)
+    server.put(pod("two"))
+    until(lambda: names(pods) == ["one", "two"], 20.0)
+    until(lambda: pods.trouble == "")
+
+
 def test_what_is_forbidden_is_said_and_tried_again(server: FakeApiServer, pods: Reflector) -> None:
     server.deny("list", "pods")
     pods.start()

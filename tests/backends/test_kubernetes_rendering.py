@@ -8,7 +8,6 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -20,6 +19,7 @@ from phalanx.backends.kubernetes.place import RUN, Cluster, Place, Settings
 from phalanx.errors import CallError
 from phalanx.plan.encoding import document as as_document
 from tests.backends.apiserver import FakeApiServer
+from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_kubernetes_native import CASES, CPU, PLAIN, file, made_of, overridden
 
 HERE = Place(Settings(context="prod", namespace="team"))
@@ -93,7 +93,7 @@ def test_whole_manifests_are_valid_documents_with_all_that_is_carried(case: str)
     job = completed(CASES[case])
     found = documents(job)
     for one in found:
-        kubernetes_validate.validate(one, "1.37", strict=True)
+        validate(one, "1.37")
     maps = {one["metadata"]["name"]: one for one in found if one["kind"] == "ConfigMap"}
     agent, client = agent_zip.carried()
     carried = {name: b64decode(text) for name, text in maps["phalanx-r-1-agent"]["binaryData"].items()}

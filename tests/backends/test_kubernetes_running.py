@@ -88,6 +88,14 @@ def test_a_run_from_its_start_to_its_end(there: Works) -> None:
     assert run.over().state == ENDED  # also when nothing of it is left: the next attempt may come
 
 
+def test_what_the_cluster_warns_of_is_kept_with_the_run(there: Works) -> None:
+    there.server.warnings = ['unknown field "spec.nonsense"']
+    run = Attended(there, ONE)
+    said = run.engine.log_of(run.seat.run_folder, run.handle)
+    assert said.read_text() == 'the cluster warns: unknown field "spec.nonsense"\n'
+    assert mode_of(said) == 0o600
+
+
 def test_looking_asks_nothing_of_the_server(there: Works) -> None:
     engine = there.engine()
     seats = [there.run(ONE, f"run-{number}") for number in range(10)]
@@ -213,7 +221,7 @@ def test_what_ended_before_anybody_looked_is_not_over_until_it_is_home(there: Wo
     (pod,) = there.spawn(seat).values()
     there.say(pod, *told("master-0", b"x\n", {"cause": "error", "code": 5, "message": "exit code 5"}))
     there.server.set_pod_phase(pod, "Failed", exit_code=5)
-    until(lambda: engine.keeper.groups()["abc", 1].pods[0]["status"]["phase"] == "Failed")
+    until(lambda: [pod["status"]["phase"] for pod in engine.keeper.groups()["abc", 1].pods] == ["Failed"])
     assert engine.observe([handle])[handle].state == RUNNING
     engine.bring(seat, handle)
     until(lambda: engine.observe([handle])[handle].state == ENDED)

@@ -30,6 +30,7 @@ gang: Kueue
 registry: registry.example:5000/team
 registry_secret: push
 builder: kaniko
+give_up: 5m
 pod:
   spec:
     runtimeClassName: nvidia
@@ -75,6 +76,7 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         registry="registry.example:5000/team",
         registry_secret="push",
         builder="kaniko",
+        give_up=300.0,
         pod={"spec": {"runtimeClassName": "nvidia"}},
     )
     assert set(found._fields) == {line.partition(":")[0] for line in WHOLE.splitlines() if line[0] != " "}

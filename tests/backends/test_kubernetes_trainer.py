@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes import kubeflow, operators
+from phalanx.backends.kubernetes import kubeflow, sighted, trainer, words
+from phalanx.backends.kubernetes.discovering import discover, survey
+from phalanx.backends.kubernetes.offer import OFFLINE
 from phalanx.backends.kubernetes.operators import USUAL
 from phalanx.backends.kubernetes.place import Cluster, Place, Settings, Store
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
+from phalanx.spec.model import Build
+from tests.backends.apiserver import FakeApiServer
 from tests.backends.kubernetes_schemas import faults_of
+from tests.backends.test_kubernetes_discovering import asked, named
 from tests.backends.test_kubernetes_operators import SMALL, TRAINER, job, planned
 from tests.backends.test_local import HOSTILE
 
@@ -49,6 +56,16 @@ def test_the_older_operator_is_taken_where_both_are_unless_a_runtime_is_named() 
     assert (found["kind"], found["spec"]["runtimeRef"]["name"]) == ("TrainJob", "mine")
 
 
+def test_whoever_names_a_runtime_has_trainer_as_long_as_nobody_asked_the_cluster() -> None:
+    """A file is checked before it goes anywhere."""
+    made = planned("pytorch", kubernetes={"runtime": "mine"})
+    assert job(made, OFFLINE)["kind"] == "TrainJob"
+    with pytest.raises(
+        CallError, match="`runtime: mine` is one of Trainer, which is not on this cluster: it has PyTor"
+    ):
+        job(made, Cluster(kinds={"PyTorchJob": ("kubeflow.org/v1",)}, is_assumed=False))
+
+
 def test_members_are_counted_by_the_index_of_their_job() -> None:
     found = job(planned("pytorch"), TRAINER)
     env = {each["name"]: each.get("value") for each in found["spec"]["trainer"]["env"]}
@@ -76,7 +93,7 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
         key: value for volume in node["spec"]["volumes"] for key, value in volume.items()
     }.items()
     assert any(mount["mountPath"] == "/data/images" for mount in node["spec"]["containers"][0]["volumeMounts"])
-    assert found["spec"]["activeDeadlineSeconds"] == operators.deadline_s(made) > 3600
+    assert "activeDeadlineSeconds" not in found["spec"]  # it would count the time in which pods wait for a node
     assert faults_of([found]) == []
 
 
@@ -96,6 +113,11 @@ def test_secrets_are_named_one_by_one() -> None:
     assert "hush" not in json.dumps(found)
 
 
+def laid(fields: dict[str, Any]) -> dict[str, Any]:
+    """Over our container."""
+    return {"kubernetes": {"pod": {"spec": {"containers": [{"name": "phalanx", **fields}]}}}}
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -105,10 +127,17 @@ def test_secrets_are_named_one_by_one() -> None:
         ({"kubernetes": {"priority_class": "high"}}, "`priorityClassName` of pods"),
         ({"kubernetes": {"pod": {"spec": {"runtimeClassName": "nvidia"}}}}, "`runtimeClassName` of pods"),
         ({"kubernetes": {"pod": {"spec": {"containers": [{"name": "side", "image": "x"}]}}}}, "the container `side`"),
+        ({"kubernetes": {"pod": {"spec": {"activeDeadlineSeconds": 60}}}}, "`activeDeadlineSeconds` of pods"),
+        (laid({"tty": True}), "`tty` of containers"),
+        (laid({"ports": [{"containerPort": 80}]}), "`ports` of containers"),
+        (laid({"env": [{"name": "PET_NNODES", "value": "9"}]}), "the variable PET_NNODES, which Trainer sets"),
         (
-            {"kubernetes": {"pod": {"spec": {"containers": [{"name": "phalanx", "tty": True}]}}}},
-            "`tty` of containers",
+            laid({"volumeMounts": [{"name": "run", "mountPath": "/elsewhere"}]}),
+            "one volume or claim, `run`, in several places: /phalanx/run, /elsewhere",
         ),
+        ({"kubernetes": {"ttl": "1h"}}, "`ttl`: it has none"),
+        ({"image_pull_secrets": ["a", "a"]}, "the image pull secret `a` twice"),
+        ({"env_vars": [[f"V{number}", "x"] for number in range(130)]}, "1.. variables, of which it takes 128"),
     ],
 )
 def test_what_it_cannot_express_is_an_error(environment: dict[str, Any], said: str) -> None:
@@ -151,17 +180,173 @@ def test_a_runtime_for_mpi_has_a_launcher_and_nodes() -> None:
     assert faults_of([found]) == []
 
 
+def test_what_trainer_reserves_for_xgboost_is_left_to_the_agent() -> None:
+    """It counts a worker for every device, and we have one for every process."""
+    made = planned("xgboost")
+    objects = kubeflow.objects(made, Place(cluster=TRAINER))
+    found: Any = kubeflow.job_of(objects)
+    assert not {each["name"] for each in found["spec"]["trainer"]["env"]} & {*trainer.RESERVED}
+    assert "DMLC_NUM_WORKER" in made.shared
+    assert not {"DMLC_NUM_WORKER", "DMLC_TASK_ID"} & {*json.loads(objects[0]["data"]["place.json"])["yields"]}
+
+
+def test_launcher_and_hosts_have_the_image_of_their_runtime_unless_the_file_names_one() -> None:
+    made = planned("horovod", kubernetes={"runtime": "mpi"})
+    assert "image" not in job(made, TRAINER)["spec"]["trainer"]
+    named = replace(made, build=Build(image="mine:1"))
+    assert job(named, TRAINER)["spec"]["trainer"]["image"] == "mine:1"
+
+
+def test_runtimes_of_the_namespace_are_discovered(tmp_path: Path) -> None:
+    server = FakeApiServer(operators=["trainer"])
+    server.put(named("TrainingRuntime", "trainer.kubeflow.org/v1alpha1", "ours"))
+    server.put(named("TrainingRuntime", "trainer.kubeflow.org/v1alpha1", "theirs", "kube-system"))
+    with asked(server, tmp_path) as api:
+        assert discover(api).own_runtimes == ("ours",)
+        assert survey(api).as_json()["runtimes"] == ["ours"]
+        server.deny("list", "trainingruntimes")
+        assert discover(api).own_runtimes == ()
+
+
+def test_a_runtime_of_the_namespace_is_named_as_such() -> None:
+    cluster = TRAINER._replace(runtimes=("torch-distributed", "ours"), own_runtimes=("ours", "mine"))
+    for name, kind in {"torch-distributed": "Cluster", "ours": "", "mine": ""}.items():
+        found = job(planned("pytorch", kubernetes={"runtime": name}), cluster)["spec"]["runtimeRef"]
+        assert (found["kind"], found["name"]) == (f"{kind}TrainingRuntime", name)
+    with pytest.raises(CallError, match=r"no runtime `theirs` .*: torch-distributed, ours, mine;"):
+        job(planned("pytorch", kubernetes={"runtime": "theirs"}), cluster)
+
+
+class Container:
+    """A TrainJob's container on this machine: its script with the pod's folders below another, and our start in it
+    replaced. `run` is started as often as a kubelet does."""
+
+    def __init__(self, folder: Path, made: Plan, start: str, held_s: int = 0) -> None:
+        self.folder, self.held_s = folder, held_s
+        self.found = job(made, TRAINER)["spec"]["trainer"]
+        for name in ("phalanx/job", "phalanx/run", "dev/shm"):
+            (folder / name).mkdir(parents=True)
+        (folder / "phalanx/job/start.sh").write_text(start)
+
+    def run(self, index: int = 0) -> subprocess.CompletedProcess[str]:
+        with self.started(index) as process:
+            said, faults = process.communicate(timeout=20)
+        return subprocess.CompletedProcess(process.args, process.returncode, said, faults)
+
+    def started(self, index: int = 0) -> subprocess.Popen[str]:
+        words = [word.replace("$$", "$") for word in (*self.found["command"], *self.found["args"])]
+        text = words[2].replace(f"sleep {trainer.HELD_S}", f"sleep {self.held_s}")
+        words[2] = text.replace("/phalanx/", f"{self.folder}/phalanx/").replace("/dev/shm", f"{self.folder}/dev/shm")
+        env = {each["name"]: each["value"] for each in self.found["env"] if "value" in each}
+        env |= {
+            "PATH": os.environ["PATH"],
+            "PHALANX_ATTEMPT": "1",
+            "PHALANX_POD": "me",
+            "JOB_COMPLETION_INDEX": str(index),
+        }
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
 def test_the_container_unpacks_the_code_and_no_shell_reads_the_command(tmp_path: Path) -> None:
     written = " ".join(text for text in HOSTILE if text and text == " ".join(text.split()))
     made = planned("pytorch", written)
-    found = job(made, TRAINER)["spec"]["trainer"]
-    (tmp_path / "start.sh").write_text('echo "$1"; shift; [ $# -eq 0 ] || printf "%s\\0" "$@"\n')
-    command = [word.replace("/phalanx/job", str(tmp_path)) for word in found["command"]]
-    arguments = [word.replace("$$", "$") for word in found["args"]]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=20, check=True)
+    done = Container(tmp_path, made, 'echo "$1"; shift; [ $# -eq 0 ] || printf "%s\\0" "$@"\n').run()
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"prepare\nrun\nbash\0-c\0{made.command}\0"
 
 
-def test_an_image_with_the_code_in_it_is_not_unpacked() -> None:
-    found = job(planned("pytorch", kubernetes={"code": "image"}), TRAINER)
-    assert found["spec"]["trainer"]["command"] == ["/bin/sh", "/phalanx/job/start.sh", "run"]
+def test_code_that_cannot_be_prepared_is_not_run(tmp_path: Path) -> None:
+    done = Container(tmp_path, planned("pytorch"), "echo $1; [ $1 = run ] || exit 78\n").run()
+    assert (done.returncode, done.stdout) == (78, "prepare\n")
+
+
+def test_an_image_with_the_code_in_it_is_not_unpacked(tmp_path: Path) -> None:
+    done = Container(tmp_path, planned("pytorch", kubernetes={"code": "image"}), "echo $1\n").run()
+    assert (done.returncode, done.stdout) == (0, "run\n")
+
+
+def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
+    """The first process of a container heeds no signal that it does not ask for."""
+    start = "trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done\n"
+    with Container(tmp_path, planned("pytorch"), start).started(0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.read() == "ended\n"
+        assert process.wait(10) == 143
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_what_has_ended_is_not_started_again_by_a_kubelet(tmp_path: Path, index: int) -> None:
+    """A JobSet starts containers again when its runtime does not say otherwise, and a TrainJob cannot."""
+    container = Container(tmp_path, planned("pytorch"), "echo $1 ${PHALANX_POD-}; [ $1 = prepare ] || exit 3\n")
+    done = container.run(index)
+    assert (done.returncode, done.stdout) == (3, "prepare me\nrun me\n")
+    again = container.run(index)  # killed, or without an agent: nobody said how it ended
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "is not started again" in again.stderr
+    for number, name in enumerate(("master-0", "worker-0", "worker-1", "worker-2")):
+        folder = tmp_path / f"phalanx/run/replicas/{name}/attempt-1"
+        folder.mkdir(parents=True)
+        if number == index:
+            (folder / "end.json").touch()
+    again = container.run(index)  # its agent sees its end, and tells it once more
+    assert (again.returncode, again.stdout, again.stderr) == (1, "run\n", "")
+    assert "not started" in container.run(3).stderr
+
+
+def test_who_is_started_again_waits_to_be_taken_away(tmp_path: Path) -> None:
+    container = Container(tmp_path, planned("pytorch"), "true\n", held_s=60)
+    assert container.run().returncode == 0
+    with container.started(0) as process:
+        assert process.stderr is not None
+        assert "not started again" in process.stderr.readline()
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(10) == 143
+
+
+def pod_of_job_set(*, last: dict[str, Any] | None = None, **state: Any) -> dict[str, Any]:
+    status = {"name": "node", "state": state, "restartCount": 1 if last else 0}
+    return {
+        "metadata": {"labels": {sighted.JOB_SET: "phalanx-r1"}},
+        "spec": {"restartPolicy": "OnFailure", "containers": [{"name": "node"}]},
+        "status": {"phase": "Running", "containerStatuses": [{**status, **({"lastState": last} if last else {})}]},
+    }
+
+
+def test_an_end_is_one_though_a_kubelet_starts_the_container_again() -> None:
+    ended = {"terminated": {"exitCode": 3, "reason": "Error"}}
+    assert words.fate_of(pod_of_job_set(running={})) is None
+    for pod in (
+        pod_of_job_set(**ended),
+        pod_of_job_set(running={}, last=ended),
+        pod_of_job_set(waiting={}, last=ended),
+    ):
+        fate = words.fate_of(pod)
+        assert fate is not None
+        assert (fate.cause, fate.code) == ("error", 3)
+        others = {**pod, "metadata": {}}  # a PyTorchJob with `restart_policy: OnFailure` goes on
+        assert words.fate_of(others) is None
+    killed = words.fate_of(pod_of_job_set(running={}, last={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}))
+    assert killed is not None
+    assert killed.cause == "memory"
+
+
+def test_what_keeps_pods_from_being_made_is_said_by_the_job_of_a_job_set() -> None:
+    work = {**job(planned("pytorch"), TRAINER), "status": {}}
+    about = {"kind": "Job", "name": "phalanx-r1-node-0", "uid": "of the Job"}
+    said = "Error creating: pods is forbidden: exceeded quota: q, requested: cpu=1, used: cpu=4, limited: cpu=4"
+    event = {
+        "involvedObject": about,
+        "reason": "FailedCreate",
+        "message": said,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    assert sighted.queued_as(work) in sighted.topics_of(event)  # by which it is found
+    group = words.Group("r1", 1, works=[work], events=[event])
+    assert words.waiting_for(group).startswith("the quota `q` is used up")
+    other = {**event, "involvedObject": {**about, "name": "phalanx-r10-node-0"}}
+    assert sighted.queued_as(work) not in sighted.topics_of(other)
+    assert words.waiting_for(group._replace(events=[other])) == "its pods are being made"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from phalanx.backends.engines import ENDED, RUNNING, WAITING
-from phalanx.backends.kubernetes.waiting import refusal, unschedulable
 from phalanx.backends.kubernetes.words import Fate, Group, fate_of, members_of, observed, verdict_of, waiting_for
 
 MEMBERS = "phalanx.dev/members"
@@ -119,7 +118,45 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
         (
             pod(phase="Failed", reason="OutOfnvidia.com/gpu", message="Pod was rejected: no GPU"),
             "lost",
-            "its node did not take it: Pod was rejected: no GPU",
+            "its node did not take it: no GPU",
+        ),
+        (
+            pod(
+                phase="Failed",
+                reason="TopologyAffinityError",
+                message="Pod was rejected: Resources cannot be allocated",
+            ),
+            "lost",
+            "its node did not take it: Resources cannot be allocated",
+        ),
+        (
+            pod(
+                phase="Failed",
+                reason="Evicted",
+                message="Pod was rejected: The node had condition: [DiskPressure]. ",
+            ),
+            "lost",
+            "its node did not take it: The node had condition: [DiskPressure].",
+        ),
+        (
+            pod(
+                phase="Failed",
+                reason="NodeShutdown",
+                message="Pod was rejected: Pod was rejected as the node is shutting down.",
+            ),
+            "lost",
+            "its node was shut down",
+        ),
+        (
+            pod(
+                phase="Failed",
+                reason="Evicted",
+                message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 40Mi. Container "
+                "phalanx was using 9Gi, request is 1Gi, has larger consumption of memory. ",
+                conditions=target("TerminationByKubelet"),
+            ),
+            "lost",
+            "evicted: its node was low on memory; it used 9Gi, and had asked for 1Gi",
         ),
         (pod(phase="Failed", reason="DeadlineExceeded"), "timeout", "ended by the time limit of its job"),
         (failed(137, "ContainerStatusUnknown"), "lost", "its node lost sight of its container"),
@@ -134,6 +171,41 @@ def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
     assert fate.is_outside == (cause in ("lost", "timeout"))
 
 
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ({}, "killed for memory: it has no limit, and its node had none left"),
+        ({"resources": {"limits": {"memory": "8Gi"}}}, "killed for memory: it used more than its limit of 8Gi"),
+    ],
+)
+def test_a_limit_may_be_that_of_the_whole_pod_or_none(resources: dict[str, Any], words: str) -> None:
+    bare = {"containers": [{"name": "phalanx"}], **resources}
+    fate = fate_of(failed(137, "OOMKilled", spec=bare))
+    assert fate is not None
+    assert fate.message == words
+
+
+def sidecar(state: dict[str, Any]) -> dict[str, Any]:
+    """A pod beside whose replica a container stays that Kubernetes starts before it (1.29 and later)."""
+    boxes = [{"name": "istio-proxy", "restartPolicy": "Always"}, {"name": "prepare"}]
+    done = {"name": "prepare", "state": {"terminated": {"exitCode": 0}}}
+    return pod(
+        spec={"initContainers": boxes}, initContainerStatuses=[{"name": "istio-proxy", "image": "istio", **state}, done]
+    )
+
+
+def test_a_sidecar_is_no_step() -> None:
+    """It runs as long as the replica, and is killed after it."""
+    assert waiting_for(group(sidecar({"state": {"running": {}}}), works=[job()])) == "its container is being made"
+    over = sidecar({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}})
+    over["status"] |= {"phase": "Failed", "containerStatuses": [ended(3)]}
+    fate = fate_of(over)
+    assert fate is not None
+    assert (fate.cause, fate.message) == ("error", "exit code 3")
+    unpulled = sidecar({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}})
+    assert waiting_for(group(unpulled, works=[job()])) == "its image cannot be pulled: istio (not found)"
+
+
 def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
     said = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi".'
     fate = fate_of(pod(phase="Failed", reason="Evicted", message=said))
@@ -144,9 +216,10 @@ def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
 
 def test_what_cannot_be_started_says_why() -> None:
     said = 'exec: "train": executable file not found in $PATH'
-    fate = fate_of(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said)]))
+    never = "1970-01-01T00:00:00Z"  # as containerd has it
+    fate = fate_of(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said, startedAt=never)]))
     assert fate is not None
-    assert (fate.cause, fate.code) == ("error", 127)
+    assert (fate.cause, fate.code, fate.started_at) == ("error", 127, None)
     assert said in fate.message
 
 
@@ -156,6 +229,11 @@ def test_a_step_that_failed_before_the_start_is_the_setup() -> None:
     fate = fate_of(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
     assert fate is not None
     assert (fate.cause, fate.message, fate.code) == ("setup", "step `prepare` failed: exit code 78", 78)
+    said = "exec /bin/sh: exec format error"
+    step["state"] = {"terminated": {"exitCode": 128, "reason": "StartError", "message": said}}
+    fate = fate_of(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
+    assert fate is not None
+    assert (fate.cause, fate.message) == ("setup", f"step `prepare` cannot start: {said}")
 
 
 def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
@@ -231,147 +309,6 @@ def test_of_several_that_ended_what_came_from_outside_is_what_happened() -> None
 )  # fmt: skip
 def test_a_pod_says_which_replica_it_runs(seen: dict[str, Any], members: tuple[str, ...]) -> None:
     assert members_of(seen) == members
-
-
-# what it waits for
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        (
-            "0/3 nodes are available: 2 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint "
-            "{node-role.kubernetes.io/control-plane: }. preemption: 0/3 nodes are available: 1 No victims found.",
-            "it needs a node with enough free GPUs: 2 of 3 nodes have too few GPUs (nvidia.com/gpu), 1 of 3 has a "
-            "taint {node-role.kubernetes.io/control-plane} that it does not tolerate",
-        ),
-        (
-            "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.",
-            "it needs a node with enough free CPU and with enough free memory: 1 of 1 nodes has too little CPU, "
-            "1 of 1 has too little memory",
-        ),
-        (
-            "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector.",
-            "it needs a node of the kind it asks for: 4 of 4 nodes do not match its node selector or affinity",
-        ),
-        (
-            "0/2 nodes are available: 1 node(s) had taint {gpu: yes}, that the pod didn't tolerate, 1 Too many pods.",
-            "it needs a node with room for another pod: 1 of 2 nodes has a taint {gpu: yes} that it does not "
-            "tolerate, 1 of 2 has as many pods as it may",
-        ),
-        (
-            "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
-            "it needs a node that takes it: 2 of 2 nodes are not where its volume is",
-        ),
-        ('persistentvolumeclaim "data" not found', "its volume claim `data` is not there"),
-        (
-            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes",
-            "its volume claim has no volume yet",
-        ),
-        ("no nodes available to schedule pods", "the cluster has no nodes"),
-        ("something new", "no node takes it: something new"),
-        ("", "no node takes it: the scheduler does not say why"),
-    ],
-)
-def test_a_scheduler_is_understood(message: str, words: str) -> None:
-    assert unschedulable(message) == words
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    seen = observed(group(pod(spec={"nodeName": None}, conditions=[condition]), works=[job()]))
-    assert (seen.state, seen.why) == (WAITING, words)
-
-
-def waiting(reason: str, message: str = "", image: str = "nowhere/image:1") -> dict[str, Any]:
-    state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-    return {"name": "phalanx", "image": image, "state": state}
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), "its image cannot be pulled: nowhere/image:1"),
-        (
-            waiting("ErrImagePull", "pull access denied"),
-            "its image cannot be pulled: nowhere/image:1 (pull access denied)",
-        ),
-        (waiting("InvalidImageName", image="Not An Image"), "the name of its image is not one: Not An Image"),
-        (
-            waiting("CreateContainerConfigError", 'secret "wandb" not found'),
-            "there is no Secret `wandb` in the namespace",
-        ),
-        (
-            waiting("CreateContainerConfigError", 'configmap "defaults" not found'),
-            "there is no ConfigMap `defaults` in the namespace",
-        ),
-        (
-            waiting("CreateContainerConfigError", "couldn't find key A in Secret default/b"),
-            "the Secret `b` has no key `A`",
-        ),
-        (waiting("ContainerCreating"), "its container is being made"),
-        (waiting("Novelty", "whatever it is"), "Novelty (whatever it is)"),
-    ],
-)
-def test_why_a_container_waits_is_said(status: dict[str, Any], words: str) -> None:
-    assert waiting_for(group(pod(containerStatuses=[status]), works=[job()])) == words
-
-
-def test_a_container_that_crashes_again_and_again_has_begun() -> None:
-    assert observed(group(pod(containerStatuses=[waiting("CrashLoopBackOff")]), works=[job()])).state == RUNNING
-
-
-def test_steps_before_the_start_are_told() -> None:
-    step = {"name": "prepare", "state": {"running": {}}}
-    assert waiting_for(group(pod(initContainerStatuses=[step]), works=[job()])) == "step `prepare` is at work"
-
-
-def event(about: str, reason: str, message: str, at: str = ENDED_AT) -> dict[str, Any]:
-    return {
-        "involvedObject": {"name": about, "uid": about},
-        "reason": reason, "message": message, "lastTimestamp": at,
-    }  # fmt: skip
-
-
-def test_kubelets_tell_by_events_what_they_are_at() -> None:
-    seen = pod(containerStatuses=[waiting("ContainerCreating")])
-    lacking = event("one", "FailedMount", 'MountVolume.SetUp failed for volume "d": configmap "x" not found')
-    pulling = event("one", "Pulling", 'Pulling image "python"', at=STARTED)
-    assert waiting_for(group(seen, works=[job()], events=[pulling])) == "its image is being pulled"
-    told = waiting_for(group(seen, works=[job()], events=[lacking, pulling]))
-    assert told == "there is no ConfigMap `x` in the namespace"
-
-
-def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
-    quota = (
-        'Error creating: pods "x" is forbidden: exceeded quota: compute, requested: limits.cpu=4, used: limits.cpu=8, '
-        "limited: limits.cpu=10"
-    )
-    told = waiting_for(group(works=[job()], events=[event("phalanx-abc-worker", "FailedCreate", quota)]))
-    assert told == "the quota `compute` is used up: it asks for limits.cpu=4, used are limits.cpu=8 of limits.cpu=10"
-    policy = 'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
-    assert "(restricted:latest) refuses it: runAsNonRoot != true" in refusal(policy)
-    assert "`nobody`" in refusal(
-        'pods "x" is forbidden: error looking up service account a/b: serviceaccount "nobody" not found'
-    )
-
-
-def test_pods_that_wait_for_different_things_are_counted() -> None:
-    unfit = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes available"}
-    pods = [pod("a", containerStatuses=[waiting("ContainerCreating")]), pod("b", conditions=[unfit])]
-    assert waiting_for(group(*pods, works=[job()])) == "1 of 2 pods: the cluster has no nodes"
-
-
-def test_queues_and_gangs_that_hold_it_back_are_named() -> None:
-    held = job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "team"})
-    assert "Kueue has not admitted it yet: its queue `team`" in waiting_for(group(works=[held]))
-    operated = job(runPolicy={"suspend": True}, labels={"kueue.x-k8s.io/queue-name": "team"})
-    assert "Kueue has not admitted it yet" in waiting_for(group(works=[operated]))
-    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-    gated = pod(conditions=[gate], spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "nodeName": None})
-    assert waiting_for(group(gated, works=[job()])) == "Kueue has not admitted it yet"
-    unfit = {"type": "Unschedulable", "status": "True", "message": "2/3 tasks in gang unschedulable"}
-    gang = {"metadata": {"name": "g"}, "status": {"phase": "Pending", "conditions": [unfit]}}
-    assert "2/3 tasks in gang unschedulable" in waiting_for(group(works=[job()], gangs=[gang]))
-    unseen = pod(spec={"schedulerName": "volcano", "nodeName": None})
-    assert "is `volcano` at work?" in waiting_for(group(unseen, works=[job()]))
 
 
 # all together

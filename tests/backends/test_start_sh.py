@@ -123,6 +123,22 @@ def test_without_python_the_command_itself_runs(tmp_path: Path, shell: list[str]
     assert err.count("\n") == 1
 
 
+def test_a_user_whom_the_image_does_not_know_has_a_name(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.program("train", 'echo "$USER $LOGNAME"')
+    assert image.run("run", "train", USER="eve")[1] == "eve \n"
+    if "busybox" in shell[0]:
+        pytest.skip("it has an `id` of its own")
+    assert image.run("run", "train")[1] == "phalanx phalanx\n", "not every image has `id`"
+    image.program("id", 'echo 1000; echo "id: cannot find name for user ID 1000" >&2; exit 1')
+    _, out, err = image.run("run", "train")
+    assert (out, err.count("\n")) == ("phalanx phalanx\n", 1)
+    image.program("id", "echo ada")
+    assert image.run("run", "train")[1] == "ada ada\n"
+    image.program("python3", '[ "$3" = -c ] || echo "$USER"')
+    assert image.run("run", "train")[1] == "ada\n"
+
+
 def test_it_runs_where_the_place_says_or_the_image(tmp_path: Path, shell: list[str]) -> None:
     image = Image(tmp_path, shell)
     image.program("train", "pwd")

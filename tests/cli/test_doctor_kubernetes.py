@@ -64,6 +64,34 @@ def test_what_we_may_not_do_is_a_problem_with_advice(server: FakeApiServer) -> N
     assert {"verb": "create", "group": "batch", "resource": "jobs"} in missing
 
 
+def test_a_job_is_tried_and_none_is_made(server: FakeApiServer) -> None:
+    server.warnings = ['would violate PodSecurity "restricted:latest": a']
+    answer = quick("doctor", "--on", "kubernetes")
+    assert answer.code == 0, answer.err
+    assert 'note: of the Job of a run the cluster warns: would violate PodSecurity "restricted:latest": a' in answer.out
+    assert server.names("Job") == []
+    tried = [one for one in server.requests if one.query.get("fieldValidation")]
+    assert [(one.path, one.query) for one in tried] == [
+        ("/apis/batch/v1/namespaces/default/jobs", {"dryRun": "All", "fieldValidation": "Strict"})
+    ]
+    assert tried[0].body["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "problem"),
+    [
+        (403, 'admission webhook "w" denied the request: no', "the cluster would refuse the Job of a run: admission w"),
+        (400, 'strict decoding error: unknown field "spec.a"', "the cluster would refuse the Job of a run: strict de"),
+        (400, 'admission webhook "w" does not support dry run', ""),
+    ],
+)
+def test_a_job_that_would_be_refused_is_a_problem(server: FakeApiServer, code: int, message: str, problem: str) -> None:
+    server.fail_next(code, method="POST", path="/jobs", reason="Forbidden", message=message)
+    answer = quick("doctor", "--on", "kubernetes")
+    assert answer.code == (1 if problem else 0)
+    assert (problem in answer.out) if problem else ("problem" not in answer.out)
+
+
 def test_a_namespace_that_is_not_there_is_a_problem(server: FakeApiServer) -> None:
     answer = quick("doctor", "--on", "kubernetes", "--namespace", "team")
     assert answer.code == 1
@@ -132,3 +160,16 @@ def test_a_cluster_that_is_down_is_told_kindly(server: FakeApiServer) -> None:
     assert "nothing answers at" in answer.err
     as_json = quick("doctor", "--on", "kubernetes", "--json")
     assert (as_json.code, as_json.data["ok"]) == (2, False)
+
+
+def test_what_a_file_must_say_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHALANX_HOME", str(tmp_path / "home"))
+    server = FakeApiServer(operators=["kueue"])
+    for name in ("a", "b"):
+        meta = {"name": name, "namespace": "default"}
+        server.put({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": meta})
+    server.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    with server:
+        answer = quick("doctor", "--on", "kubernetes", "--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
+    assert answer.code == 0, answer.err
+    assert "several queues of Kueue: a, b. Say which in" in answer.out

@@ -2,8 +2,8 @@
 
 etcd is Debian's; API server, controllers and scheduler are built from Debian's sources (scripts/build_kubernetes.py).
 All listen on loopback, and on a bridge of their own that pods are wired to. Nodes are played by kubelet.py: it runs
-what is bound to them in namespaces. Everything is kept in one folder, the `state`; nothing of the machine is changed,
-but for the packages that are installed.
+what is bound to them in namespaces. A later Kubernetes is played by face.py and jobs.py, as far as Jobs go. Everything
+is kept in one folder, the `state`; nothing of the machine is changed, but for the packages that are installed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ FIRST_PORT, PORTS = 20_000, 12_000
 
 
 class Settings(NamedTuple):
-    """`is_pretended`: pods only say that they ran. `node_loss_s`: after which silence a node counts as lost."""
+    """`is_pretended`: pods only say that they ran. `node_loss_s`: after which silence a node counts as lost.
+    `version`: of the Kubernetes that users see, and of its Jobs, where that is not the API server's own."""
 
     nodes: int = 3
     cpus: int = 8
@@ -59,6 +60,8 @@ class Settings(NamedTuple):
     mpi_version: str = "v2beta1"
     is_pretended: bool = False
     node_loss_s: int = 5
+    version: str = ""
+    face_port: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -99,10 +102,16 @@ class Cluster:
         """In a folder of its own, beside any other cluster of this machine; not up yet."""
         state = Path(tempfile.mkdtemp(prefix="phxk"))
         state.chmod(0o755)
-        return cls(state, settings._replace(block=free_block(), port=free_port()))
+        return cls(state, settings._replace(block=free_block(), port=free_port(), face_port=free_port()))
 
     @property
     def server(self) -> str:
+        """As users see it."""
+        return f"https://127.0.0.1:{self.settings.face_port}" if self.settings.version else self._inner
+
+    @property
+    def _inner(self) -> str:
+        """The API server itself."""
         return f"https://127.0.0.1:{self.settings.port}"
 
     @property
@@ -124,8 +133,12 @@ class Cluster:
     @property
     def daemons(self) -> list[str]:
         """In the order in which they start."""
-        ours = ["kubelet", *(["operators"] if self.settings.has_operators else [])]
-        return ["etcd", "apiserver", "controllers", "scheduler", *ours]
+        return ["etcd", "apiserver", "controllers", "scheduler", *self._ours]
+
+    @property
+    def _ours(self) -> list[str]:
+        later = ["face", "jobs"] if self.settings.version else []
+        return [*later, "kubelet", *(["operators"] if self.settings.has_operators else [])]
 
     def alive(self) -> dict[str, int | None]:
         return {name: self.daemon(name).pid for name in self.daemons}
@@ -214,11 +227,38 @@ class Cluster:
             rows = []
             for name, (user, groups) in IDENTITIES.items():
                 token = secrets.token_hex(16)
-                kubeconfig(self.state / f"{name}.kubeconfig", self.server, token=token, authority=self._authority)
+                told = {"token": token, "authority": self._authority}
+                if name == "admin":
+                    kubeconfig(self.state / "inner.kubeconfig", self._inner, **told)  # type: ignore[arg-type]
+                    self._write_admin(token)
+                else:
+                    kubeconfig(self.state / f"{name}.kubeconfig", self._inner, **told)  # type: ignore[arg-type]
                 rows.append(f"{token},{user},{user}{f',{groups}' if groups else ''}\n")
             tokens.touch(mode=0o600)
             tokens.write_text("".join(rows))
         (self.state / "settings.json").write_text(json.dumps(self.settings._asdict()))
+
+    def _write_admin(self, token: str) -> None:
+        """By a certificate, as most clusters know their administrators; a face can only hand on tokens."""
+        if self.settings.version:
+            kubeconfig(self.kubeconfig, self.server, token=token, authority=self._authority)
+            return
+        authority = ["-x509", "-subj", "/CN=users", "-out", str(self._users)]
+        request = ["-subj", "/O=system:masters/CN=admin", "-out", str(self.state / "admin.csr")]
+        for name, options in (("users", authority), ("admin", request)):
+            made = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-days", "30", *options]
+            subprocess.run([*made, "-keyout", str(self.state / f"{name}.key")], check=True, capture_output=True)
+        files = {"in": "admin.csr", "out": "admin.crt", "CA": "users.crt", "CAkey": "users.key"}
+        given = [word for option, name in files.items() for word in (f"-{option}", str(self.state / name))]
+        signed = ["openssl", "x509", "-req", "-days", "30", "-CAcreateserial", *given]
+        subprocess.run(signed, check=True, capture_output=True)
+        certificate = self.state / "admin.crt"
+        kubeconfig(self.kubeconfig, self.server, certificate=certificate, authority=self._authority)
+
+    @property
+    def _users(self) -> Path:
+        """Who says who users are."""
+        return self.state / "users.crt"
 
     def _lay_bridge(self) -> None:
         bridge = self.settings.bridge
@@ -259,6 +299,7 @@ class Cluster:
                 "service-account-signing-key-file": key,
                 "service-account-issuer": ISSUER,
                 "token-auth-file": self.state / "tokens.csv",
+                **({"client-ca-file": self._users} if self._users.exists() else {}),
                 "authorization-mode": "RBAC",
                 "service-cluster-ip-range": SERVICES,
                 "default-unreachable-toleration-seconds": lost,
@@ -282,6 +323,7 @@ class Cluster:
                 "root-ca-file": self._authority,
                 "node-monitor-period": "1s",
                 "node-monitor-grace-period": f"{lost}s",
+                "controllers": "*,-job" if self.settings.version else "*",
                 "port": 0,
             }
             controllers.start([str(programs / "kube-controller-manager"), *_options(options)], self._clean())
@@ -295,7 +337,7 @@ class Cluster:
             scheduler.start([str(programs / "kube-scheduler"), *_options(options)], self._clean())
 
     def _start_ours(self) -> None:
-        for name in ("kubelet", *(["operators"] if self.settings.has_operators else [])):
+        for name in self._ours:
             if self.daemon(name).pid is None:
                 self.daemon(name).start(
                     [sys.executable, "-m", f"tests.kubernetes.{name}", str(self.state)], self._clean()
@@ -303,7 +345,7 @@ class Cluster:
 
     def _answers(self) -> bool:
         quietly = suppress(httpx.HTTPError, Answered, ssl.SSLError, OSError)
-        with quietly, closing(Rest.of(self.kubeconfig)) as api:
+        with quietly, closing(Rest.of(self.state / "inner.kubeconfig")) as api:
             return api.text("/readyz") == "ok"
         return False
 
@@ -311,8 +353,12 @@ class Cluster:
         for name, pid in self.alive().items():
             if pid is None:
                 raise ClusterError(f"{name} died:\n{self.daemon(name).last_words()}")
-        if self.api.find("/api/v1/namespaces/default/serviceaccounts/default") is None:
-            return False
+        with suppress(httpx.HTTPError):
+            if self.api.find("/api/v1/namespaces/default/serviceaccounts/default") is not None:
+                return self._has_all()
+        return False
+
+    def _has_all(self) -> bool:
         if self.settings.has_operators and not (self.state / "operators.ready").exists():
             return False
         nodes = self.api.items("/api/v1/nodes")

@@ -4,6 +4,9 @@ Without that variable they are skipped. With it they bring up a control plane of
 processes; where this machine does not permit that they say so loudly and are skipped, and with
 PHALANX_NEVER_SKIP=kubernetes they fail. With PHALANX_TEST_KUBECONFIG they go to that cluster instead, each test in a
 namespace of its own, and what only our own cluster lets us break is skipped.
+
+Our own has two faces: what it is, a Kubernetes of 1.20 without Indexed Jobs, and a current one. Most tests see the
+current one; those that are about an API server itself see the old one, and those that are about Jobs see both.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import pytest
 
 from tests.kubernetes.cluster import Cluster, ClusterError, Settings, must_be_possible
 from tests.kubernetes.places import KubernetesPlace
-from tests.kubernetes.worlds import GIVEN, World
+from tests.kubernetes.worlds import CURRENT, GIVEN, OLD, World
 
 HERE = Path(__file__).parent
 IS_WANTED = os.environ.get("PHALANX_TEST_KUBERNETES") == "1" or GIVEN is not None
@@ -32,8 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="PHALANX_TEST_KUBERNETES=1 brings up a control plane for it"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "faces(*versions): the Kubernetes that our own cluster shows to a test")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "own" in metafunc.fixturenames and GIVEN is None:
+        marker = metafunc.definition.get_closest_marker("faces")
+        faces = marker.args if marker is not None else (CURRENT,)
+        metafunc.parametrize("own", faces, indirect=True, scope="session")
+
+
 @pytest.fixture(name="own", scope="session")
-def own_fixture() -> Iterator[Cluster | None]:
+def own_fixture(request: pytest.FixtureRequest) -> Iterator[Cluster | None]:
     """Three nodes of 8 CPUs and 2 GPUs that can do nothing; None where another cluster is given."""
     if GIVEN is not None:
         yield None
@@ -41,6 +55,8 @@ def own_fixture() -> Iterator[Cluster | None]:
     if IS_OURS_USED:
         found = Cluster.found(Path(IS_OURS_USED))
         assert found is not None, f"there is no cluster in {IS_OURS_USED}"
+        if (found.settings.version or OLD) != request.param:
+            pytest.skip(f"that cluster shows Kubernetes {found.settings.version or OLD}")
         yield found
         found.api.close()
         return
@@ -51,7 +67,7 @@ def own_fixture() -> Iterator[Cluster | None]:
             raise
         warnings.warn(f"nothing of Kubernetes is tested here: {error}", stacklevel=1)
         pytest.skip(f"NOTHING OF KUBERNETES IS TESTED HERE: {error}")
-    cluster = Cluster.new(Settings())
+    cluster = Cluster.new(Settings(version="" if request.param == OLD else request.param))
     try:
         cluster.up()
         yield cluster

@@ -43,7 +43,7 @@ class Kubelet:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.settings = Settings(**json.loads((state / "settings.json").read_text()))
-        self.api = Rest.of(state / "admin.kubeconfig")
+        self.api = Rest.of(state / "inner.kubeconfig")
         self.pods: dict[str, Pod] = {}  # by uid, on our nodes
         self.known: dict[str, dict[str, Any]] = {}  # all pods of the cluster, as last seen
         self.services: dict[str, dict[str, Any]] = {}

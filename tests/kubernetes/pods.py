@@ -174,7 +174,8 @@ class Pod:
                 return None
             process = Process(name, description, self.network.path, log, memory)
             self.processes[name] = process
-            self.states[name] = {"running": {"startedAt": began}}
+            before = {key: one for key, one in self.states[name].items() if key == "last"}
+            self.states[name] = {"running": {"startedAt": began}, **before}
         self.publish()
         code, exceeded = process.wait()
         reason = "OOMKilled" if exceeded else "Completed" if code == 0 else "Error"

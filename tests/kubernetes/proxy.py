@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from tests.kubernetes.rest import Rest, kubeconfig
 
-REASONS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 410: "Expired"}
+REASONS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 410: "Expired", 422: "Invalid"}
 HOP = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 
 
@@ -52,20 +52,41 @@ class Rule:
         return self.times > 0 and self.pattern.search(f"{request.method} {request.path}") is not None
 
 
+class Lens(Protocol):
+    """Through which clients and the API server see each other."""
+
+    def inward(self, method: str, path: str, body: bytes, ask: Callable[[str], Any]) -> bytes:
+        """What a client sends, as the API server gets it; `ask` reads at a path as that client. Raises Refusal."""
+
+    def outward(self, path: str) -> Callable[[Any], Any] | None:
+        """What makes of an object in an answer what the client gets. None: answers are passed on as they are."""
+
+
+class Refusal(Exception):
+    """A lens says no in the API server's place: with the code and message that clients see."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Proxy:
     """Listens on loopback, without TLS. Whoever comes without a token is taken for the upstream's user."""
 
     def __init__(self, upstream: Path) -> None:
         self.rest = Rest.of(upstream)
+        self.lens: Lens | None = None
+        self.lends_identity = True
         self.requests: list[Request] = []
         self.open: list[socket.socket] = []
         self.rules: list[Rule] = []
         self.is_down = False
         self.lock = threading.Lock()
-        handler = type("Of", (Passing,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = self._listening()
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def _listening(self) -> ThreadingHTTPServer:
+        return listening(self, 0)
 
     @property
     def port(self) -> int:
@@ -147,13 +168,23 @@ class Proxy:
                     return rule
         return None
 
-    def upstream(self) -> http.client.HTTPConnection:
+    def upstream(self, *, is_lent: bool) -> http.client.HTTPConnection:
+        """`is_lent`: with the upstream's certificate, if that is how it knows its user."""
         address = urlsplit(self.rest.server)
         assert address.hostname is not None
         if address.scheme == "http":
             return http.client.HTTPConnection(address.hostname, address.port or 80, timeout=600)
-        context = self.rest.verify if isinstance(self.rest.verify, ssl.SSLContext) else None
+        trust = self.rest.verify if is_lent else self.rest.anonymous
+        context = trust if isinstance(trust, ssl.SSLContext) else None
         return http.client.HTTPSConnection(address.hostname, address.port or 443, timeout=600, context=context)
+
+
+def listening(proxy: Proxy, port: int) -> ThreadingHTTPServer:
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+    return Server(("127.0.0.1", port), type("Of", (Passing,), {"proxy": proxy}))
 
 
 class Passing(BaseHTTPRequestHandler):
@@ -196,12 +227,21 @@ class Passing(BaseHTTPRequestHandler):
 
     def _pass_on(self, body: bytes, rule: Rule | None) -> None:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
-        if not headers.get("Authorization", "").removeprefix("Bearer").strip() and self.proxy.rest.token:
+        has_token = bool(headers.get("Authorization", "").removeprefix("Bearer").strip())
+        is_lent = self.proxy.lends_identity and not has_token
+        if is_lent and self.proxy.rest.token:
             headers["Authorization"] = f"Bearer {self.proxy.rest.token}"
-        upstream = self.proxy.upstream()
+        lens = self.proxy.lens
+        upstream = self.proxy.upstream(is_lent=is_lent)
         try:
+            if lens is not None and body:
+                body = lens.inward(self.command, self.path, body, lambda path: self._asked(path, headers))
             upstream.request(self.command, self.path, body or None, headers)
             answer = upstream.getresponse()
+        except Refusal as refusal:
+            upstream.close()
+            self._refuse(refusal.code, None, str(refusal))
+            return
         except OSError:
             upstream.close()
             self.close_connection = True
@@ -213,11 +253,19 @@ class Passing(BaseHTTPRequestHandler):
                 answer.read()
                 self.close_connection = True
                 return
-            self._tell(answer)
+            self._tell(answer, lens.outward(self.path) if lens is not None else None)
         finally:
             upstream.close()
 
-    def _tell(self, answer: http.client.HTTPResponse) -> None:
+    def _asked(self, path: str, headers: dict[str, str]) -> Any:
+        upstream = self.proxy.upstream(is_lent=False)
+        try:
+            upstream.request("GET", path, None, {"Authorization": headers.get("Authorization", "")})
+            return json.loads(upstream.getresponse().read())
+        finally:
+            upstream.close()
+
+    def _tell(self, answer: http.client.HTTPResponse, seen: Callable[[Any], Any] | None) -> None:
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
             if name.lower() not in HOP:
@@ -225,8 +273,9 @@ class Passing(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
+        is_json = (answer.getheader("Content-Type") or "").startswith("application/json")
         try:
-            while piece := answer.read1(65_536):
+            for piece in pieces(answer, seen if is_json else None, is_watch="watch=" in self.path):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 self.wfile.flush()
         except (OSError, http.client.HTTPException):  # the server is gone: so is the answer
@@ -235,10 +284,11 @@ class Passing(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _refuse(self, code: int, retry_after_s: int | None) -> None:
+    def _refuse(self, code: int, retry_after_s: int | None, message: str | None = None) -> None:
         reason = REASONS.get(code, "Unknown")
         status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        content = json.dumps({**status, "code": code, "reason": reason, "message": f"the test says {reason}"}).encode()
+        told = {**status, "code": code, "reason": reason, "message": message or f"the test says {reason}"}
+        content = json.dumps(told).encode()
         self.send_response_only(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -249,3 +299,15 @@ class Passing(BaseHTTPRequestHandler):
 
     def log_message(self, *words: Any) -> None:
         """Nobody reads it."""
+
+
+def pieces(answer: http.client.HTTPResponse, seen: Callable[[Any], Any] | None, *, is_watch: bool) -> Iterator[bytes]:
+    """An answer as it comes; where a lens is before it, object by object."""
+    if seen is None:
+        while piece := answer.read1(65_536):
+            yield piece
+    elif is_watch:
+        while line := answer.readline():
+            yield json.dumps(seen(json.loads(line))).encode() + b"\n"
+    elif content := answer.read():
+        yield json.dumps(seen(json.loads(content))).encode()

@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 import tempfile
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +42,7 @@ class Rest:
         self.server = server
         self.token = token
         self.verify = verify
+        self.anonymous = verify  # the same trust, without a certificate of its own
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._http = httpx.Client(
@@ -57,16 +58,15 @@ class Rest:
         user = _named(content["users"], chosen["user"])["user"]
         if cluster["server"].startswith("http://"):
             return cls(cluster["server"], user.get("token"))
-        authority = _data(cluster, "certificate-authority")
-        verify = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        verify.check_hostname = False
-        verify.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE
+        verify, anonymous = (_trust(_data(cluster, "certificate-authority")) for _ in range(2))
         if certificate := _data(user, "client-certificate"):
             with tempfile.NamedTemporaryFile() as both:  # ssl reads files only
                 both.write(certificate + b"\n" + (_data(user, "client-key") or b""))
                 both.flush()
                 verify.load_cert_chain(both.name)
-        return cls(cluster["server"], user.get("token"), verify)
+        found = cls(cluster["server"], user.get("token"), verify)
+        found.anonymous = anonymous
+        return found
 
     def ask(self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **query: Any) -> Any:
         """The object in the answer; `Answered` when it is a refusal."""
@@ -160,22 +160,39 @@ def collection(thing: dict[str, Any], namespace: str) -> str:
 
 
 def kubeconfig(
-    path: Path, server: str, *, token: str, namespace: str = "default", authority: Path | None = None
+    path: Path,
+    server: str,
+    *,
+    token: str = "",
+    certificate: Path | None = None,
+    namespace: str = "default",
+    authority: Path | None = None,
 ) -> Path:
-    """A file as kubectl reads it, for nobody else's eyes."""
+    """A file as kubectl reads it, for nobody else's eyes. `certificate`: of the user, with its key beside it."""
+    user = {"token": token}
+    if certificate is not None:
+        both = {"client-certificate": certificate, "client-key": certificate.with_suffix(".key")}
+        user = {f"{name}-data": b64encode(file.read_bytes()).decode() for name, file in both.items()}
     cluster = {"server": server, **({"certificate-authority": str(authority)} if authority else {})}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": cluster}],
-        "users": [{"name": "test", "user": {"token": token}}],
+        "users": [{"name": "test", "user": user}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
     }
     part = path.with_suffix(".part")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(content, file)
     return part.replace(path)
+
+
+def _trust(authority: bytes | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE
+    return context
 
 
 def _named(things: list[dict[str, Any]], name: str) -> dict[str, Any]:

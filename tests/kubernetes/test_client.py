@@ -17,7 +17,9 @@ from tests.backends.apiserver import FakeApiServer
 from tests.cli.homes import wait_for
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.proxy import Proxy
-from tests.kubernetes.worlds import World
+from tests.kubernetes.worlds import OLD, World
+
+pytestmark = pytest.mark.faces(OLD)
 
 
 @pytest.fixture(name="fake", params=["real", "fake"])
@@ -31,7 +33,10 @@ def fake_fixture(request: pytest.FixtureRequest) -> Iterator[FakeApiServer | Non
 
 
 @pytest.fixture(name="api")
-def api_fixture(request: pytest.FixtureRequest, fake: FakeApiServer | None, tmp_path: Path) -> Iterator[Api]:
+def api_fixture(
+    request: pytest.FixtureRequest, fake: FakeApiServer | None, own: Cluster | None, tmp_path: Path
+) -> Iterator[Api]:
+    assert own is None or not own.settings.version, "nothing stands before it"
     if fake is None:
         world: World = request.getfixturevalue("world")
         api = connect(Settings(kubeconfig=str(world.kubeconfig), namespace=world.namespace))
@@ -226,6 +231,24 @@ def test_what_one_may_do_is_answered(api: Api) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     answer = api.request("POST", path, {**review, "spec": {"resourceAttributes": asked}})
     assert answer["status"]["allowed"] is True
+
+
+def test_who_brings_a_token_through_a_proxy_is_nobody_else(world: World, tmp_path: Path) -> None:
+    """Although the proxy itself may know the API server by a certificate, which would come first."""
+    proxy = Proxy(world.kubeconfig)
+    try:
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        given = world.api.ask("POST", f"{world.path('serviceaccounts', 'default')}/token", asked)
+        lent, own = (
+            connect(Settings(kubeconfig=str(proxy.kubeconfig(tmp_path / name, world.namespace, token))))
+            for name, token in (("lent", ""), ("own", given["status"]["token"]))
+        )
+        lent.list(CONFIG_MAPS)
+        assert refused(lambda: own.list(CONFIG_MAPS)).code == 403
+        lent.close()
+        own.close()
+    finally:
+        proxy.close()
 
 
 def test_what_a_cluster_offers_is_found_out(api: Api) -> None:

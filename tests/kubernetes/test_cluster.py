@@ -12,9 +12,10 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.rest import Answered, Rest
 from tests.kubernetes.sandboxes import MISSING_IMAGE, NO_PYTHON_IMAGE
 from tests.kubernetes.volumes import expanded, quantity
-from tests.kubernetes.worlds import World
+from tests.kubernetes.worlds import OLD, World
 
 PATIENCE_S = 30.0
+pytestmark = pytest.mark.faces(OLD)
 
 
 class Pods:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -10,13 +11,13 @@ import pytest
 
 from tests.cli.homes import wait_for
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.places import KubernetesPlace
+from tests.kubernetes.places import PATIENCE_S, SLOWER, KubernetesPlace
 from tests.kubernetes.programs import TRAP
 from tests.kubernetes.sandboxes import MISSING_IMAGE, NO_PYTHON_IMAGE
-from tests.kubernetes.test_runs import THREE, replica
+from tests.kubernetes.test_runs import THREE, TWO_MORE, replica
 from tests.kubernetes.worlds import World
 
-AGAIN = {"environment": {"max_restarts": 1}}
+AGAIN = {**THREE, "environment": {**TWO_MORE, "max_restarts": 1}}
 UNTIL_SECOND = "echo attempt $PHALANX_ATTEMPT; [ $PHALANX_ATTEMPT = 2 ] || sleep 600"
 SHORT = "echo ran; sleep 2; echo done"
 
@@ -27,16 +28,17 @@ def why(place: KubernetesPlace, run: str) -> str:
     return str(waiting.get("why", ""))
 
 
-def the_pod(place: KubernetesPlace, run: str) -> str:
-    (pod,) = place.until_pods(run, 1, "Running")
-    return str(pod["metadata"]["name"])
+def the_pod(place: KubernetesPlace, run: str, count: int = 1) -> str:
+    """The last of so many that are to run."""
+    found = place.until_pods(run, count, "Running")
+    return max(str(pod["metadata"]["name"]) for pod in found)
 
 
 # pods and nodes ------------------------------------------------------------------------------------------------------
 
 
 class Taken(NamedTuple):
-    """Runs whose pods were taken away, each in another way: with leave to start again, and without."""
+    """Runs whose pods were taken away, each in another way: one of three, which may start again, and the only one."""
 
     place: KubernetesPlace
     again: dict[str, dict[str, Any]]
@@ -76,13 +78,16 @@ def taken_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | None)
     try:
         again = {way: place.submitted(UNTIL_SECOND, **AGAIN) for way in WAYS}
         for_good = {way: place.submitted("echo begun; sleep 600") for way in (*WAYS, "deleted")}
-        pods = {run: the_pod(place, run) for run in (*again.values(), *for_good.values())}
+        pods = {run: the_pod(place, run, 3) for run in again.values()}
+        pods |= {run: the_pod(place, run) for run in for_good.values()}
         place.at_work(*pods)
+        for name in ("worker-0", "worker-1"):
+            place.at_work(*again.values(), replica=name)
         delete(own, place, pods[for_good["deleted"]])
         for way, act in WAYS.items():
             for run in (again[way], for_good[way]):
                 act(own, place, pods[run])
-        found = place.over(*again.values(), *for_good.values(), patience_s=150.0)
+        found = place.over(*again.values(), *for_good.values(), patience_s=4 * PATIENCE_S)
         heal(own)
         by_id = {run["id"]: run for run in found}
         yield Taken(
@@ -109,7 +114,9 @@ WORDS = {"evicted": "evict", "preempted": "preempt", "lost": "node"}
 def test_what_the_cluster_takes_away_starts_again(taken: Taken, way: str) -> None:
     found = taken.again[way]
     assert (found["status"], found["attempt"]) == ("succeeded", 2), taken.place.story(found["id"])
-    assert [taken.place.log(found["id"], attempt=number) for number in (1, 2)] == ["attempt 1\n", "attempt 2\n"]
+    for name in ("master-0", "worker-0", "worker-1"):
+        logs = [taken.place.log(found["id"], name, number) for number in (1, 2)]
+        assert [text.splitlines()[0] for text in logs] == ["attempt 1", "attempt 2"], name
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -139,6 +146,48 @@ def test_without_a_python_the_command_runs_by_itself(place: KubernetesPlace, clu
 
 
 # waiting -------------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """Kueue's webhook, as far as Jobs feel it: they come into the world suspended."""
+
+    def inward(self, method: str, path: str, body: bytes, ask: Callable[[str], Any]) -> bytes:
+        if method != "POST" or not path.partition("?")[0].endswith("/jobs"):
+            return body
+        document = json.loads(body)
+        document["spec"]["suspend"] = True
+        return json.dumps(document).encode()
+
+    def outward(self, path: str) -> None:
+        """Nothing."""
+
+
+def test_a_run_that_is_held_begins_when_it_is_admitted_and_again_when_others_came_first(
+    place: KubernetesPlace,
+) -> None:
+    if place.world.version < (1, 24):
+        pytest.skip("Jobs of this cluster cannot be suspended")
+
+    def admit(run: str, *, is_held: bool = False) -> None:
+        for one in place.objects("jobs", run):
+            place.world.api.patch(place.world.path("jobs", one["metadata"]["name"]), {"spec": {"suspend": is_held}})
+
+    place.proxy.lens = Held()
+    run = place.submitted(UNTIL_SECOND, **AGAIN)
+    wait_for(lambda: "Kueue" in why(place, run), PATIENCE_S)
+    assert not place.pods(run)
+    place.proxy.lens = None
+    admit(run)
+    place.until_pods(run, 3, "Running")
+    for name in ("master-0", "worker-0", "worker-1"):
+        place.at_work(run, replica=name)
+    admit(run, is_held=True)
+    (found,) = place.over(run, patience_s=2 * PATIENCE_S)
+    assert (found["status"], found["attempt"]) == ("succeeded", 2), place.story(run)
+    assert "suspended" in str(found["statuses"]), found["statuses"]
+    for name in ("master-0", "worker-0", "worker-1"):
+        assert [place.log(run, name, number).splitlines()[0] for number in (1, 2)] == ["attempt 1", "attempt 2"]
+    place.until_nothing_is_left(run)
 
 
 def test_a_run_that_waits_says_for_what(place: KubernetesPlace, cluster: Cluster) -> None:
@@ -174,7 +223,7 @@ def test_servers_that_are_busy_or_broken_are_asked_again(place: KubernetesPlace)
     proxy.drop("GET .*/log")
     proxy.answer("DELETE .*", 503)
     run = place.submitted(SHORT)
-    (found,) = place.over(run, patience_s=120.0)
+    (found,) = place.over(run, patience_s=2 * PATIENCE_S)
     assert (found["status"], found["attempt"]) == ("succeeded", 1), place.story(run)
     assert place.log(run) == "ran\ndone\n"
     place.until_nothing_is_left(run)
@@ -183,7 +232,7 @@ def test_servers_that_are_busy_or_broken_are_asked_again(place: KubernetesPlace)
 
 
 def test_a_watch_that_breaks_or_has_expired_goes_on(place: KubernetesPlace) -> None:
-    run = place.submitted("echo begun; sleep 6")
+    run = place.submitted(f"echo begun; sleep {6 * SLOWER}")
     place.at_work(run)
     place.proxy.answer("GET .*pods.*watch", 410, times=2)
     place.proxy.cut()
@@ -238,12 +287,12 @@ def test_a_scheduler_that_is_killed_between_any_two_steps_loses_and_doubles_noth
             "kubernetes",
         )
         answer.communicate(timeout=60)
-        wait_for(lambda rule=rule: rule.met, 60)  # type: ignore[misc]
+        wait_for(lambda rule=rule: rule.met, PATIENCE_S)  # type: ignore[misc]
         runs[step] = max(place.run_ids(), key=lambda run: (place.home / "runs" / run).stat().st_ctime)
         place.call("ps")  # whoever looks leaves someone who goes on
     time.sleep(2.0)
     place.call("ps")  # the last to be killed may have been the one whom that look had left
-    found = place.over(*runs.values(), patience_s=180.0)
+    found = place.over(*runs.values(), patience_s=3 * PATIENCE_S)
     for step, run in zip(runs, found, strict=True):
         assert (run["status"], run["attempt"]) == ("succeeded", 1), f"killed {step}: {place.story(run['id'])}"
         for name in ("master-0", "worker-0", "worker-1"):
@@ -253,7 +302,8 @@ def test_a_scheduler_that_is_killed_between_any_two_steps_loses_and_doubles_noth
 
 def test_a_run_is_found_again_after_a_long_absence(place: KubernetesPlace) -> None:
     """It ended while nobody looked, and its pods are still there to tell how."""
-    good, bad = place.submitted("sleep 5; echo good"), place.submitted("sleep 5; echo bad; exit 9")
+    pause = f"sleep {5 * SLOWER}"
+    good, bad = place.submitted(f"{pause}; echo good"), place.submitted(f"{pause}; echo bad; exit 9")
     place.at_work(good, bad)
     place.kill_schedulers()
     for run in (good, bad):
@@ -301,7 +351,7 @@ def test_a_run_whose_objects_somebody_deletes_is_stopped(place: KubernetesPlace)
 
 
 def test_many_runs_cost_no_more_streams_than_one(place: KubernetesPlace) -> None:
-    file = place.file("sleep 20")
+    file = place.file(f"sleep {20 * SLOWER}")
     runs = [place.call("run", "-f", file, "-d", "--on", "kubernetes").out.strip() for _ in range(6)]
     place.at_work(*runs)
     with place.proxy.counting() as asked:

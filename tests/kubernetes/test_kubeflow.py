@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx.backends.kubernetes.words import NOT_BY_US
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.places import ON, KubernetesPlace
 from tests.kubernetes.programs import TRAP
-from tests.kubernetes.rest import suppress_code
+from tests.kubernetes.rest import Answered, suppress_code
 from tests.kubernetes.test_runs import AtOnce, replica
 from tests.kubernetes.worlds import GIVEN, IMAGE, World
-from tests.slurm import debian
 
 TWO = {"replicas": {"n_workers": 2}}
+ON_FAILURE = {"restart_policy": "OnFailure"}
 SERVED = {
     "pytorch": "pytorchjobs",
     "tensorflow": "tfjobs",
@@ -34,6 +34,24 @@ WANTED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "xgboost": ("echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR", {"framework": "xgboost", "environment": TWO}),
     "jax": ("echo process ${PROCESS_ID:-$JAX_PROCESS_ID}", {"framework": "jax", "environment": TWO}),
+    "serving": (
+        '[ "$PHALANX_ROLE" != ps ] || exec sleep 600; sleep 2; echo done',
+        {"framework": "tensorflow", "environment": {"replicas": {"n_workers": 1, "n_ps": 1}}},
+    ),
+    "faltering": (
+        'echo started; [ "$PHALANX_REPLICA" != worker-0 ] || { sleep 2; exit 7; }; '
+        "trap 'echo asked to end; exit 0' TERM; while :; do sleep 0.1; done",
+        {"framework": "pytorch", "environment": TWO},
+    ),
+    "restarted": (
+        'echo begun; [ "$PHALANX_REPLICA" != worker-0 ] || [ -e "$HOME/once" ] || { touch "$HOME/once"; exit 5; }; '
+        "sleep 6; echo done",
+        {"framework": "pytorch", "environment": {**TWO, "max_restarts": 2, "kubernetes": ON_FAILURE}},
+    ),
+    "elastic": (
+        "torchrun() { env | grep ^PET_ | sort; sleep 2; }; torchrun train.py",
+        {"framework": "pytorch", "environment": {**TWO, "kubernetes": {"min_workers": 1, "max_workers": 4}}},
+    ),
     "failing": ("echo bad; exit 3", {"framework": "pytorch", "environment": TWO}),
     "metrics": ("python3 steps.py 20 0.02", {"framework": "pytorch", "environment": TWO}),
     "again": (
@@ -63,7 +81,7 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | Non
         }
         if not ids:
             pytest.skip("no operator of Kubeflow is here")
-        found = place.over(*ids.values(), patience_s=240.0)
+        found = place.over(*ids.values(), patience_s=360.0)
         yield AtOnce(place, dict(zip(ids, found, strict=True)), {})
     finally:
         place.close()
@@ -108,6 +126,40 @@ def test_a_failure_is_told_with_its_code(at_once: AtOnce) -> None:
     assert 3 in [row["code"] for row in found["replicas"]]
 
 
+def test_all_end_when_one_fails_and_none_is_made_again(at_once: AtOnce) -> None:
+    """An operator makes pods again that were deleted, while it does not think that their job is over."""
+    found = at_once.runs["faltering"]
+    assert found["status"] == "failed", at_once.place.story(found["id"])
+    assert "worker-0" in found["reason"]
+    assert "exit code 7" in found["reason"]
+    assert {row["name"]: row["status"] for row in found["replicas"] if row["status"] != "failed"} == {
+        "master-0": "stopped",
+        "worker-1": "stopped",
+    }
+    told = logs(at_once, "faltering")
+    assert told["worker-0"] == ["started"]
+    for name in ("master-0", "worker-1"):
+        assert (told[name][0], told[name][-1], told[name].count("started")) == ("started", "asked to end", 1)
+    assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
+
+
+def test_servers_end_with_those_whom_they_serve(at_once: AtOnce) -> None:
+    found = at_once.succeeded("serving")
+    assert replica(found, "ps-0")["status"] in ("stopped", "succeeded")
+    assert logs(at_once, "serving")["worker-0"] == ["done"]
+    assert made_pods(at_once, found["id"]) == {"chief-0": 1, "worker-0": 1, "ps-0": 1}
+
+
+def made_pods(at_once: AtOnce, run: str) -> Counter[str]:
+    """How often each was made, as the operator says."""
+    events = at_once.place.world.items("events", fieldSelector="reason=SuccessfulCreatePod")
+    said = [event for event in events if f"-{run}" in event["involvedObject"]["name"]]
+    names: Counter[str] = Counter()
+    for event in said:
+        names[event["message"].rpartition(f"-{run}-")[2]] += int(event.get("count") or 1)
+    return names
+
+
 def test_metrics_come_home(at_once: AtOnce) -> None:
     run = at_once.succeeded("metrics")["id"]
     (found,) = at_once.place.call("metrics", run, "loss", "--json").data["metrics"]
@@ -120,6 +172,24 @@ def test_a_new_attempt_is_ours(at_once: AtOnce) -> None:
     found = at_once.succeeded("again")
     assert found["attempt"] == 2
     assert [at_once.log("again", attempt=number) for number in (1, 2)] == ["attempt 1\n", "attempt 2\n"]
+
+
+def test_a_replica_is_started_again_in_its_pod_where_the_file_says_so(at_once: AtOnce) -> None:
+    found = at_once.succeeded("restarted")
+    assert found["attempt"] == 1
+    told = logs(at_once, "restarted")
+    assert told["worker-0"] == ["begun", "begun", "done"]
+    assert told["master-0"] == told["worker-1"] == ["begun", "done"]
+    assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
+
+
+def test_an_elastic_job_tells_its_workers_where_to_meet(at_once: AtOnce) -> None:
+    run = at_once.succeeded("elastic")["id"]
+    for lines in logs(at_once, "elastic").values():
+        told = dict(line.split("=", 1) for line in lines)
+        assert told["PET_NNODES"] == "2:5"
+        assert told["PET_RDZV_ENDPOINT"] == f"phalanx-{run}-worker-0:23456"
+        assert (told["PET_RDZV_BACKEND"], told["PET_RDZV_ID"]) == ("c10d", f"phalanx-{run}")
 
 
 def test_nothing_is_left(at_once: AtOnce) -> None:
@@ -140,39 +210,47 @@ def test_a_run_is_stopped_through_its_operator(place: KubernetesPlace) -> None:
     place.until_nothing_is_left(run)
 
 
+def test_a_pod_that_somebody_deletes_is_not_made_again_for_nothing(place: KubernetesPlace) -> None:
+    """It cannot join the others any more: all of them end, and it is said who did it."""
+    if not is_served(place.world, "pytorchjobs"):
+        pytest.skip("no PyTorchJob here")
+    run = place.submitted(TRAP, backend="kubeflow", framework="pytorch", environment=TWO)
+    for name in ("master-0", "worker-0", "worker-1"):
+        place.at_work(run, replica=name)
+    (pod,) = [pod for pod in place.pods(run) if pod["metadata"]["name"].endswith("-worker-1")]
+    place.world.api.delete(place.world.path("pods", pod["metadata"]["name"]))
+    (found,) = place.over(run)
+    assert (found["status"], found["reason"]) == ("stopped", NOT_BY_US), place.story(run)
+    assert {row["status"] for row in found["replicas"]} == {"stopped"}
+    assert "asked to end" in place.log(run, "worker-1")
+    assert "asked to end" in place.log(run)
+    place.until_nothing_is_left(run)
+
+
+def test_ranks_of_pytorch_meet_in_a_strict_namespace(place: KubernetesPlace) -> None:
+    """Which refuses the container that training-operator puts before the workers of a job with a master."""
+    if not is_served(place.world, "pytorchjobs"):
+        pytest.skip("no PyTorchJob here")
+    strict = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    place.world.api.patch(f"/api/v1/namespaces/{place.world.namespace}", strict)
+    found = place.succeeded("python3 meet.py", backend="kubeflow", framework="pytorch", environment=TWO)
+    assert place.log(found["id"]).splitlines() == ["met worker-0 worker-1"]
+    place.until_nothing_is_left(found["id"])
+
+
+def test_a_job_that_is_none_is_refused_by_the_operator(world: World) -> None:
+    if not is_served(world, "pytorchjobs"):
+        pytest.skip("no PyTorchJob here")
+    template = {"spec": {"containers": [{"name": "pytorch", "image": IMAGE}]}}
+    for specs in ({"Master": {"replicas": 2, "template": template}}, {"Boss": {"replicas": 1, "template": template}}):
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "wrong"}}
+        with pytest.raises(Answered, match="denied the request"):
+            world.api.create({**job, "spec": {"pytorchReplicaSpecs": specs, "runPolicy": {}}}, world.namespace)
+
+
 def test_what_an_operator_cannot_express_is_an_error_before_anything_is_made(place: KubernetesPlace) -> None:
     replicas = {"n_workers": 2, "worker": [{"index": 1, "resources": {"gpu": {"limits": 1}}}]}
     answer = place.run("true", *ON, backend="kubeflow", framework="pytorch", environment={"replicas": replicas})
     assert answer.code != 0
     assert "native" in answer.err, answer.err
     assert not place.world.items("configmaps", labelSelector="phalanx.dev/run")
-
-
-MPI_IMAGE = os.environ.get("PHALANX_TEST_MPI_IMAGE")  # with mpirun, sshd and a user 1000, for a cluster of others
-
-
-@pytest.fixture(name="mpi")
-def mpi_fixture(own: Cluster | None) -> str:
-    """An image in which MPI is: on our own cluster that is this machine."""
-    if own is None and MPI_IMAGE is None:
-        pytest.skip("PHALANX_TEST_MPI_IMAGE names an image with Open MPI and sshd for this cluster")
-    if own is not None:
-        wanted = {"sshd": "openssh-server", "mpirun": "openmpi-bin"}
-        debian.install([package for program, package in wanted.items() if not shutil.which(program, path=debian.PATH)])
-    return MPI_IMAGE or IMAGE
-
-
-def test_mpi_starts_ranks_in_other_pods(place: KubernetesPlace, mpi: str) -> None:
-    """Over ssh, with the operator's keys and host names."""
-    with suppress_code(404):
-        place.world.api.get(f"/apis/kubeflow.org/v2beta1/namespaces/{place.world.namespace}/mpijobs")
-    command = "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE in $(hostname)"
-    fields = {"backend": "kubeflow", "framework": "mpi", "environment": TWO, "build": {"image": mpi}}
-    found = place.succeeded(command, **fields)
-    said = "\n".join(place.log(found["id"], row["name"]) for row in found["replicas"])
-    lines = sorted(line.split(" in ")[0] for line in said.splitlines() if line.startswith("rank "))
-    assert lines == [f"rank {number} of 2" for number in range(2)], said
-    assert len({line.split(" in ")[1] for line in said.splitlines() if line.startswith("rank ")}) == 2, (
-        "each in its own"
-    )
-    place.until_nothing_is_left(found["id"])

@@ -85,3 +85,16 @@ def test_a_namespace_of_others_is_closed_to_it(lowly: KubernetesPlace) -> None:
     assert found["status"] == "failed"
     assert 'in the namespace "kube-system"' in found["reason"]
     assert not [each for each in lowly.world.api.items("/api/v1/namespaces/kube-system/configmaps") if run in str(each)]
+
+
+def test_what_the_namespace_never_takes_is_told_and_given_up(lowly: KubernetesPlace) -> None:
+    """Jobs are taken, and their pods are not: only events say so, which the Role lets us see."""
+    largest = {"type": "Container", "max": {"memory": "64Mi"}}
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": [largest]}}
+    lowly.world.api.create(limits, lowly.world.namespace)
+    environment = {"resources": {"memory": {"limits": "1Gi"}}, "kubernetes": {"give_up": "3s"}}
+    run = lowly.submitted("true", environment=environment)
+    (found,) = lowly.over(run)
+    assert found["status"] == "failed", lowly.story(run)
+    assert "it could not start in 3 s: a LimitRange of the namespace refuses it: maximum" in found["reason"]
+    lowly.until_nothing_is_left(run)

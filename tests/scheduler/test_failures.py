@@ -106,6 +106,13 @@ def test_what_to_do_is_said_where_it_can_be(ended: dict[str, Any], advice: str) 
     assert advice in failed.advice
 
 
+def test_what_never_started_is_no_matter_of_its_python() -> None:
+    failed = find(PLAN, {"worker-0": end("setup", code=None, message="it could not start in 10 minutes: no image")})
+    assert failed is not None
+    assert "it could not start in 10 minutes: no image" in failed.reason
+    assert failed.advice == ""
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [

@@ -13,10 +13,14 @@ MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
 
 def main() -> int:
     given = sys.argv[1:]
-    if given in (["--pod"], ["--prepare"]):
+    if given == ["--pod"]:
         from phalanx.agent import podded
 
-        return podded.run() if given == ["--pod"] else podded.prepare()
+        return podded.run()
+    if given == ["--prepare"]:
+        from phalanx.agent import readying
+
+        return readying.prepare()
     if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | --pod | --prepare", file=sys.stderr)
         return 2

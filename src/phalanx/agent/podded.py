@@ -3,7 +3,7 @@
 Which replica this is, the container's variables say; what it runs and where the others are stands in the files that the
 run's objects carry (`/phalanx/job`). It starts the replica's processes, passes on what they write, buries whoever is
 left without a parent, hands on the word to end, and leaves with the exit code of the command. Before it, in a container
-of its own, `prepare` unpacks the code and runs the steps of the file.
+of its own, `readying` unpacks the code and runs the steps of the file.
 
 PHALANX_POD_ROOT stands for `/phalanx`, for tests. Standard library only, Python 3.8+.
 """
@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.agent import launching, processes
@@ -31,16 +31,16 @@ from phalanx.naming import member_name, named
 ROOT, ROOT_VARIABLE = "/phalanx", "PHALANX_POD_ROOT"
 TOKEN, SERVER = "PHALANX_RUN_TOKEN", "PHALANX_RUN_SERVER"
 OURS = (TOKEN, SERVER, ROOT_VARIABLE, "PHALANX_MEMBERS", "PHALANX_POD_INDEX")  # not for the training
+MARK = ".pod"  # whose a replica's folder is
 TERMINATION_LOG = "/dev/termination-log"  # what is written there stands in the pod's status
 MOST_SAID = 3_000  # bytes of it; Kubernetes keeps 4096
 LOOK_S = 0.2
 GRACE_S = 20.0
 LATE_S = 4.0  # past its grace a replica and its supervisor are killed
-TOLD_S = 28.0  # from the word to end until Kubernetes kills us
+FAREWELL_S = 8.0  # past its grace, until Kubernetes kills us
 FALL_BACK_S = 5.0  # of that, for the other way home
 MOST_OUTPUTS = 4 << 20  # bytes of them that come home with the log: kubelets keep 10 MiB of it
 PORT = 2222
-FETCH_S = 300.0
 MISUSED = 78  # as sysexits has it: the configuration is wrong
 STOPPED = 128 + signal.SIGTERM
 _PR_SET_DUMPABLE = 4
@@ -86,6 +86,11 @@ class Pod(NamedTuple):
         return str((self.place.get("code") or {}).get("working") or os.getcwd())
 
     @property
+    def grace_s(self) -> float:
+        """How long the command has to end when it is told to."""
+        return float(self.place.get("grace_s") or GRACE_S)
+
+    @property
     def build(self) -> str:
         """Where `prepare` makes the Python of this replica."""
         return os.path.join(self.run_folder, ".phalanx-build", f"{self.member}.{self.attempt}")
@@ -110,11 +115,14 @@ def find(environment: dict[str, str]) -> Pod:
     names = [named(row) for row in plan["replicas"] if member_name(row["role"], row["index"]) == member]
     if not names:
         raise NotHere(f"the plan knows no replica {member!r}")
+    replicas = {member_name(row["role"], row["index"]) for row in plan["replicas"]}
+    left = {name for name in environment if name.partition(".")[0] in replicas}  # secrets of one: `worker-1.TOKEN`
+    left.update(OURS)
     attempt = environment.get("PHALANX_ATTEMPT", "")
     server = environment.get(SERVER) or str(place.get("server") or "")
     return Pod(
         root, plan, place, int(attempt) if attempt.isdigit() else 1, member, names,
-        environment.get(TOKEN, ""), server, {name: text for name, text in environment.items() if name not in OURS},
+        environment.get(TOKEN, ""), server, {name: text for name, text in environment.items() if name not in left},
     )  # fmt: skip
 
 
@@ -160,7 +168,7 @@ def facts_of(pod: Pod) -> dict[str, Any]:
         "yields": list(pod.place.get("yields") or ()),
         "watched": {name: _gpus(pod) for name in pod.names[:1]},
         "meeting_s": float(pod.place.get("peers_s") or PATIENCE_S),
-        "grace_s": float(pod.place.get("grace_s") or GRACE_S),
+        "grace_s": pod.grace_s,
     }
 
 
@@ -197,27 +205,56 @@ def _gpus(pod: Pod) -> list[str]:
 # the pod's life ------------------------------------------------------------------------------------------------------
 
 
-def _arrived() -> Pod | None:
+def arrived() -> Pod | None:
     """Who we are. From here on what is secret is ours alone. None when nobody can say; then that is told."""
     try:
         pod = find(dict(os.environ))
     except NotHere as fault:
         print(f"phalanx: {fault}", file=sys.stderr, flush=True)
         return None
-    for name in (TOKEN, SERVER):
-        os.environ.pop(name, None)
+    for name in os.environ.keys() - pod.environment.keys():
+        del os.environ[name]
     return pod
 
 
 def run() -> int:
     """Everything. Answers the exit code of the container."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    _keep_to_ourselves()
-    pod = _arrived()
+    keep_to_ourselves()
+    pod = arrived()
     if pod is None:
         return MISUSED
     processes.adopt_orphans()
+    try:
+        for name in pod.names:
+            _make(pod.folder(name))
+            if _go_on(pod, pod.folder(name)):
+                pod = pod._replace(plan={**pod.plan, "meets": []})  # the others are at work: nobody waits for us there
+    except NotHere as fault:
+        say_end(pod, str(fault), [])
+        return MISUSED
     return Life(pod).live()
+
+
+def _go_on(pod: Pod, folder: str) -> bool:
+    """After a container of this very pod, which its kubelet has started again: its end was not the last. Whether it is
+    so."""
+    us, mark = pod.environment.get("PHALANX_POD", ""), os.path.join(folder, MARK)
+    try:
+        with open(mark, encoding="utf-8") as stream:
+            is_ours = stream.read() == us
+    except OSError:
+        is_ours = False
+    try:
+        for name in ("agent.json", "end.json") if is_ours and us else ():
+            if os.path.exists(os.path.join(folder, name)):
+                os.unlink(os.path.join(folder, name))
+        if not os.path.exists(os.path.join(folder, "agent.json")):
+            with open(mark, "w", encoding="utf-8") as stream:
+                stream.write(us)
+    except OSError:
+        pass  # a full disk: no reason not to run
+    return is_ours and bool(us)
 
 
 class Life:
@@ -237,8 +274,6 @@ class Life:
         pod = self.pod
         if pod.courier in ("frames", "server"):
             self.relay.greet()
-        for folder in (*map(pod.folder, pod.names), pod.outputs):
-            _make(folder)
         self._start()
         courier = _courier(pod) if pod.courier == "server" else None
         if courier is not None:
@@ -263,13 +298,14 @@ class Life:
         self.output.release()
         processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
         if pod.courier == "volume":
-            _forget(pod.build)
+            forget(pod.build)
         return exit_code([_read_end(pod.folder(name)) for name in pod.names])
 
     def _start(self) -> None:
         """The processes of the replica. What keeps them from starting is their end."""
         pod = self.pod
         try:
+            _make(pod.outputs)
             facts = facts_of(pod)
             tasks = launching.tasks_of(pod.plan, facts)
             if not os.path.isdir(pod.working):
@@ -314,11 +350,10 @@ class Life:
         """Asked while the end is waited for: whether Kubernetes will end us before long."""
         self._attend(0)
         self.relay.turn()
-        return self.told_at is not None and time.monotonic() > self.told_at + TOLD_S - reserve_s
+        return self.told_at is not None and time.monotonic() > self.told_at + self.pod.grace_s + FAREWELL_S - reserve_s
 
     def _kill_the_late(self) -> None:
-        grace_s = float(self.pod.place.get("grace_s") or GRACE_S)
-        if self.told_at is not None and time.monotonic() > self.told_at + grace_s + LATE_S:
+        if self.told_at is not None and time.monotonic() > self.told_at + self.pod.grace_s + LATE_S:
             processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
 
     def _see_to_ends(self) -> None:
@@ -380,10 +415,10 @@ def _outputs(pod: Pod) -> str | None:
     return pod.outputs if is_ours else None
 
 
-def leave_word(pod: Pod) -> None:
-    """How it ended, in the pod's status: for where nothing else came home."""
+def leave_word(pod: Pod, end: End | None = None) -> None:
+    """How it ended, in the pod's status: for where nothing else came home. `end`: that of all, where no file has it."""
     path = TERMINATION_LOG if pod.root == ROOT else os.path.join(pod.root, "termination-log")
-    ends = {name: _read_end(pod.folder(name)) for name in pod.names}
+    ends = {name: _read_end(pod.folder(name)) if end is None else end._asdict() for name in pod.names}
     told = {name: {key: end.get(key) for key in ("cause", "code", "signal", "message")} for name, end in ends.items()}
     while len(json.dumps(told)) > MOST_SAID:
         told.popitem()
@@ -422,19 +457,33 @@ def _read_end(folder: str) -> dict[str, Any]:
 
 
 def _make(folder: str) -> None:
+    """Raises NotHere."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        is_ours = os.access(folder, os.W_OK | os.X_OK)
     except OSError as fault:
-        print(f"phalanx: {folder} cannot be made: {fault.strerror or fault}", file=sys.stderr, flush=True)
+        raise NotHere(f"{folder} cannot be made: {fault.strerror or fault}{whose(fault)}") from None
+    if not is_ours:
+        raise NotHere(f"nothing can be written to {folder}{whose(PermissionError())}")
 
 
-def _forget(folder: str) -> None:
+def whose(fault: OSError) -> str:
+    """What to do about a volume that is somebody else's."""
+    if not isinstance(fault, PermissionError):
+        return ""
+    return (
+        f". This pod is user {os.getuid()}: let it write there, or name another by `runAsUser` and `fsGroup` in "
+        "`environment.kubernetes.pod`"
+    )
+
+
+def forget(folder: str) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep_to_ourselves() -> None:
+def keep_to_ourselves() -> None:
     """Our variables hold the token: others of our user shall not read them in /proc. What we start has its own."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -450,100 +499,16 @@ def _courier(pod: Pod) -> Any:
     return Courier(post, str(pod.plan["run_id"]), pod.attempt, pod.run_folder, _outputs(pod))
 
 
-# before it -----------------------------------------------------------------------------------------------------------
-
-
-def prepare() -> int:
-    """The code in its place, and the steps of the file run. What fails is the end of the replica."""
-    from phalanx.agent.preparing import NotPrepared
-
-    signal.signal(signal.SIGTERM, _leave_at_once)  # the first process of a container heeds no other
-    _keep_to_ourselves()
-    pod = _arrived()
-    if pod is None:
-        return MISUSED
-    try:
-        _bring_code(pod)
-        _make_python(pod, lambda text: print(text, flush=True))
-    except NotPrepared as fault:
-        _say_end(pod, f"{fault}{_advice(fault)}", fault.lines)
-        return MISUSED
-    return 0
-
-
-def _leave_at_once(*_: object) -> None:
-    processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
-    os._exit(STOPPED)
-
-
-def _bring_code(pod: Pod) -> None:
-    """Raises NotPrepared."""
-    from phalanx.agent.preparing import NotPrepared, unpack_code
-
-    code = pod.place.get("code") or {}
-    if code.get("kind") not in ("bundle", "server"):
-        return
-    bundle = os.path.join(pod.root, "bundle", "code.tar.gz")
-    target = str(code.get("path") or os.path.join(pod.root, "code"))
-    if os.path.exists(bundle):
-        unpack_code(bundle, target)
-        return
-    if not (pod.server and pod.token):
-        raise NotPrepared("the run's code did not come along, and there is no server to fetch it from", [])
-    from phalanx.agent.delivering import fetch
-    from phalanx.posting import Post, Refused, Unavailable
-
-    fetched = os.path.join(target, ".phalanx-code.tar.gz")
-    try:
-        os.makedirs(target, exist_ok=True)
-        fetch(Post(pod.server, pod.token), str(pod.plan["run_id"]), pod.attempt, fetched, FETCH_S)
-        unpack_code(fetched, target)
-    except (Refused, Unavailable, OSError) as fault:
-        raise NotPrepared(f"the code could not be fetched: {fault}", []) from None
-    finally:
-        if os.path.exists(fetched):
-            os.unlink(fetched)
-
-
-def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
-    """Raises NotPrepared."""
-    from phalanx.agent.preparing import NotPrepared, install, make_venv_above
-
-    os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nobody installs it a second time here
-    asked = {"steps": pod.place.get("steps") or (), "requirements": _requirements(pod)}
-    if not asked["steps"] and not asked["requirements"]:
-        return
-    _forget(pod.build)
-    try:
-        os.makedirs(pod.build, mode=0o700)
-    except OSError as fault:
-        raise NotPrepared(f"{pod.build} cannot be made: {fault.strerror or fault}", []) from None
-    working = pod.working if os.path.isdir(pod.working) else os.getcwd()
-    install(asked, os.path.join(pod.build, "venv"), working, say, make_venv_above)
-    with open(os.path.join(pod.build, "done"), "wb"):
-        pass
-
-
-def _requirements(pod: Pod) -> tuple[str, ...]:
-    return tuple((pod.plan.get("python") or {}).get("requirements") or ())
-
-
-def _advice(fault: Exception) -> str:
-    """For what cannot work in a pod."""
-    if any(word in str(fault).split() for word in ("`apt-get", "`apt", "`yum", "`dnf", "`apk", "`sudo")):
-        return (
-            ": pods are not root, so nothing is installed into their system. Name an image that has it "
-            "(`build: {image: …}`), or set `registry` in kubernetes.yml so that one is built"
-        )
-    return ""
-
-
-def _say_end(pod: Pod, message: str, lines: list[str]) -> None:
+def say_end(pod: Pod, message: str, lines: list[str]) -> None:
     """In the output of this container, which is the only one that runs, and wherever else ends are looked for."""
     print(f"phalanx: {pod.member} could not be prepared: {message}", *lines, sep="\n", flush=True)
-    for name in pod.names:
-        launching.give_up(pod.folder(name), name, pod.attempt, End("setup", None, None, message), lines)
-    leave_word(pod)
+    end = End("setup", None, None, message)
+    try:
+        for name in pod.names:
+            launching.give_up(pod.folder(name), name, pod.attempt, end, lines)
+    except OSError:
+        pass  # where nothing can be written, the pod's status has it
+    leave_word(pod, end)
     output = Output(1)
     relay = Relay(pod.replicas, pod.attempt, pod.member, output)
     if pod.courier == "server":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,14 +12,27 @@ from phalanx.cli.output import printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.backends.kubernetes.api import Api
     from phalanx.backends.kubernetes.discovering import Need, Survey
+    from phalanx.backends.kubernetes.place import Place
 
 ON = ("kubernetes", "kubeflow")
 _GANGS = {"kueue": "Kueue", "volcano": "Volcano", "scheduler-plugins": "scheduler-plugins"}
 _SHOWN = 40  # of long lists
 
 
-def surveyed(backend: str, options: dict[str, str | None]) -> Survey:
+_SMALLEST = b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n"
+
+
+class Trial(NamedTuple):
+    """What the cluster says of a Job as a run would have, which it goes through the motions of creating."""
+
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    unsaid: str = ""  # what a file must say here, as which of several queues
+
+
+def surveyed(backend: str, options: dict[str, str | None]) -> tuple[Survey, Trial]:
     """The cluster that the options, the home's kubernetes.yml or kubectl's own settings name. Raises CallError."""
     if backend not in ON:
         raise CallError(
@@ -26,22 +40,53 @@ def surveyed(backend: str, options: dict[str, str | None]) -> Survey:
         )
     from phalanx.backends.kubernetes.api import ApiFault, Unreachable, connect
     from phalanx.backends.kubernetes.discovering import survey
+    from phalanx.backends.kubernetes.place import Place
     from phalanx.backends.kubernetes.settings import find, with_options
     from phalanx.scheduler.home import default_home
 
-    api = connect(with_options(find(default_home()), **options), ask=False)
+    settings = with_options(find(default_home()), **options)
+    api = connect(settings, ask=False)
     try:
-        return survey(api)
+        found = survey(api)
+        may_try = found.has_namespace is not False and not any(need.resource == "jobs" for need in found.missing)
+        return found, _tried(api, Place(settings, found.cluster)) if may_try else Trial()
     except (ApiFault, Unreachable) as fault:
         raise CallError(f"{api.server} (context `{api.context}`) did not answer to the end: {fault}") from None
     finally:
         api.close()
 
 
-def judged(found: Survey, backend: str) -> tuple[list[str], list[str]]:
+def _tried(api: Api, place: Place) -> Trial:
+    """Nothing is created. Raises ApiFault, Unreachable."""
+    from phalanx import plan, spec
+    from phalanx.backends.kubernetes.api import ApiFault, kind_of
+    from phalanx.backends.kubernetes.rendering import KubernetesJobs
+    from phalanx.backends.kubernetes.staging import SKELETON
+
+    made = plan.make(spec.load([("doctor.yml", _SMALLEST)]), "doctor", "default")
+    try:
+        rendered = json.loads(KubernetesJobs().render(made, place).files[SKELETON])
+    except CallError as fault:
+        return Trial(unsaid=str(fault))
+    job = next(one for one in rendered if one["kind"] == "Job")
+    warned: list[str] = []
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    try:
+        api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
+    except ApiFault as fault:
+        # some webhooks do not take part in a rehearsal, which says nothing of the real thing
+        is_told = not fault.may_pass and "dry run" not in fault.message
+        return Trial(fault.message if is_told else "", tuple(dict.fromkeys(warned)))
+    return Trial("", tuple(dict.fromkeys(warned)))
+
+
+def judged(found: Survey, trial: Trial, backend: str) -> tuple[list[str], list[str]]:
     """(problems, notes): what keeps runs from running, and what is worth knowing."""
     problems = list(_problems(found, backend))
-    return problems, list(_notes(found))
+    problems += [f"the cluster would refuse the Job of a run: {trial.refusal}"] if trial.refusal else []
+    notes = [*_notes(found), *(f"of the Job of a run the cluster warns: {text}" for text in trial.warnings)]
+    notes += [f"files that say nothing of it do not run here: {trial.unsaid}"] if trial.unsaid else []
+    return problems, notes
 
 
 def _problems(found: Survey, backend: str) -> Iterator[str]:
@@ -82,7 +127,7 @@ def _notes(found: Survey) -> Iterator[str]:
         yield "there is no operator of Kubeflow: files with `backend: kubeflow` do not run here, native ones do"
     elif "MXJob" not in cluster.kinds:
         yield "there is no MXJob, which operators after 1.8 dropped: `backend: native` runs MXNet"
-    if cluster.gang == "kueue" and not cluster.queues:
+    if cluster.gang == "kueue" and not cluster.queues and not cluster.queues_all:
         yield (
             f"Kueue is there, but no LocalQueue that we see in `{found.namespace}`: runs do not wait in a queue unless "
             f"`environment.kubernetes.queue` names one"

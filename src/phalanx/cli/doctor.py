@@ -66,8 +66,8 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
     from phalanx.cli.clusters import judged, say, surveyed
 
-    found = surveyed(backend, options)
-    problems, notes = judged(found, backend)
+    found, trial = surveyed(backend, options)
+    problems, notes = judged(found, trial, backend)
     if as_json:
         print_json({"ok": not problems, "cluster": found.as_json(), "problems": problems, "notes": notes})
     else:

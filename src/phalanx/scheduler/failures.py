@@ -281,7 +281,7 @@ def _advice_of_setup(end: End) -> str:
         return f"`phalanx wheels {found[1]}` lists what there is for this Python: see `environment.python`"
     if re.search(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable", text):
         return "the nodes have no internet: install from a wheelhouse, `environment.python.wheelhouse`"
-    return "see `environment.python` and `build.build_steps`"
+    return "see `environment.python` and `build.build_steps`" if text else ""  # it never came so far
 
 
 _KNOWN = (

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import shutil
-import stat
-import tarfile
 from pathlib import Path
 from typing import BinaryIO
 
+from phalanx.backends import packing
 from phalanx.errors import CallError
 from phalanx.scheduler.git import git
 
@@ -63,16 +60,10 @@ def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
     """Write the code as a tar.gz, to be sent elsewhere: files alone, those behind links as files. Answers how many.
     Raises CallError when it is too large to be code, or cannot be read."""
     files = _code_of(folder, most)
-    with (
-        gzip.GzipFile(fileobj=target, mode="wb", compresslevel=6, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in files:
-            try:
-                with (folder / path).open("rb") as stream:
-                    archive.addfile(_entry(path, os.fstat(stream.fileno())), stream)
-            except OSError as fault:
-                raise CallError(f"cannot read {folder / path}: {(fault.strerror or str(fault)).lower()}") from None
+    try:
+        packing.pack(folder, files, target)
+    except OSError as fault:
+        raise CallError(f"cannot pack {fault.filename or folder}: {(fault.strerror or str(fault)).lower()}") from None
     return len(files)
 
 
@@ -85,11 +76,3 @@ def _code_of(folder: Path, most: int) -> list[Path]:
             "name what is not code in .polyaxonignore, one pattern a line"
         )
     return files
-
-
-def _entry(path: Path, state: os.stat_result) -> tarfile.TarInfo:
-    """Who owns a file and when it was changed is nobody's business elsewhere."""
-    entry = tarfile.TarInfo(path.as_posix())
-    entry.size = state.st_size
-    entry.mode = 0o700 if state.st_mode & stat.S_IXUSR else 0o600
-    return entry

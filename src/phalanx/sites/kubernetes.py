@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.errors import SpecError, SpecErrors
-from phalanx.spec import reading
+from phalanx.spec import quantities, reading
 from phalanx.spec.pod_templates import PodTemplate
-from phalanx.spec.shapes import INVALID, Boolean, Field, MapOf, Record, Text
+from phalanx.spec.shapes import INVALID, Boolean, Field, MapOf, Quantity, Record, Text
 from phalanx.spec.tree import Findings, Node
 
 FILE = "kubernetes.yml"  # in the home
@@ -23,6 +23,7 @@ _PATH = Text(pattern=r"[^\x00-\x1f\x7f]+\Z", what="a path")
 _INSIDE = Text(pattern=r"(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]*\Z", what="a path inside a volume, without `..`")
 _FOLDER = Text(pattern=r"/[^\x00-\x1f\x7f]*\Z", what="the whole path of a folder")
 _ADDRESS = Text(pattern=r"https?://[^\s/@?#]+[^\s@?#]*\Z", what="an address such as https://phalanx.example")
+_TIME = Quantity(quantities.seconds, 'a time (seconds, or "24h", "5m")')
 _DEVICE = Text(
     pattern=rf"(?=.{{1,253}}/){_DNS}(\.{_DNS})*/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?\Z",
     what="the name of a device, such as nvidia.com/gpu",
@@ -77,6 +78,11 @@ SETTINGS = Record(
         "registry": Field(_IMAGE, "Where images that are built go: `registry.example/team`."),
         "registry_secret": Field(_OBJECT, "The Secret with which one may write there."),
         "builder": Field(Text(choices=("buildkit", "kaniko")), "What builds images."),
+        "give_up": Field(
+            _TIME,
+            "How long a replica may be kept from starting by what does not pass by itself, such as an image that is "
+            "not there, before it has failed. Want of room never counts. Default: 10 minutes.",
+        ),
         "pod": Field(PodTemplate(), "Laid over the template of every pod, before what a file says."),
     },
 )

@@ -143,7 +143,7 @@ def _code_is_found(values: dict[str, Any], node: Node, findings: Findings) -> No
 
 
 def _kubernetes(**values: Any) -> Kubernetes:
-    times = {f"{key}_s": values.pop(key) for key in ("ttl", "peers") if key in values}
+    times = {f"{key}_s": values.pop(key) for key in ("ttl", "peers", "give_up") if key in values}
     shm = {"shm_mib": values.pop("shm")} if "shm" in values else {}
     return Kubernetes(**values, **times, **shm)
 
@@ -176,6 +176,11 @@ KUBERNETES = Record(
             _TIME, "How long what was created stays after the end. Default: it is removed once logs are kept."
         ),
         "peers": Field(_TIME, "How long replicas wait for each other before they give up. Default: 15 minutes."),
+        "give_up": Field(
+            _TIME,
+            "How long a replica may be kept from starting by what does not pass by itself, such as an image that is "
+            "not there, before it has failed. Want of room never counts. Default: 10 minutes.",
+        ),
         "restart_policy": Field(
             Text(choices=("Never", "OnFailure", "Always", "ExitCode")),
             "What Kubeflow's operator does about a pod that failed. Default: Never; the whole run is started again by "

@@ -141,6 +141,7 @@ class Kubernetes(NamedTuple):
     shm_mib: float | None = None
     ttl_s: float | None = None
     peers_s: float | None = None
+    give_up_s: float | None = None
     restart_policy: str | None = None
     min_workers: int | None = None
     max_workers: int | None = None

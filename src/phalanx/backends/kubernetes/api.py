@@ -6,8 +6,10 @@ plain dictionaries, so that kinds which no package knows are no harder than pods
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+import re
 import socket
 import ssl
 import threading
@@ -133,11 +135,19 @@ class Api:
         self._guard = threading.Lock()
         self._room = threading.BoundedSemaphore(MAX_REQUESTS)
         self._sleep = sleep
+        self._heed: Callable[[str], object] = lambda _: None
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The same for all that see the same objects."""
         return self.server, self.namespace, self.user
+
+    def heeding(self, heed: Callable[[str], object]) -> Api:
+        """The same, for one who is told of what the server warns: fields that it does not know and drops, versions that
+        are about to go, pods that a namespace would rather not have. Any thread may be the one that tells."""
+        other = copy.copy(self)
+        other._heed = heed
+        return other
 
     def request(  # noqa: PLR0913 - what a request has
         self,
@@ -348,6 +358,8 @@ class Api:
         data = json.dumps(body, separators=(",", ":")).encode() if body is not None else None
         with self._room:
             answer = self._send(method, path, query, data, {**headers, "Accept-Encoding": "gzip"}, timeout_s)
+        for said in _warnings(answer.headers.getlist("Warning")):
+            self._heed(said)
         if answer.status >= 300:
             raise _fault(answer.status, answer.headers, answer.data)
         try:
@@ -506,6 +518,12 @@ def _backoff(tried: int) -> float:
 
 def _text(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _warnings(headers: Sequence[str]) -> Iterator[str]:
+    """As the server sends them: `299 - "unknown field \\"spec.nonsense\\""`."""
+    for found in re.finditer(r'299 \S+ "((?:[^"\\]|\\.)*)"', ", ".join(headers)):
+        yield re.sub(r"\\(.)", r"\1", found[1])
 
 
 def _fault(code: int, headers: Mapping[str, str], data: bytes) -> ApiFault:

@@ -14,9 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from phalanx.backends.kubernetes import names, volumes
+from phalanx.backends.kubernetes import names, pods, volumes
 from phalanx.backends.kubernetes.place import DOMAIN, RUN_AT, Place
-from phalanx.backends.kubernetes.pods import hidden
 from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError
 from phalanx.placeholders import Value
@@ -28,7 +27,7 @@ AGENT, CLIENT, CODE = "agent.pyz", "tracking.zip", "code.tar.gz"
 LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and bytes are written as text there
 LARGEST_APPLIED = 256 << 10  # of an object as JSON, that `kubectl apply` can keep a copy of in the object itself
 PEERS_S = 900.0
-GRACE_S = 20.0
+FAREWELL_S = 10.0  # of the time that a pod has to end, for its agent to say how
 EMPTIED = f"{DOMAIN}/values"
 
 
@@ -66,15 +65,23 @@ def place_json(made: Plan, place: Place, tables: Tables, *, yields: Collection[s
         "data": {of.partition("/")[2]: at for of, at in tables.path.items() if of.startswith("data/")},
         "yields": sorted(yields),
         "peers_s": peers_s(made),
-        "grace_s": GRACE_S,
+        "grace_s": grace_s(made, place),
         "steps": list(steps_of(made, place)),
     }
+    patience_s = place.settings.give_up if made.kubernetes.give_up_s is None else made.kubernetes.give_up_s
+    told |= {"give_up_s": patience_s} if patience_s is not None else {}
     return json.dumps(told, indent=1) + "\n"
 
 
 def peers_s(made: Plan) -> float:
     """How long agents wait for each other."""
     return made.kubernetes.peers_s if made.kubernetes.peers_s is not None else PEERS_S
+
+
+def grace_s(made: Plan, place: Place) -> float:
+    """How long a program that was told to end has: what its pod has, less the agent's own part."""
+    whole_s = float(pods.grace_s(made, place))
+    return max(whole_s - FAREWELL_S, whole_s / 2)
 
 
 def courier(place: Place) -> str:
@@ -104,7 +111,7 @@ def steps_of(made: Plan, place: Place) -> tuple[str, ...]:
 
 def plan_gz(made: Plan) -> bytes:
     """The plan as agents read it, less what is secret; always the same bytes for the same plan."""
-    told, secret_names = document(made), hidden(made)
+    told, secret_names = document(made), pods.hidden(made)
     told["environment"] = _without(told["environment"], secret_names)
     for replica in told["replicas"]:
         replica["environment"] = _without(replica["environment"], secret_names)
@@ -118,7 +125,7 @@ def _without(variables: Mapping[str, Any], left_out: Collection[str]) -> dict[st
 def secrets_of(made: Plan, tables: Tables | None = None) -> dict[str, str]:
     """The values of variables that look secret, by the keys of the run's Secret: the variable's name, and where
     replicas differ `<replica>.<name>` of the first that has another value."""
-    secret_names = hidden(made)
+    secret_names = pods.hidden(made)
     found = {name: _text(made, made.shared[name], tables) for name in made.shared if name in secret_names}
     seen: set[tuple[str, str]] = set()
     for replica in made.replicas:

@@ -27,13 +27,17 @@ from phalanx.backends.kubernetes.sighted import (
     Group,
     Object,
     annotations_of,
+    conditions_of,
     container_of,
     deleted_at,
     has_run,
     is_build,
+    is_suspended,
     members_of,
     meta_of,
+    starts_again,
 )
+from phalanx.backends.kubernetes.stranding import Stranding
 from phalanx.backends.kubernetes.words import CAUSES, Fate, fate_of, observed, taken_down, verdict_of
 from phalanx.frames import PREFIX
 from phalanx.naming import is_helper, is_launcher
@@ -43,9 +47,12 @@ HELD_S = 3.0  # for the cluster to say why an agent was told to end
 SILENT_S = 20.0  # after so long a container that runs has no agent, or one that reaches nobody
 AGENT_S = 3.0  # the same where agents speak first of all
 STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its node does not answer
+HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
 CANCELLED_S = 45.0  # for replicas to end when all of them are to
 POSITIONS_S = 2.0
 HELD = "end.held"
+OF_PEACE = ("finished", "stopped")
+WITH_ANOTHER = "stopped: its Job ends all pods when one has failed"
 
 
 class Tracked:
@@ -164,12 +171,15 @@ class Attempt:
         self.cancelled_at: float | None = None
         self.failed_at: float | None = None  # since when it is known that it will not succeed
         self.works_over_at: float | None = None
+        self.is_past_limit = False  # a Job of it took its pods away because one had failed
+        self.hostless_at: float | None = None  # since when a pod of ranks is lost that a launcher needs
         self.works: Sequence[Object] = ()
         self.processes: dict[str, list[str]] = {}  # of each replica
         for name in seat.replicas:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
         self.hosts: list[Object] = []  # pods in which others start their ranks
         self.is_seen = False
+        self.stranding = Stranding()
         self.ends = Ends(seat)
         self.last = Observation(RUNNING, run_id=seat.run_id, attempt=seat.attempt)
         self.concluded: Observation | None = None  # all is known of it
@@ -198,6 +208,7 @@ class Attempt:
         group = group or Group(self.seat.run_id, self.seat.attempt)
         self.is_seen = self.is_seen or bool(group.works or group.pods or group.builds)
         self.works = group.works or self.works
+        self.is_past_limit = self.is_past_limit or _is_past_limit(group)
         self._track(group, now)
         for tracked in self.pods.values():
             self._attend(tracked, now)
@@ -230,6 +241,8 @@ class Attempt:
             if names and taken.isdisjoint(names):
                 self.pods[uid] = Tracked(pod, names)
                 taken.update(names)
+        if any(map(is_suspended, group.works)) and all(pod.begun_at is None for pod in self.pods.values()):
+            self.pods = {uid: pod for uid, pod in self.pods.items() if uid in here}  # Kueue wants its room: others come
         for uid, tracked in self.pods.items():
             tracked.is_gone = uid not in here or (tracked.is_stuck and fate_of(tracked.pod) is None)
             if tracked.begun_at is None and has_run(tracked.pod):
@@ -242,6 +255,8 @@ class Attempt:
         fate = fate_of(tracked.pod, self.works, is_gone=tracked.is_gone, is_told=is_told)
         if fate is not None and fate.cause == "stopped" and tracked.is_stuck and not is_told:
             return fate._replace(cause="lost", message="its node does not answer any more", is_outside=True)
+        if fate is not None and fate.cause == "stopped" and fate.is_outside and self.is_past_limit:
+            return fate._replace(message=WITH_ANOTHER, is_outside=False)
         return fate
 
     # one pod -----------------------------------------------------------------------------------------------------
@@ -335,6 +350,8 @@ class Attempt:
         except (ValueError, RecursionError):
             return
         folder = self.seat.folder(member)
+        if file == "agent.json":
+            tracked.held.pop(member, None)  # it is started again
         if not isinstance(said, dict) or (folder / file).exists():
             return
         attempts.make_private(folder, self.seat.run_folder)
@@ -342,13 +359,15 @@ class Attempt:
             attempts.write_whole(folder / file, data, sync=False)
         elif said.get("cause") in CAUSES and isinstance(said.get("ended_at"), int | float):
             said |= {"replica": member, "attempt": self.seat.attempt, "version": 1}
-            if not self._explain(tracked, member, said):
+            if _starts_again(self, tracked, said) or not self._explain(tracked, member, said):
                 tracked.held.setdefault(member, (time.monotonic(), said))
             else:
                 self.ends.take(member, said)
 
     def _explain(self, tracked: Tracked, member: str, said: dict[str, Any]) -> bool:
         """Why an agent was told to end, or lost its ranks, which it does not know. False while nobody knows."""
+        if said["cause"] == "error" and self.hosts and self.is_cancelled:  # they may go before it is told to
+            said |= {"cause": "stopped", "message": "stopped"}
         if said["cause"] == "error" and self.hosts:
             return self._blame_host(said)
         if said["cause"] == "error" and said.get("signal") == signal.SIGKILL:
@@ -368,7 +387,7 @@ class Attempt:
             elif tracked.over_at is None:
                 return False
             elif deleted_at(tracked.pod) is not None or tracked.is_gone:
-                said["message"] = words.NOT_BY_US
+                said["message"] = WITH_ANOTHER if self.is_past_limit else words.NOT_BY_US
         return True
 
     def _blame_host(self, said: dict[str, Any]) -> bool:
@@ -385,6 +404,8 @@ class Attempt:
         if held is None:
             return
         since, said = held
+        if _starts_again(self, tracked, said):
+            return
         if self._explain(tracked, name, said) or now - since > HELD_S:
             self.ends.take(name, said)
             tracked.held.pop(name)
@@ -436,6 +457,25 @@ class Attempt:
                 write_positions(self.seat, kept)
 
 
+def _is_past_limit(group: Group) -> bool:
+    """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete those that still run when one has
+    failed; operators, when one was started again too often."""
+    if any(starts_again(work) and (words.end_of_work(work) or OF_PEACE)[0] not in OF_PEACE for work in group.works):
+        return True
+    conditions = (one for work in group.works for one in conditions_of(work))
+    if not any(one.get("reason") in ("BackoffLimitExceeded", "FailedJobs") for one in conditions):  # of a TrainJob
+        return False
+    fates = (fate_of(pod, group.works) for pod in group.pods)
+    return any(fate is not None and not fate.is_outside and fate.cause not in OF_PEACE for fate in fates)
+
+
+def _starts_again(of: Attempt, tracked: Tracked, said: Mapping[str, Any]) -> bool:
+    """Whether that was not its last word: its kubelet starts it once more, as long as its job goes on."""
+    if said["cause"] == "finished" or tracked.over_at is not None or deleted_at(tracked.pod) is not None:
+        return False
+    return any(starts_again(work) and words.end_of_work(work) is None for work in of.works)
+
+
 def _follow_launcher(of: Attempt) -> None:
     """The ranks that a launcher started are there while it is, and end with it."""
     if not of.by_launcher:
@@ -462,23 +502,38 @@ def _end_the_absent(of: Attempt, group: Group, now: float) -> None:
     is_quiet = all(pod.over_at is not None for pod in pods)
     is_known = bool(of.works) or of.is_cancelled or (bool(pods) and all(pod.is_gone for pod in pods))
     if is_known and not group.works and not group.builds and is_quiet:
-        why = "stopped" if of.is_cancelled else words.NOT_BY_US
-        of.ends.write_all(absent, Fate("stopped", why, is_outside=not of.is_cancelled))
+        is_ours = of.is_cancelled or bool(of.told)
+        of.ends.write_all(absent, Fate("stopped", "stopped" if is_ours else words.NOT_BY_US, is_outside=not is_ours))
         return
-    _end_what_waits_in_vain(of)
+    _end_what_waits_in_vain(of, now)
+    _end_what_cannot_start(of, group, now)
     _end_what_cannot_come(of, group, absent, now, is_quiet=is_quiet)
     _end_what_is_not_needed(of, now)
     if of.cancelled_at is not None and now - of.cancelled_at > CANCELLED_S:
         of.ends.write_all(of.seat.replicas, Fate("stopped", "stopped"))
 
 
-def _end_what_waits_in_vain(of: Attempt) -> None:
-    """A launcher comes when the pods of its ranks are ready: it never does when one of them has failed."""
-    for pod in of.hosts:
-        fate = fate_of(pod, of.works)
-        if fate is not None and fate.cause != "finished" and (absent := _podless(of)):
-            lines = tail_of(of.api, str(meta_of(pod).get("name")), container_of(pod))
-            of.ends.write_all(absent, fate._replace(message=f"{members_of(pod)[0]}: {fate.message}"), lines)
+def _end_what_waits_in_vain(of: Attempt, now: float) -> None:
+    """A launcher comes when the pods of its ranks are ready: it never does when one of them has failed. One that is
+    there may wait for such a pod itself; one that is at work finds out, if it does so before long."""
+    ended = [(pod, fate) for pod in of.hosts if (fate := fate_of(pod, of.works)) and fate.cause != "finished"]
+    if not ended or of.is_cancelled:
+        of.hostless_at = None
+        return
+    pod, fate = next((one for one in ended if _is_own_fault(one[1])), ended[0])
+    of.hostless_at = of.hostless_at if of.hostless_at is not None else now
+    is_due = _is_own_fault(fate) and now - of.hostless_at > HOSTLESS_S
+    if names := of.ends.missing(of.seat.replicas) if is_due else _podless(of):
+        step = words.failed_init_of(pod) or container_of(pod)
+        lines = tail_of(of.api, str(meta_of(pod).get("name")), step)
+        of.ends.write_all(names, fate._replace(message=f"{members_of(pod)[0]}: {fate.message}"), lines)
+
+
+def _end_what_cannot_start(of: Attempt, group: Group, now: float) -> None:
+    """What kept a pod from starting did not pass for long, and will not. A launcher waits for all of its ranks."""
+    for uid, fate in of.stranding.overdue(group, now) if not of.is_cancelled else ():
+        names = of.pods[uid].names if uid in of.pods else _podless(of)
+        of.ends.write_all(of.seat.replicas if of.by_launcher else names, fate)
 
 
 def _end_what_cannot_come(of: Attempt, group: Group, absent: Sequence[str], now: float, *, is_quiet: bool) -> None:
@@ -500,6 +555,10 @@ def _end_what_cannot_come(of: Attempt, group: Group, absent: Sequence[str], now:
 
 def _end_what_is_not_needed(of: Attempt, now: float) -> None:
     """When one has failed, or all have finished, those that still wait for a node need not start."""
+    waiting = [pod for pod in of.pods.values() if pod.begun_at is None and pod.over_at is None]
+    names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
+    if any(map(words.has_enough, of.works)):
+        of.ends.write_all(names, Fate("finished", "it was not needed", 0))
     essential = [name for name in of.seat.replicas if not is_helper(name)] or list(of.seat.replicas)
     ends = of.ends.all
     causes = {ends[name]["cause"] for name in essential if name in ends}
@@ -507,9 +566,7 @@ def _end_what_is_not_needed(of: Attempt, now: float) -> None:
     of.failed_at = (of.failed_at or now) if is_decided else None
     if of.failed_at is None or now - of.failed_at < HELD_S or of.by_launcher:
         return
-    waiting = [pod for pod in of.pods.values() if pod.begun_at is None and pod.over_at is None]
-    names = [name for pod in waiting for name in pod.names]
-    of.ends.write_all([*names, *_podless(of)], Fate("stopped", "stopped before it started"))
+    of.ends.write_all(names, Fate("stopped", "stopped before it started"))
 
 
 def _podless(of: Attempt) -> list[str]:

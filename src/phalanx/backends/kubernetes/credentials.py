@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -88,6 +89,7 @@ def _files(settings: Settings) -> list[str]:
         return [str(named)]
     listed = [Path(one).expanduser() for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
     found = [str(one) for one in listed or [Path("~/.kube/config").expanduser()] if one.is_file()]
+    found = [one for one in found if Path(one).stat().st_size] or found  # of several, some may be empty
     if not found and "KUBERNETES_SERVICE_HOST" not in os.environ:
         tried = f"no file of $KUBECONFIG ({os.environ['KUBECONFIG']})" if listed else "$KUBECONFIG is not set"
         raise CallError(
@@ -137,7 +139,7 @@ def _read(chosen: _Chosen, configuration: Any) -> None:
         raise CallError(f"`{user['exec'].get('command')}`, which fetches the credentials of `{chosen.user}`: {why}")
     cluster = _node(chosen.merged, "clusters", str(chosen.named.get("cluster"))).get("cluster") or {}
     if cluster.get("proxy-url"):
-        configuration.proxy = cluster["proxy-url"]
+        configuration.proxy, configuration.no_proxy = cluster["proxy-url"], None
     else:
         _set_proxy(configuration)
 
@@ -172,6 +174,7 @@ def _identity(configuration: Any, namespace: str, context: str, user: str) -> Id
     configuration.connection_pool_maxsize = POOLED
     try:
         pool: PoolManager = RESTClientObject(configuration).pool_manager
+        _trust(pool, configuration)
     except (OSError, ValueError) as fault:
         raise CallError(f"context `{context}`: {fault}") from None
     pool.connection_pool_kw["socket_options"] = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *KEEP_ALIVE]
@@ -179,9 +182,31 @@ def _identity(configuration: Any, namespace: str, context: str, user: str) -> Id
     def authorization() -> str | None:
         with _overheard():
             said = configuration.get_api_key_with_prefix("authorization")
-        return str(said) if said else None
+        return str(said).strip() if said else None  # a file may end with a line's end
 
     return Identity(namespace, context, str(configuration.host), user, pool, authorization)
+
+
+def _trust(pool: PoolManager, configuration: Any) -> None:
+    """Certificates are read now: the package keeps those that stand in a kubeconfig in temporary files, which whoever
+    tidies up may remove while we run for weeks."""
+    import urllib3
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    known = pool.connection_pool_kw
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+    # Python 3.13 refuses authorities that kubectl takes, such as those of some clouds.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    authority, certificate, key = (known.pop(name, None) for name in ("ca_certs", "cert_file", "key_file"))
+    if authority:
+        context.load_verify_locations(authority)
+    if not configuration.ssl_ca_cert:
+        context.load_default_certs()  # what this machine trusts
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    known["ssl_context"] = context
+    if not configuration.verify_ssl:  # the kubeconfig says so: nobody need hear it with every request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 @contextmanager

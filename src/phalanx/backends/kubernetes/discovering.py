@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from phalanx.backends.kubernetes.api import NAMESPACES, NODES, Api, ApiFault, Document, Kind
+from phalanx.backends.kubernetes.api import JOBS, NAMESPACES, NODES, PODS, Api, ApiFault, Document, Kind
+from phalanx.backends.kubernetes.gangs import QUEUE_LABEL
 from phalanx.backends.kubernetes.offer import JOB, KUBEFLOW, TRAINER
 from phalanx.backends.kubernetes.place import Cluster
 
@@ -19,6 +20,15 @@ _KINDS = {  # of which groups we use which kinds
     "jobset.x-k8s.io": ("JobSet",),
     VOLCANO: ("PodGroup",),
     PLUGINS: ("PodGroup",),
+    KUEUE: ("LocalQueue",),
+}
+GANGS = {"volcano": VOLCANO, "scheduler-plugins": PLUGINS}  # who has an object for a gang
+_CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_PROBED = {  # a pod that nobody ever creates
+    "restartPolicy": "Never",
+    "automountServiceAccountToken": False,
+    "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [{"name": "probe", "image": "probe", "securityContext": _CONFINED}],
 }
 POD_SECURITY = "pod-security.kubernetes.io"
 AT_ONCE = 8
@@ -56,8 +66,11 @@ NEEDED: tuple[Need, ...] = (  # in the namespace of the runs: the Role of deploy
 HELPFUL: tuple[Need, ...] = (  # for what doctor says; runs do without
     *_needs("list", "", "resourcequotas", "limitranges", "nodes"),
     *_needs("get", "", "namespaces"),
-    *_needs("list", TRAINER, "clustertrainingruntimes"),
+    *_needs("list", TRAINER, "clustertrainingruntimes", "trainingruntimes"),
 )
+
+
+_OPTIONAL = (KUEUE, *GANGS.values())  # groups that runs do without, unless a file names one
 
 
 def rules(needs: Iterable[Need] = NEEDED) -> list[dict[str, list[str]]]:
@@ -87,17 +100,22 @@ def discover(api: Api) -> Cluster:
         kinds["MPIJob"] = tuple(
             sorted(kinds["MPIJob"], reverse=True)
         )  # the MPI operator's own before the training one's
-    queues = _names(api, _first(groups, KUEUE, "localqueues", "LocalQueue"))
+    queues, queues_all = _queues(api, kinds.get("LocalQueue", ()))
+    queues_pods = not queues or queues_all or _has_groups(api, queues[0])
     runtimes = _names(
         api, _first(groups, TRAINER, "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False)
     )
     return Cluster(
         (_number(version.get("major")), _number(version.get("minor"))),
         MappingProxyType(kinds),
-        _gang(groups, queues),
+        _gang(api, kinds, is_queued=bool(queues) or queues_all),
         queues,
         runtimes,
         is_assumed=False,
+        own_runtimes=_names(api, _first(groups, TRAINER, "trainingruntimes", "TrainingRuntime")),
+        queues_all=queues_all,
+        queues_pods=queues_pods,
+        pod_security=_pod_security(_asked(api, NAMESPACES.path(name=api.namespace))),
     )
 
 
@@ -146,10 +164,44 @@ def _names(api: Api, kind: Kind | None) -> tuple[str, ...]:
     return tuple(one["metadata"]["name"] for one in _listed(api, kind) or ())
 
 
-def _gang(groups: Mapping[str, Any], queues: tuple[str, ...]) -> str | None:
-    """Kueue only counts where the namespace has queues, unless there is nothing else."""
-    found = {"volcano": VOLCANO in groups, "scheduler-plugins": PLUGINS in groups, "kueue": KUEUE in groups}
-    return "kueue" if queues else next((name for name, is_there in found.items() if is_there), None)
+def _queues(api: Api, served: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """The queues of Kueue that we see, and whether it takes a Job that names none as well. That is told by a Job which
+    the server only goes through the motions of creating; whoever refuses it tells nothing."""
+    if not served:
+        return (), False
+    group, _, version = served[0].partition("/")
+    queues = _names(api, Kind(group, version, "localqueues", "LocalQueue"))
+    made = _rehearsed(api, JOBS, spec={"template": {"spec": _PROBED}})
+    if made is None:
+        return queues, False
+    given = (made["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+    return tuple(dict.fromkeys((*queues, *filter(None, [given])))), bool(made["spec"].get("suspend"))
+
+
+def _has_groups(api: Api, queue: str) -> bool:
+    """Whether Kueue holds pods back that name a queue: not everybody has it look at all pods."""
+    made = _rehearsed(api, PODS, labels={QUEUE_LABEL: queue}, spec=_PROBED)
+    gates = (made or {}).get("spec", {}).get("schedulingGates") or ()
+    return made is None or any(str(gate.get("name")).startswith(f"{KUEUE}/") for gate in gates)
+
+
+def _rehearsed(api: Api, kind: Kind, *, spec: Document, labels: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """What would be created; None where somebody refuses it."""
+    meta = {"name": "phalanx-probe", "labels": dict(labels)}
+    version = f"{kind.group}/{kind.version}".lstrip("/")
+    try:
+        return api.create(kind, {"apiVersion": version, "kind": kind.kind, "metadata": meta, "spec": spec}, dry=True)
+    except ApiFault:
+        return None
+
+
+def _gang(api: Api, kinds: Mapping[str, tuple[str, ...]], *, is_queued: bool) -> str | None:
+    """Kueue counts where it has a queue for us, or takes every Job; others where we may tell them of a gang."""
+    if is_queued:
+        return "kueue"
+    groups = {served.partition("/")[0] for served in kinds.get("PodGroup", ())}
+    able = (name for name, group in GANGS.items() if group in groups and _may(api, Need("create", group, "podgroups")))
+    return next(able, "kueue" if "LocalQueue" in kinds else None)
 
 
 def _number(text: Any) -> int:
@@ -190,7 +242,7 @@ class Survey(NamedTuple):
             "kinds": {kind: list(served) for kind, served in cluster.kinds.items()},
             "gang": cluster.gang,
             "queues": list(cluster.queues),
-            "runtimes": list(cluster.runtimes),
+            "runtimes": list(dict.fromkeys((*cluster.runtimes, *cluster.own_runtimes))),
             "pod_security": self.pod_security,
             "nodes": self.nodes,
             "devices": list(self.devices),
@@ -205,10 +257,11 @@ def survey(api: Api, needs: Iterable[Need] = NEEDED, helpful: Iterable[Need] = H
     version = api.greet()
     cluster = discover(api)
     groups = {served.rpartition("/")[0] for many in cluster.kinds.values() for served in many} | {""}
-    groups |= {KUEUE} if cluster.gang == "kueue" else set()
     space = _asked(api, NAMESPACES.path(name=api.namespace))
-    missing = _denied(api, [need for need in needs if need.group in groups])
+    denied = _denied(api, [need for need in needs if need.group in groups])
+    missing = tuple(need for need in denied if need.group not in _OPTIONAL)
     unhelpful = _denied(api, [need for need in helpful if need.group in groups])
+    unhelpful += tuple(need for need in denied if need.group in _OPTIONAL)
     nodes = _listed(api, NODES)
     return Survey(
         cluster,

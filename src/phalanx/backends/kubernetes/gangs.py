@@ -1,10 +1,10 @@
 """All pods of a run at once, or none: where the cluster has somebody who sees to that.
 
 Kueue queues a Job by a label of it. Several Jobs are a group of pods to it: then the label is on the pods, and none on
-the Jobs. Its recent releases take such pods of Jobs that are not queued themselves, as long as it is not told to queue
-every Job (`manageJobsWithoutQueueName`), and the namespace has no queue `default`, which would take each Job by itself.
-Volcano and scheduler-plugins are schedulers of their own, to which an object tells how many pods belong together.
-Without any of them agents wait for each other, for as long as the file says.
+the Jobs, since it leaves the pods of a Job that it queues alone. Where it takes Jobs that name no queue as well (it was
+told so by `manageJobsWithoutQueueName`, or the namespace has a queue `default`), or no pods, there are no such groups:
+each Job waits by itself. Volcano and scheduler-plugins are schedulers of their own, to which an object tells how many
+pods are to start together. Without any of them agents wait for each other, for as long as the file says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes import carrying, names
 from phalanx.backends.kubernetes.place import Cluster, Place
+from phalanx.backends.kubernetes.sighted import QUEUED_GROUP
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 
@@ -30,7 +31,7 @@ APIS = {VOLCANO: "scheduling.volcano.sh/v1beta1", SCHEDULER_PLUGINS: "scheduling
 GATES_SINCE = (1, 27)  # Kueue holds single pods back by gates, which are not there before
 MOST_SHAPES = 8  # kinds of pods in one workload of Kueue
 SCHEDULE_S = 300  # for how long scheduler-plugins keeps the places of a gang that is not complete
-GROUP_LABEL, _COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+GROUP_LABEL, _COUNT = QUEUED_GROUP, "kueue.x-k8s.io/pod-group-total-count"
 _RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)(?:([eE][+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)\Z")
 _SCALES = {
@@ -41,10 +42,11 @@ _SCALES = {
 
 
 class Gang(NamedTuple):
-    """Who sees to it, and in which queue the run waits."""
+    """Who sees to it, and in which queue the run waits. `is_whole`: with all of its Jobs at once."""
 
     kind: str
     queue: str | None = None
+    is_whole: bool = True
 
 
 def chosen(made: Plan, place: Place) -> Gang | None:
@@ -52,9 +54,9 @@ def chosen(made: Plan, place: Place) -> Gang | None:
     cluster = place.cluster
     asked = made.kubernetes.gang or place.settings.gang
     queue = made.kubernetes.queue or place.settings.queue
-    if asked == NONE:
-        return None
     is_unknown = cluster.is_assumed and not any(has(cluster, kind) for kind in KINDS)
+    if asked == NONE:
+        return _each_in_kueue(made.kubernetes.queue if made.kubernetes.gang else queue, cluster, is_unknown=is_unknown)
     kind = asked or cluster.gang or (KUEUE if queue is not None and is_unknown else None)
     if kind is None:
         if queue is not None:
@@ -74,6 +76,8 @@ def chosen(made: Plan, place: Place) -> Gang | None:
 def has(cluster: Cluster, kind: str) -> bool:
     if kind == cluster.gang:
         return True
+    if kind == KUEUE:
+        return "LocalQueue" in cluster.kinds
     group = APIS.get(kind, "-").partition("/")[0]
     return any(served.startswith(f"{group}/") for served in cluster.kinds.get("PodGroup", ()))
 
@@ -89,7 +93,8 @@ def _in_kueue(queue: str | None, cluster: Cluster, *, is_asked: bool) -> Gang | 
     known = cluster.queues
     if queue is not None:
         if known and queue not in known:
-            raise CallError(f"there is no queue `{queue[:60]}` in this namespace; there is: {', '.join(known)}")
+            also = "; `gang: volcano` waits in one of Volcano" if has(cluster, VOLCANO) else ""
+            raise CallError(f"there is no queue `{queue[:60]}` in this namespace; there is: {', '.join(known)}{also}")
         return Gang(KUEUE, queue)
     if len(known) == 1 or DEFAULT_QUEUE in known:
         return Gang(KUEUE, DEFAULT_QUEUE if DEFAULT_QUEUE in known else known[0])
@@ -98,10 +103,30 @@ def _in_kueue(queue: str | None, cluster: Cluster, *, is_asked: bool) -> Gang | 
             f"this namespace has several queues of Kueue: {', '.join(known)}. Say which in "
             "`environment.kubernetes.queue`, or in the home's kubernetes.yml; `gang: none` waits in none"
         )
+    _refuse_endless_wait(cluster)
     if is_asked or cluster.is_assumed:
         also = ", or assume one: `--assume kueue=NAME`" if cluster.is_assumed else ""
         raise CallError(f"Kueue wants to know in which queue: name it in `environment.kubernetes.queue`{also}")
     return None
+
+
+def _each_in_kueue(queue: str | None, cluster: Cluster, *, is_unknown: bool) -> Gang | None:
+    """No gang; but a queue that is named beside that is one to wait in, each Job by itself."""
+    if queue is None:
+        _refuse_endless_wait(cluster)
+        return None
+    if not has(cluster, KUEUE) and not is_unknown:
+        raise CallError(f"`queue: {queue[:60]}` without a gang is one of Kueue, which this cluster does not have")
+    found = _in_kueue(queue, cluster, is_asked=True)
+    return found._replace(is_whole=False) if found is not None else None
+
+
+def _refuse_endless_wait(cluster: Cluster) -> None:
+    if cluster.queues_all and DEFAULT_QUEUE not in cluster.queues:
+        raise CallError(
+            "Kueue holds every Job of this namespace back until it names a queue: do so in "
+            "`environment.kubernetes.queue`, or in the home's kubernetes.yml"
+        )
 
 
 def gathered(made: Plan, place: Place, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,26 +148,49 @@ def gathered(made: Plan, place: Place, jobs: Sequence[dict[str, Any]]) -> list[d
 
 
 def _queue(made: Plan, place: Place, gang: Gang, jobs: Sequence[dict[str, Any]], count: int) -> None:
-    if len(jobs) == 1 or place.cluster.version < GATES_SINCE:
+    cluster = place.cluster
+    can_group = cluster.queues_pods and not cluster.queues_all and DEFAULT_QUEUE not in cluster.queues
+    is_grouped = gang.is_whole and len(jobs) > 1 and cluster.version >= GATES_SINCE
+    if is_grouped and can_group and _is_admissible(made, jobs):
         for job in jobs:
-            job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
+            told = job["spec"]["template"]["metadata"]
+            told["labels"] |= {QUEUE_LABEL: gang.queue, GROUP_LABEL: names.base(made)}
+            told["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # an attempt is not mended, but made anew
         return
-    if len({_shape(job["spec"]["template"]["spec"]) for job in jobs}) > MOST_SHAPES:
+    for job in jobs:
+        job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
+
+
+def admit_alone(made: Plan, place: Place, job: dict[str, Any]) -> None:
+    """A Job that is none of the gang, as what builds its image: where Kueue takes every Job, it waits as they do."""
+    gang = chosen(made, place) if place.cluster.queues_all else None
+    if gang is not None and gang.kind == KUEUE:
+        job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
+
+
+def _is_admissible(made: Plan, jobs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether Kueue can admit their pods as one. Raises CallError where just that is wanted."""
+    if len({_shape(job["spec"]["template"]["spec"]) for job in jobs}) <= MOST_SHAPES:
+        return True
+    if made.kubernetes.gang == KUEUE:
         raise CallError(
             f"Kueue admits at most {MOST_SHAPES} kinds of pods at once, and the replicas of this run ask for more "
-            "different things: give them the same resources and nodes, or write `environment.kubernetes.gang: none`"
+            "different things: give them the same resources and nodes, or write `environment.kubernetes.gang: none` "
+            "beside `queue`, and each Job waits by itself"
         )
-    for job in jobs:
-        told = job["spec"]["template"]["metadata"]
-        told["labels"] |= {QUEUE_LABEL: gang.queue, GROUP_LABEL: names.base(made)}
-        told["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # an attempt is not mended, but made anew
+    return False
 
 
 def _shape(spec: Mapping[str, Any]) -> str:
     """What tells the pods of one kind from those of another, to Kueue."""
-    asked = [container.get("resources") for container in (*spec.get("initContainers", ()), *spec["containers"])]
-    keys = ("nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName")
-    return repr((asked, [spec.get(key) for key in keys]))
+    asked = [
+        ({**limits, **(resources.get("requests") or {})}, container.get("ports"))
+        for container in (*spec.get("initContainers", ()), *spec["containers"])
+        for resources in [container.get("resources") or {}]
+        for limits in [resources.get("limits") or {}]
+    ]
+    keys = ("nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName", "overhead")
+    return repr((asked, [spec.get(key) for key in (*keys, "topologySpreadConstraints", "resourceClaims")]))
 
 
 def _join(made: Plan, gang: Gang, template: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 from unicodedata import category
 
-from phalanx.backends.kubernetes import carrying, names, pods, volumes
+from phalanx.backends.kubernetes import carrying, gangs, names, pods, volumes
 from phalanx.backends.kubernetes.place import CODE_AT, MEMBERS, ROLE, RUN_AT, Place, Settings
 from phalanx.backends.kubernetes.sighted import BUILD, STAGE
 from phalanx.backends.kubernetes.tables import Tables
@@ -32,6 +32,7 @@ CACHE = "phalanx-cache"
 SECONDS = 7200  # for a build; then it hangs
 KEPT_S = 86_400
 UNASKED = "asked for without `is_wanted`"
+MOST_CPUS, MOST_MIB = 2.0, 4096.0  # that a build asks for; it may use more
 LONGEST_LINE = 60_000  # bytes: builders read no longer ones
 LONGEST_REPOSITORY = 128
 # What people install from, copied before the rest of the code: then a change of the code alone repeats no step.
@@ -102,7 +103,9 @@ def build_objects(made: Plan, place: Place, code_digest: str | None = None) -> l
     reads["metadata"] = _labelled(carrying.metadata(made, name))
     if made.build is not None and made.build.dockerfile is None:
         reads["data"]["Dockerfile"] = dockerfile(made, settings, is_first_alone=builder == BUILDKIT)
-    return [reads, _job(made, place, name, builder, command)]
+    job = _job(made, place, name, builder, command)
+    gangs.admit_alone(made, place, job)
+    return [reads, job]
 
 
 def _builder(made: Plan, settings: Settings) -> str:
@@ -168,7 +171,8 @@ def _arguments(made: Plan, builder: str, code: str, image: str) -> list[str]:
     repository = image.rpartition(":")[0]
     if builder == KANIKO:
         cached = [] if build.nocache else ["--cache=true", f"--cache-repo={repository}/{CACHE}"]
-        return [f"--context=dir://{context}", f"--dockerfile={written}", f"--destination={image}", *cached]
+        # It looks for the token of a service account to tell a pod from a machine, and ours has none.
+        return [f"--context=dir://{context}", f"--dockerfile={written}", f"--destination={image}", "--force", *cached]
     folder, _, file = written.rpartition("/")
     return [
         *("build", "--progress=plain", "--frontend", "dockerfile.v0"),
@@ -216,9 +220,11 @@ def _template(made: Plan, place: Place, builder: str, reads: str) -> dict[str, A
     for volume in spec["volumes"]:
         if volume["name"] == "job":
             volume["configMap"]["name"] = reads
-    carried = [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] in ("code", "run")]
+    ours = spec["containers"][0]
+    carried = [mount for mount in ours["volumeMounts"] if mount["mountPath"] in (CODE_AT, RUN_AT)]
     mounts = [*carried, {"name": "job", "mountPath": DOCKERFILE_AT, "readOnly": True}]
-    main: dict[str, Any] = {"name": BUILD, "image": IMAGES[builder], "env": [], "volumeMounts": mounts}
+    asked = pods.without_devices(ours, place)
+    main: dict[str, Any] = {"name": BUILD, "image": IMAGES[builder], **asked, "env": [], "volumeMounts": mounts}
     if builder == BUILDKIT:
         main["command"] = ["buildctl-daemonless.sh"]
         main["env"] = [{"name": "BUILDKITD_FLAGS", "value": "--oci-worker-no-process-sandbox"}]
@@ -251,7 +257,12 @@ def _bare(made: Plan) -> Plan:
     """What of a run its build is given: where its pods may be, and the code, wherever its pods have theirs from."""
     first = made.replicas[0]
     settings = first.settings._replace(
-        resources=None,
+        resources=first.resources._replace(
+            cpu=_at_most(first.resources.cpu, MOST_CPUS),
+            memory=_at_most(first.resources.memory, MOST_MIB),
+            gpu=None,
+            tpu=None,
+        ),
         affinity=None,
         labels=None,
         annotations=None,
@@ -281,6 +292,13 @@ def _bare(made: Plan) -> Plan:
         build=None,
         service=None,
     )
+
+
+def _at_most(amount: Any, most: float) -> Any:
+    """What a build asks for of what its run does: a quota takes nobody who asks for nothing. How much it may use nobody
+    has said."""
+    wanted = next((each for each in amount or () if each is not None), None)
+    return None if wanted is None else amount._replace(requests=min(wanted, most), limits=None)
 
 
 def _tables() -> Tables:

@@ -33,7 +33,10 @@ from phalanx.backends.kubernetes.sighted import (
     labels_of,
     meta_of,
     owner_of,
+    queued_as,
+    topics_of,
 )
+from phalanx.backends.kubernetes.stranding import GIVE_UP_S
 from phalanx.backends.kubernetes.words import Fate
 from phalanx.errors import CallError
 
@@ -55,6 +58,7 @@ class Manifest(NamedTuple):
     works: tuple[tuple[Kind, str], ...]
     gangs: tuple[Kind, ...]
     keep_s: float | None  # how long its objects are wanted after its end
+    give_up_s: float = GIVE_UP_S
 
 
 def manifest_of(folder: Path) -> Manifest:
@@ -63,12 +67,14 @@ def manifest_of(folder: Path) -> Manifest:
     plan = json.loads((folder / staging.PLAN).read_bytes())
     works = [one for one in others if staging.is_work(one) and not is_build(one)]
     asked = {ttl for one in works if (ttl := _ttl(one)) is not None and ttl != TTL_S}
+    place = json.loads(owner["data"][carrying.PLACE])
     return Manifest(
-        str(json.loads(owner["data"][carrying.PLACE]).get("courier", "frames")),
+        str(place.get("courier", "frames")),
         plan.get("launch") == "mpirun",
         tuple((kind_of(one), str(one["metadata"]["name"])) for one in works),
         tuple({kind_of(one) for one in others if one["kind"] == "PodGroup"}),
         max(asked, default=None),
+        float(place.get("give_up_s", GIVE_UP_S)),
     )
 
 
@@ -167,7 +173,7 @@ class Keeper:
             key = owner_of(one)
             if key is not None:
                 found.setdefault(key, {}).setdefault(part, []).append(one)
-                owners[str(meta_of(one).get("uid"))] = key
+                owners[str(meta_of(one).get("uid"))] = owners[queued_as(one)] = key
 
         for pod in self.mirror.all_of(PODS):
             put(pod, "pods")
@@ -179,8 +185,7 @@ class Keeper:
             for gang in self.mirror.all_of(kind):
                 put(gang, "gangs")
         for event in self.mirror.events(owners):
-            key = owners.get(str((event.get("involvedObject") or {}).get("uid")))
-            if key is not None:
+            if (key := next(filter(None, map(owners.get, topics_of(event))), None)) is not None:
                 found[key].setdefault("events", []).append(event)
         return {key: Group(*key)._replace(**parts) for key, parts in found.items()}  # type: ignore[arg-type]
 
@@ -214,6 +219,7 @@ class Keeper:
                     raise Unavailable(f"the files of run {seat.run_id} cannot be read: {fault}") from None
                 courier, by_launcher = manifest.courier, manifest.by_launcher
                 attempt = Attempt(self.api, self.desk, seat, handle, courier=courier, by_launcher=by_launcher)
+                attempt.stranding.give_up_s = manifest.give_up_s
                 kept = self.kept[key] = Kept(attempt, manifest)
                 self._begin()
         return kept

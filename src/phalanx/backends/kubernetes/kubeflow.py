@@ -7,6 +7,7 @@ express is an error before anything is submitted: nothing is left out in silence
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from phalanx.backends import Job
@@ -31,6 +32,7 @@ from phalanx.plan.model import Plan, Replica
 
 SINGLE = ("Master", "Chief", "Scheduler")  # types of which a job has one
 UNQUEUED = (MXJOB, MPIJOB_V1)  # Kueue does not know them
+RESTRICTED = "restricted"  # of the standards for pods
 GROUPED = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")  # of a pod: the gang that it belongs to
 
 
@@ -73,6 +75,8 @@ def job_of(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def fitted(made: Plan, place: Place) -> Plan:
     """The plan as the operator runs it; the same for a plan that was fitted before. Raises CallError."""
     known = chosen(made, place)
+    if known is not None and known.kind == PYTORCHJOB.kind and _is_elastic(made):
+        return replace(made, meets=())  # it begins with fewer
     return made if known is None or not mpijobs.is_mpi(made) else mpijobs.adapted(made, known)
 
 
@@ -87,6 +91,8 @@ def chosen(made: Plan, place: Place) -> Operated | None:
     known = operators.best(usual.kind, place.cluster)
     trains = operators.best(TRAINJOB.kind, place.cluster)
     if made.kubernetes.runtime is not None:
+        if trains is None and place.cluster.is_assumed:
+            trains = TRAINJOB  # whoever names a runtime has Trainer
         if trains is None:
             raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` is one of Trainer, which {_served(place)}")
         known = trains
@@ -96,13 +102,14 @@ def chosen(made: Plan, place: Place) -> Operated | None:
         raise CallError(_missing(usual, wiring, place, has_trainer=trains is not None))
     if lacking := [role for role in made.roles if made.roles[role] and role not in known.types]:
         raise CallError(f"{known.one} has pods of one type, and this run has a `{lacking[0]}` as well; {NATIVELY}")
-    return _named(made, known)
+    return _named(made, known, place)
 
 
-def _named(made: Plan, known: Operated) -> Operated:
-    """With the operator's types as this run has them."""
-    if known == PYTORCHJOB and _is_elastic(made):
-        return known._replace(types={"master": "Worker", "worker": "Worker"})  # who meets where is for torchrun to say
+def _named(made: Plan, known: Operated, place: Place) -> Operated:
+    """With the operator's types as this run has them. Where there is a Master, it puts a container of its own before
+    the workers, which is not as strict as some namespaces demand; and who meets where is for torchrun to say."""
+    if known == PYTORCHJOB and (_is_elastic(made) or place.cluster.pod_security == RESTRICTED):
+        return known._replace(types={"master": "Worker", "worker": "Worker"})
     if known == TFJOB and '"type": "master"' in _texts(made.replicas[0].environment.get("TF_CONFIG", "")):
         return known._replace(types={**known.types, "master": "Master"})  # TensorFlow 1 knows no chief
     return known
@@ -141,6 +148,11 @@ def _job(order: Order) -> dict[str, Any]:
     """Raises CallError for what a job of that kind cannot have."""
     made, known = order.made, order.known
     policy = operators.restart_policy(made, known)
+    if policy != operators.NEVER and carrying.courier(order.place) != "frames":
+        raise CallError(
+            f"`restart_policy: {policy}` starts a replica again whose end is home already where pods write to a server "
+            "or a shared volume: leave it out, and `max_restarts` starts the whole run anew"
+        )
     if known.kind == TRAINJOB.kind:
         _refuse_elastic(made, known.one)
         return trainer.job(order)
@@ -173,10 +185,19 @@ def _templates(order: Order) -> dict[str, tuple[int, dict[str, Any]]]:
         operators.alike(known, kind, replicas)
         template = operators.template(order, replicas)
         main = operators.main_of(template, known)
-        ports = [port for port in main.get("ports", ()) if port.get("name") != known.port_name]
-        main["ports"] = [{"name": known.port_name, "containerPort": known.port}, *ports]
+        main["ports"] = _ports(known, main.get("ports", ()))
         found[kind] = (len(replicas), template)
     return found
+
+
+def _ports(known: Operated, also: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The operator makes a service with all of them, by their names: without one, or twice, they make none at all."""
+    found = {known.port: {"name": known.port_name, "containerPort": known.port}}
+    for port in also:
+        if port.get("name") != known.port_name:
+            number = port.get("containerPort", 0)
+            found.setdefault(number, {**port, "name": port.get("name") or f"port-{number}"})
+    return list(found.values())
 
 
 def _check(order: Order, seats: Mapping[str, Sequence[Replica]]) -> None:
@@ -250,7 +271,8 @@ def _gathered(order: Order, job: dict[str, Any]) -> list[dict[str, Any]]:
     gang = gangs.chosen(made, place)
     if gang is None:
         return [job]
-    is_asked = (made.kubernetes.gang or place.settings.gang or gang.queue) is not None
+    asked, site = made.kubernetes, place.settings
+    is_asked = (asked.gang or site.gang or asked.queue or site.queue) is not None
     if gang.kind == gangs.KUEUE:
         if known in UNQUEUED and is_asked:
             raise CallError(f"Kueue does not queue {known.one} of {known.api_version}; {NATIVELY}")

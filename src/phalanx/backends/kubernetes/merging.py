@@ -31,7 +31,7 @@ _KEYS = {
     "schedulingGates": "name",
     "resourceClaims": "name",
 }
-_WHOLE = frozenset({"volumes", "resourceClaims"})  # an item has one source: another one takes its place
+_WHOLE = frozenset({"volumes", "resourceClaims", "env"})  # an item has one source: another one takes its place
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _IDENTITY = ("PHALANX_MEMBERS", "PHALANX_ATTEMPT", "PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")
 _CARRIED = (JOB_AT, AGENT_AT, BUNDLE_AT)
@@ -88,7 +88,7 @@ def _merged_map(value: dict[str, Any], patch: dict[str, Any], field: str) -> dic
     elif isinstance(retained, list):
         value = {key: item for key, item in value.items() if key in retained}
     elif field in _WHOLE and patch.keys() - {_KEYS[field]} - value.keys():
-        value = {}  # Kubernetes would refuse a volume of two kinds
+        value = {}  # Kubernetes would refuse a volume of two kinds, or a variable of two values
     result = dict(value)
     for key, item in patch.items():
         if item is None:
@@ -115,6 +115,12 @@ def _merged_list(value: list[Any], patch: list[Any], field: str) -> list[Any]:
         else:
             result[number] = _merged_map(result[number], item, field)
     return result
+
+
+def said(made: Plan, place: Place, field: str) -> Any:
+    """What is laid over a field of the spec of pods; None where nothing is."""
+    found = (_map(_as_template(plain(layer.patch)), "spec").get(field) for layer in _layers(made, place))
+    return next((value for value in reversed([*found]) if value is not None), None)
 
 
 def _layers(made: Plan, place: Place) -> Iterator[_Layer]:
@@ -149,6 +155,13 @@ def _container(template: Mapping[str, Any], field: str, name: str) -> dict[str, 
 def _items(value: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
     listed = value.get(field)
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+
+
+def part_of(value: Mapping[str, Any], *fields: str) -> Mapping[str, Any]:
+    """The map that stands there, below others; nothing where none does."""
+    for field in fields:
+        value = _map(value, field)
+    return value
 
 
 def _map(value: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from phalanx.backends.kubernetes import carrying, gangs, images, names, pods, vo
 from phalanx.backends.kubernetes.place import PORT, RUN, RUN_AT, Place
 from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError
-from phalanx.placeholders import Hole, Value
+from phalanx.placeholders import Hole
 from phalanx.plan.model import Plan, Replica
 
 ITSELF = "127.0.0.1"  # the address of a replica that is alone
 TTL_S = 86_400.0  # what is over is deleted by us; this is for when we are not there any more
 FEW, LONG = 16, 1024  # Jobs, and characters of a variable that each of more than so many had to repeat
 SLACK_S = 120.0  # agents end what takes too long; this is for agents that cannot
+PER_INDEX_SINCE = (1, 29)  # Jobs whose indexes fail by themselves
 
 
 class Group(NamedTuple):
@@ -140,19 +141,7 @@ def _tables(made: Plan, place: Place, grouped: list[Group]) -> Tables:
     host = {replica.name: hosts[f"{replica.role}-{replica.index}"] for replica in made.replicas}
     first = next(iter(host.values()))
     port = {replica.name: PORT + replica.local for replica in made.replicas}
-    return Quick({**host, "*": first}, {**port, "*": PORT}, paths(made, place))
-
-
-class Quick(Tables):
-    """The tables of one plan, which fill a value only once: lists of all addresses are long, and in every template."""
-
-    def text(self, made: Plan, value: Value) -> str:
-        if isinstance(value, str):
-            return value
-        filled: dict[Value, str] = self.__dict__.setdefault("filled", {})
-        if value not in filled:
-            filled[value] = super().text(made, value)
-        return filled[value]
+    return Tables({**host, "*": first}, {**port, "*": PORT}, paths(made, place))
 
 
 def paths(made: Plan, place: Place) -> dict[str, str]:
@@ -220,8 +209,16 @@ def _job(made: Plan, place: Place, group: Group, common: Common) -> dict[str, An
             **({"completionMode": "Indexed"} if group.is_indexed else {}),
             "completions": count,
             "parallelism": count,
-            "backoffLimit": 0,
+            **_failing(place, group),
             "ttlSecondsAfterFinished": math.ceil(ttl_s),
             "template": template,
         },
     }
+
+
+def _failing(place: Place, group: Group) -> dict[str, Any]:
+    """No pod is started again. A Job that reaches its own limit takes all of its pods away at once, and with them what
+    they would still say: where each index has a limit of its own, there must be none for the whole."""
+    if group.is_indexed and len(group.members) > 1 and place.cluster.version >= PER_INDEX_SINCE:
+        return {"backoffLimitPerIndex": 0}
+    return {"backoffLimit": 0}

@@ -21,7 +21,7 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"  # a label of the pods of 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_NAME = "training.kubeflow.org/job-name"
 WORKER = "worker"
-NEVER, ON_FAILURE, EXIT_CODE = "Never", "OnFailure", "ExitCode"
+NEVER, ON_FAILURE = "Never", "OnFailure"
 NATIVELY = "`backend: native` runs it"
 _NAMED = 5  # replicas in a message
 _ROOM = 24  # `-launcher-0-99999-abcde`
@@ -67,10 +67,10 @@ _MXNET = (
     "DMLC_USE_KUBERNETES", "BYTEPS_FORCE_DISTRIBUTED", "DMLC_WORKER_ID",
 )  # fmt: skip
 _OPENMPI = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots")
-_TRAINER = (
+_TRAINER = (  # less its DMLC_NUM_WORKER, which counts devices, where the plan counts processes
     "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
     "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT",
-    "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER", *_OPENMPI, "OMPI_MCA_plm_rsh_args",
+    "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", *_OPENMPI, "OMPI_MCA_plm_rsh_args",
 )  # fmt: skip
 _MASTERED = {"master": "Master", "worker": "Worker"}
 _WORKERS = {"master": "Worker", "worker": "Worker"}
@@ -185,7 +185,7 @@ def tables(made: Plan, place: Place, known: Operated) -> Tables:
     if known.kind in (MPIJOB.kind, TRAINJOB.kind):
         paths |= {"hostfile": "/etc/mpi/hostfile", "hosts.sh": "/etc/mpi/discover_hosts.sh"}
     first = next(iter(host.values()))
-    return native.Quick({**host, "*": first}, {**port, "*": known.port}, paths)
+    return Tables({**host, "*": first}, {**port, "*": known.port}, paths)
 
 
 def _host(made: Plan, known: Operated, kind: str, number: int) -> str:
@@ -286,19 +286,15 @@ def run_policy(made: Plan, known: Operated) -> dict[str, Any]:
     if known == MPIJOB:
         policy["backoffLimit"] = made.max_restarts if restart_policy(made, known) != NEVER else 0
     elif restart_policy(made, known) != NEVER:
-        policy["backoffLimit"] = made.max_restarts
+        policy["backoffLimit"] = made.max_restarts + 1  # with so many it gives up, before the last has done anything
     return policy
 
 
 def restart_policy(made: Plan, known: Operated) -> str:
-    """Whether the operator starts single pods again. By itself a run is started anew as a whole, by us. Raises
-    CallError."""
+    """Whether the operator starts single pods again. By itself a run is started anew as a whole, by us. One that would
+    make new pods of them does so without end, and these are not ours any more. Raises CallError."""
     asked = made.kubernetes.restart_policy or NEVER
-    allowed = [NEVER, ON_FAILURE]
-    if known.kind == TRAINJOB.kind:
-        allowed = [NEVER]
-    elif known != MPIJOB:
-        allowed.append(EXIT_CODE)
+    allowed = [NEVER] if known.kind == TRAINJOB.kind else [NEVER, ON_FAILURE]
     if asked not in allowed:
         raise CallError(f"`restart_policy: {asked[:60]}`: {known.one} has {', '.join(allowed)}")
     if asked != NEVER and not made.max_restarts:

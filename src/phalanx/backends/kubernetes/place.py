@@ -11,7 +11,7 @@ RUN, ATTEMPT, ROLE = f"{DOMAIN}/run", f"{DOMAIN}/attempt", f"{DOMAIN}/role"  # l
 NAME, PROJECT, MEMBERS = f"{DOMAIN}/name", f"{DOMAIN}/project", f"{DOMAIN}/members"  # annotations
 PORT = 2222
 JOB_AT, AGENT_AT, BUNDLE_AT = "/phalanx/job", "/phalanx/agent", "/phalanx/bundle"  # where pods have what we carry
-RUN_AT, CODE_AT = "/phalanx/run", "/phalanx/code"
+RUN_AT, CODE_AT, HOME_AT = "/phalanx/run", "/phalanx/code", "/phalanx/home"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -43,6 +43,7 @@ class Settings(NamedTuple):
     registry: str | None = None  # for images that are built: registry/name
     registry_secret: str | None = None
     builder: str = "buildkit"  # or kaniko
+    give_up: float | None = None  # seconds that what does not pass by itself may keep a replica from starting
     pod: Mapping[str, Any] = NOTHING  # merged over every pod
 
 
@@ -56,6 +57,10 @@ class Cluster(NamedTuple):
     queues: tuple[str, ...] = ()  # LocalQueues of Kueue in the namespace
     runtimes: tuple[str, ...] = ()  # ClusterTrainingRuntimes of Trainer v2
     is_assumed: bool = True
+    own_runtimes: tuple[str, ...] = ()  # TrainingRuntimes of the namespace
+    queues_all: bool = False  # Kueue takes Jobs that name no queue as well
+    queues_pods: bool = True  # and groups of pods
+    pod_security: str | None = None  # what the namespace demands of pods, where we may see that
 
     @property
     def has_indexed_jobs(self) -> bool:

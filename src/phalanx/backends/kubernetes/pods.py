@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from phalanx.backends.kubernetes import merging, names, volumes
-from phalanx.backends.kubernetes.place import ATTEMPT, JOB_AT, PORT, RUN_AT, Place
+from phalanx.backends.kubernetes.place import ATTEMPT, CODE_AT, HOME_AT, JOB_AT, PORT, RUN_AT, Place
 from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError
 from phalanx.placeholders import Value
@@ -20,7 +20,7 @@ from phalanx.plan.encoding import is_secret
 from phalanx.plan.model import Plan, Replica
 
 CONTAINER, PREPARE, FETCH = "phalanx", "prepare", "code"
-GRACE_S = 30  # the agent gives the program twenty of them
+GRACE_S = 30  # for a pod to end, unless a file says otherwise
 USER = 1000
 MOST_VARIABLES = 64 << 10  # bytes of variables in a template; the agent has all of them from plan.json
 MOST_MEMBERS = 120 << 10  # the system takes no longer variable
@@ -30,6 +30,8 @@ _FIELDS = {
     "PHALANX_NODE": "spec.nodeName",
     "PHALANX_POD": "metadata.name",
 }
+_GRACE = "terminationGracePeriodSeconds"
+_NO_GPU = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}  # images for GPUs show all that the node has
 _INDICES = ("PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")  # by which a pod knows who it is
 _EXPANDED = re.compile(r"\$(?=[$(])")
 _START = ("/bin/sh", f"{JOB_AT}/start.sh")
@@ -54,7 +56,6 @@ def template(  # noqa: PLR0913 - what operators want differently
     *,
     tables: Tables,
     container: str = CONTAINER,
-    init: bool = True,
     index_from: str | None = None,
     hostname: str | None = None,
     subdomain: str | None = None,
@@ -69,27 +70,48 @@ def template(  # noqa: PLR0913 - what operators want differently
     Raises CallError with every fault.
     """
     first = members[0]
-    settings = first.settings
     faults: list[str] = []
     found = volumes.mounted(made, first, place, faults)
     main: dict[str, Any] = {
         "name": container,
         "image": image or _image(made, place, faults),
         **_resources(first, place, faults),
-        "env": [*_variables(_texts(made, members, tables, leave), faults), *_fields(index_from)],
+        "env": [*_variables(_texts(made, members, place, tables, leave), faults), *_fields(index_from)],
         "envFrom": _sources(made, first, faults),
         "volumeMounts": [dict(item.mount) for item in found],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": _restricted(),
     }
     if not is_launched:
         main["command"] = [*_START, "run"]
         main["args"] = [unexpanded(tables.text(made, word)) for word in first.argv]
     if made.is_distributed and container == CONTAINER:
         main["ports"] = [{"containerPort": PORT}]
-    spec: dict[str, Any] = {
+    steps = list(_init_containers(made, place, main, volumes.for_init(found), faults))
+    optional = {"initContainers": steps or None, "hostname": hostname, "subdomain": subdomain}
+    spec = {
+        **_for_all_pods(first),
+        "containers": [main],
+        "volumes": volumes.listed(found),
+        **_placement(made, first, faults),
+        **{key: value for key, value in optional.items() if value is not None},
+    }
+    metadata = _metadata(made, members, faults)
+    if faults:
+        raise CallError("\n".join(dict.fromkeys(faults)))
+    return _with_devices_seen(merging.merged({"metadata": metadata, "spec": spec}, made, place, container), container)
+
+
+def grace_s(made: Plan, place: Place) -> int:
+    """How long a pod has to end, from when it is told to."""
+    said = merging.said(made, place, _GRACE)
+    return said if type(said) is int and said >= 0 else GRACE_S
+
+
+def _for_all_pods(member: Replica) -> dict[str, Any]:
+    return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": GRACE_S,
-        "automountServiceAccountToken": settings.service_account is not None,
+        _GRACE: GRACE_S,
+        "automountServiceAccountToken": member.settings.service_account is not None,
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
@@ -99,20 +121,19 @@ def template(  # noqa: PLR0913 - what operators want differently
             "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked through for every pod
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [main],
-        "volumes": [item.volume for item in found],
-        **_placement(made, first, faults),
     }
-    if init and (steps := list(_init_containers(made, place, main, volumes.for_init(found), faults))):
-        spec["initContainers"] = steps
-    if hostname is not None:
-        spec["hostname"] = hostname
-    if subdomain is not None:
-        spec["subdomain"] = subdomain
-    metadata = _metadata(made, members, faults)
-    if faults:
-        raise CallError("\n".join(dict.fromkeys(faults)))
-    return merging.merged({"metadata": metadata, "spec": spec}, made, place, container)
+
+
+def _restricted() -> dict[str, Any]:
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _with_devices_seen(found: dict[str, Any], container: str) -> dict[str, Any]:
+    """A file may ask for devices also in what it lays over: our word that there are none would win over the node's."""
+    box = next(box for box in found["spec"]["containers"] if box["name"] == container)
+    if any("/" in str(name) for name in merging.part_of(box, "resources", "limits")):
+        box["env"] = [variable for variable in box["env"] if variable != _NO_GPU]
+    return found
 
 
 def hidden(made: Plan, members: Iterable[Replica] | None = None) -> frozenset[str]:
@@ -187,14 +208,16 @@ def _cpus(count: float) -> str:
     return str(int(count)) if count == int(count) else f"{max(1, round(count * 1000))}m"
 
 
-def _texts(made: Plan, members: Sequence[Replica], tables: Tables, leave: Collection[str]) -> dict[str, str]:
+def _texts(
+    made: Plan, members: Sequence[Replica], place: Place, tables: Tables, leave: Collection[str]
+) -> dict[str, str]:
     """The variables of a template. Ours come last: a file cannot make a pod someone else."""
     left = {*hidden(made, members), *leave, *_FIELDS, *_INDICES}
     values = {**made.shared, **_in_common(members)}
     texts = {name: tables.text(made, value) for name, value in values.items() if name not in left}
-    texts.setdefault("HOME", RUN_AT)
+    texts.setdefault("HOME", volumes.home_at(place))
     if not any(members[0].resources.gpu or ()):
-        texts.setdefault("NVIDIA_VISIBLE_DEVICES", "none")
+        texts.setdefault(_NO_GPU["name"], _NO_GPU["value"])
     _keep_small(texts)
     return texts | {"PHALANX_MEMBERS": ",".join(member.name for member in members)}
 
@@ -284,8 +307,10 @@ def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]
 def _init_containers(
     made: Plan, place: Place, main: Mapping[str, Any], mounts: list[dict[str, Any]], faults: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Code is fetched and unpacked, and the steps of the file are run, before anything starts."""
+    """Code is fetched and unpacked, and the steps of the file are run, before anything starts. Each asks for what the
+    program does: the pod asks for no more then, and a quota takes none that asks for nothing."""
     source = volumes.code(made, place)
+    asked = without_devices(main, place)
     if source.kind == "git":
         build = made.build
         revision = made.kubernetes.revision or (build and (build.commit or build.branch)) or "HEAD"
@@ -296,32 +321,45 @@ def _init_containers(
             "name": FETCH,
             "image": place.settings.git_image,
             "command": ["/bin/sh", "-c", _FETCH, "code", *map(unexpanded, arguments)],
-            "env": [{"name": "HOME", "value": RUN_AT}, {"name": "GIT_TERMINAL_PROMPT", "value": "0"}],
-            "volumeMounts": [mount for mount in mounts if mount["name"] in ("run", "code")],
-            "securityContext": merging.plain(main["securityContext"]),
+            **asked,
+            "env": [{"name": "HOME", "value": volumes.home_at(place)}, {"name": "GIT_TERMINAL_PROMPT", "value": "0"}],
+            "volumeMounts": [mount for mount in mounts if mount["mountPath"] in (RUN_AT, CODE_AT, HOME_AT)],
+            "securityContext": _restricted(),
         }
     steps = made.build is not None and bool(made.build.build_steps) and place.settings.registry is None
     steps = steps or bool(made.python.requirements)
     if source.kind == "bundle" or steps:
-        yield _preparing(main, mounts, set(place.settings.devices.values()), is_whole=steps)
+        yield _preparing(main, mounts, asked, is_whole=steps)
+
+
+def without_devices(main: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """What a step before a container asks for: as much of the machine, but nothing that is only for the program."""
+    devices = set(place.settings.devices.values())
+    kept = {
+        bound: left
+        for bound, amounts in main.get("resources", {}).items()
+        if (left := {name: amount for name, amount in amounts.items() if name not in devices})
+    }
+    return {"resources": kept} if kept else {}
 
 
 def _preparing(
-    main: Mapping[str, Any], mounts: list[dict[str, Any]], devices: Collection[str], *, is_whole: bool
+    main: Mapping[str, Any], mounts: list[dict[str, Any]], asked: Mapping[str, Any], *, is_whole: bool
 ) -> dict[str, Any]:
     """Steps of a file see what the program will see, without its devices; what only unpacks needs no variables."""
-    step: dict[str, Any] = {"name": PREPARE, "image": main["image"], "command": [*_START, "prepare"]}
-    if "resources" in main:
-        step["resources"] = {
-            bound: {name: amount for name, amount in amounts.items() if name not in devices}
-            for bound, amounts in main["resources"].items()
-        }
-    own = (*_FIELDS, "HOME", "PHALANX_MEMBERS", "PHALANX_POD_INDEX")
-    return step | {
-        "env": [dict(variable) for variable in main["env"] if is_whole or variable["name"] in own],
+    own = (*_FIELDS, "HOME", "PHALANX_MEMBERS", "PHALANX_POD_INDEX", _NO_GPU["name"])
+    variables = [dict(variable) for variable in main["env"] if is_whole or variable["name"] in own]
+    if all(variable["name"] != _NO_GPU["name"] for variable in variables):
+        variables.append(dict(_NO_GPU))
+    return {
+        "name": PREPARE,
+        "image": main["image"],
+        "command": [*_START, "prepare"],
+        **asked,
+        "env": variables,
         "envFrom": merging.plain(main["envFrom"] if is_whole else main["envFrom"][-1:]),
         "volumeMounts": mounts,
-        "securityContext": merging.plain(main["securityContext"]),
+        "securityContext": _restricted(),
     }
 
 

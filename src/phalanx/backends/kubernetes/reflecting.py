@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes.api import EVENTS, Api, ApiFault, Document, Kind, Stream, Unreachable, named
 from phalanx.backends.kubernetes.place import RUN
+from phalanx.backends.kubernetes.sighted import told_at, topics_of
 from phalanx.errors import CallError
 
 WATCH_S = 300
@@ -353,25 +354,18 @@ class Mirror:
         return Seen(objects, gone, self.events(uids, f"{OURS}{run_id}"))
 
     def events(self, uids: Iterable[str], prefix: str = "") -> list[Document]:
-        """What was said about these objects, and about those whose names begin so, the oldest first."""
+        """What was said about these objects, and about those whose names begin so, the oldest first. For what waits in
+        a queue of Kueue, `queued_as` is as good as its uid."""
         wanted = set(uids)
         found = []
         for one in self._events.snapshot():
-            about = one["involvedObject"]
-            name = about.get("name", "")
-            if about.get("uid") in wanted or (prefix and (name == prefix or name.startswith(f"{prefix}-"))):
+            name = one["involvedObject"].get("name", "")
+            if not wanted.isdisjoint(topics_of(one)) or (prefix and (name == prefix or name.startswith(f"{prefix}-"))):
                 found.append(one)
-        return sorted(found, key=said_at)
+        return sorted(found, key=told_at)
 
     def _all(self) -> list[Reflector]:
         return list(self._reflectors.values())
-
-
-def said_at(event: Mapping[str, Any]) -> str:
-    """When an event was last said: newer components have another field for it."""
-    series = (event.get("series") or {}).get("lastObservedTime")
-    told = (series, event.get("lastTimestamp"), event.get("eventTime"), event["metadata"].get("creationTimestamp"))
-    return str(next((one for one in told if one), ""))
 
 
 def _is_about_ours(event: Document) -> bool:

@@ -6,17 +6,18 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from phalanx.backends import attempts
 from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, RUNNING, Observation, Refused, Unavailable
 from phalanx.backends.kubernetes import keeping, staging, words
-from phalanx.backends.kubernetes.api import connect, kind_of
+from phalanx.backends.kubernetes.api import JOBS, connect, kind_of
 from phalanx.backends.kubernetes.collecting import STUCK_S, pods_of
 from phalanx.backends.kubernetes.keeping import Keeper, base_of
 from phalanx.backends.kubernetes.place import Place
-from phalanx.backends.kubernetes.sighted import ENGINE, Group, deleted_at, labels_of
+from phalanx.backends.kubernetes.sighted import ENGINE, Group, Object, deleted_at, labels_of
 from phalanx.errors import CallError
 
 UNKEPT_S = 30.0
@@ -77,7 +78,10 @@ class Kubernetes:
             log.touch(mode=0o600)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
             raise Refused(f"the files of the run cannot be read: {fault}") from None
-        staging.deliver(keeper.api, keeper.hands, cargo)
+        warned: list[str] = []
+        staging.deliver(keeper.api.heeding(warned.append), keeper.hands, cargo)
+        with suppress(OSError), log.open("a", encoding="utf-8") as stream:
+            stream.writelines(f"the cluster warns: {' '.join(text.split())}\n" for text in dict.fromkeys(warned))
         for kind in {kind_of(one) for one in cargo.works}:
             keeper.watch(kind)
         return self.handle(run_id, attempt)
@@ -149,8 +153,9 @@ class Kubernetes:
     # ending ------------------------------------------------------------------------------------------------------
 
     def tell(self, seat: Seat, handle: str, names: Collection[str], number: int) -> None:
-        """By deleting their pods: nothing else sends a signal. Where they share a folder with us, agents find a word
-        there, upon which a program can say where it hangs."""
+        """By deleting their pods: nothing else sends a signal. An operator puts others in their place while its job
+        goes on: that one is deleted then, and all of its pods with it. Where they share a folder with us, agents find
+        a word there, upon which a program can say where it hangs."""
         keeper = self.keeper
         kept = keeper.keep(seat, handle)
         for name in names:
@@ -159,7 +164,11 @@ class Kubernetes:
             for name in names:
                 attempts.leave_word(seat.folder(name), number)
             return
-        keeper.delete([pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
+        group = keeper.groups().get(kept.key)
+        mending = [work for work in group.works if _is_mended(work)] if group is not None else []
+        for name in kept.attempt.ends.missing(kept.attempt.seat.replicas) if mending else ():
+            kept.attempt.told.setdefault(name, signal.SIGTERM)
+        keeper.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
 
     def cancel(self, handles: Collection[str]) -> None:
         """What makes pods goes first, and with it the pods, which have their grace to say how they ended; the rest when
@@ -181,6 +190,11 @@ class Kubernetes:
             keeper.delete(works)
             if kept is None or not works:
                 keeper.remove(key)
+
+
+def _is_mended(work: Object) -> bool:
+    """Whether somebody makes its pods again when they are gone."""
+    return kind_of(work) != JOBS and words.end_of_work(work) is None
 
 
 def _engine_of(group: Group) -> str:

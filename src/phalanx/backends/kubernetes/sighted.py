@@ -12,7 +12,11 @@ from phalanx.naming import HELPERS
 STAGE, BUILD = f"{DOMAIN}/stage", "build"
 ENGINE = f"{DOMAIN}/engine"
 WORKS = f"{DOMAIN}/works"  # an annotation: how many objects make the pods of this attempt
+_OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # names of Jobs that JobSets make for them
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
 TEXT_TOLD = 300  # characters of what a component says
+QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
+_QUEUED_NAME, _QUEUED_HASH = 57, 6  # the most of a name that Kueue keeps, and what it appends
 
 Object = Mapping[str, Any]
 _INDICES = (
@@ -20,6 +24,7 @@ _INDICES = (
     "training.kubeflow.org/replica-index",
     "jobset.sigs.k8s.io/job-index",
 )
+_TYPED = ("tfReplicaSpecs", "pytorchReplicaSpecs", "xgbReplicaSpecs", "jaxReplicaSpecs", "mxReplicaSpecs")
 
 
 class Group(NamedTuple):
@@ -89,6 +94,12 @@ def has_run(pod: Object) -> bool:
     return state.get("running") is not None or state.get("terminated") is not None
 
 
+def starts_again(work: Object) -> bool:
+    """Whether its file has kubelets start once more what failed in its pods."""
+    types: Mapping[str, Any] = next((each for key, each in (work.get("spec") or {}).items() if key in _TYPED), {})
+    return any(each.get("restartPolicy") == "OnFailure" for each in types.values())
+
+
 def is_suspended(work: Object) -> bool:
     """Whether somebody keeps it from having pods: Kueue does until it admits it, and again when it takes its room."""
     spec = work.get("spec") or {}
@@ -122,8 +133,16 @@ def conditions_of(found: Object) -> Sequence[Object]:
 def main_state(pod: Object) -> Object:
     name = container_of(pod)
     statuses: Iterator[Object] = iter((pod.get("status") or {}).get("containerStatuses") or ())
-    state: Object = next((one.get("state") or {} for one in statuses if one.get("name") == name), {})
-    return state
+    found: Object = next((one for one in statuses if one.get("name") == name), {})
+    state: Object = found.get("state") or {}
+    last: Object = found.get("lastState") or {}
+    return last if runs_once(pod) and "terminated" in last else state
+
+
+def runs_once(pod: Object) -> bool:
+    """Whether what ended in it has ended, though its kubelet starts it again: a TrainJob cannot say that it shall not,
+    and the JobSet that is made of it says that it shall."""
+    return JOB_SET in labels_of(pod)
 
 
 def containers_of(pod: Object) -> Sequence[Object]:
@@ -140,8 +159,39 @@ def changed_at(pod: Object) -> float | None:
     return max(times, default=None)
 
 
+def queued_as(found: Object) -> str:
+    """What Kueue calls the workload that it makes of a group of pods or of a job, less the hash at its end."""
+    group = labels_of(found).get(QUEUED_GROUP)
+    return str(group) if group else f"{found.get('kind') or 'Job'}-{meta_of(found).get('name')}".lower()[:_QUEUED_NAME]
+
+
+def is_of_queue(event: Object) -> bool:
+    return (event.get("involvedObject") or {}).get("kind") == "Workload"
+
+
+def topics_of(event: Object) -> tuple[str, ...]:
+    """By what the object is known that an event is about: its uid, or as what Kueue has it in a queue."""
+    about = event.get("involvedObject") or {}
+    name = str(about.get("name") or "")
+    more: tuple[str, ...] = (name, name[:-_QUEUED_HASH][:_QUEUED_NAME]) if is_of_queue(event) else ()
+    if train_job := train_job_of(event):
+        more = (f"trainjob-{train_job}"[:_QUEUED_NAME],)
+    return (str(about.get("uid")), *more)
+
+
+def train_job_of(event: Object) -> str:
+    """The name of the TrainJob for whose pods a Job of its JobSet may have said it; nothing for what others say."""
+    about = event.get("involvedObject") or {}
+    name = str(about.get("name") or "")
+    is_its = about.get("kind") == "Job" and name.endswith(_OF_TRAIN_JOBS)
+    return name.removesuffix("-0").rpartition("-")[0] if is_its else ""
+
+
 def told_at(event: Object) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
+    """When it was last said: newer components, as the scheduler, have other fields for it."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    told = (series, *(event.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp")))
+    return str(next((one for one in told if one), "") or meta_of(event).get("creationTimestamp") or "")
 
 
 def meta_of(found: Object) -> Object:

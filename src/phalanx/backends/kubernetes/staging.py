@@ -6,12 +6,8 @@ last: a run of which that is there has all of it.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
-import os
-import stat
-import tarfile
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -19,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends import agent_zip
+from phalanx.backends import agent_zip, packing
 from phalanx.backends.engines import Refused, Unavailable
 from phalanx.backends.kubernetes import carrying, images, names
 from phalanx.backends.kubernetes.api import CONFIG_MAPS, Api, ApiFault, Unreachable, kind_of
@@ -32,7 +28,6 @@ from phalanx.placeholders import decode, fill
 
 SKELETON, PLAN = "manifests.json", "plan.json"
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
-OLDEST = 315_532_800  # seconds: what archives of every kind can say of when a file was changed
 MOST_PACKED = 8 * carrying.LARGEST_CODE  # where packing stops: nothing will carry it
 BEING_REMOVED = "the objects of the attempt before are being removed"
 
@@ -183,38 +178,13 @@ class _Bounded(io.BytesIO):
 
 
 def packed(code: Path) -> bytes:
-    """A folder as an archive: of the same folder always the same bytes. An empty one when there is none; when it is far
-    too large, as much as shows that."""
+    """The code of a run as an archive. An empty one when there is none; when it is far too large, as much as shows
+    that."""
     buffer = _Bounded()
-    with (
-        suppress(OverflowError),
-        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0, filename="") as squeezed,
-        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        _pack(archive, code, "")
+    files = sorted(path.relative_to(code) for path in code.rglob("*") if path.is_file())
+    with suppress(OverflowError):
+        packing.pack(code, files, buffer)
     return buffer.getvalue()
-
-
-def _pack(archive: tarfile.TarFile, folder: Path, within: str) -> None:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        name, mode = within + entry.name, entry.stat(follow_symlinks=False).st_mode
-        info = tarfile.TarInfo(name)
-        info.mtime, info.mode = OLDEST, 0o755 if mode & stat.S_IXUSR else 0o644
-        if stat.S_ISLNK(mode):
-            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
-            archive.addfile(info)
-        elif stat.S_ISDIR(mode):
-            info.type, info.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(info)
-            _pack(archive, Path(entry.path), f"{name}/")
-        elif stat.S_ISREG(mode):
-            with open(entry.path, "rb") as stream:
-                info.size = os.fstat(stream.fileno()).st_size
-                archive.addfile(info, stream)
 
 
 # creating them ---------------------------------------------------------------------------------------------------

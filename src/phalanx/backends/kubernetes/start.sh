@@ -13,6 +13,13 @@ fits() {
   [ -n "$1" ] && "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1
 }
 
+# An image need not have a name for our user, and many programs ask for it.
+if [ -z "${USER:-}${LOGNAME:-}" ]; then
+  USER=$(id -un 2>/dev/null) || USER=phalanx
+  LOGNAME=$USER
+  export USER LOGNAME
+fi
+
 for python in "${PHALANX_PYTHON:-}" python3 python /usr/local/bin/python3 /usr/bin/python3 /opt/conda/bin/python3; do
   if fits "$python"; then
     case $mode in

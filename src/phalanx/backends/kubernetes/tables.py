@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from phalanx.placeholders import Hole, Value, fill
 from phalanx.plan.model import Plan
 
 
-class Tables(NamedTuple):
+@dataclass(frozen=True)
+class Tables:
     """What fills the holes of a plan, by kind, as the agent's facts have them: `*` is for whatever is not named."""
 
     host: Mapping[str, str]
     port: Mapping[str, int]
     path: Mapping[str, str]
+    # Lists of all addresses are long, and in every template: a value is filled once for each plan.
+    _filled: dict[str, tuple[Plan, dict[Value, str]]] = field(default_factory=dict, compare=False, repr=False)
 
     def answer(self, hole: Hole) -> str:
         if hole.kind == "interface":
@@ -23,4 +26,12 @@ class Tables(NamedTuple):
         return str(table[hole.of] if hole.of in table else table["*"])
 
     def text(self, made: Plan, value: Value) -> str:
-        return fill(value, made.members, self.answer)
+        if isinstance(value, str):
+            return value
+        known, texts = self._filled.get(made.run_id, (made, {}))
+        if known is not made:
+            texts = {}
+        if value not in texts:
+            texts[value] = fill(value, made.members, self.answer)
+        self._filled[made.run_id] = (made, texts)
+        return texts[value]

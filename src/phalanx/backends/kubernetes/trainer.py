@@ -2,12 +2,13 @@
 
 A TrainJob can lay over less than a template can say: no containers, no steps before the start, no variables from
 whole Secrets. So the container itself unpacks the code, secret variables are named one by one, and the rest is an error
-that says what.
+that says what. Nor can it say that nothing is started again: the JobSets of Trainer's runtimes have kubelets do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from phalanx.backends.kubernetes import names, operators, pods
 from phalanx.backends.kubernetes.mpijobs import is_mpi
 from phalanx.backends.kubernetes.operators import NATIVELY, Order
 from phalanx.backends.kubernetes.place import DOMAIN, JOB_AT
+from phalanx.backends.kubernetes.volumes import SHM_AT
 from phalanx.errors import CallError
 from phalanx.plan.model import Replica
 
@@ -27,15 +29,52 @@ RUNTIMES: Mapping[str, str | None] = MappingProxyType(  # what Trainer itself sh
 MANAGER = f"{DOMAIN}/phalanx"
 NODE, LAUNCHER = "node", "launcher"  # Trainer's names of the jobs in a runtime
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
+HELD_S = 600  # for whoever schedules to see an end, before it is for the cluster to see to it
+MOST = 128  # variables, and words of a command: the definition of TrainJobs takes no more
+RESERVED = (  # variables that Trainer's webhook refuses: it sets them itself
+    "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+    "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER",
+)  # fmt: skip
 _LAID_OVER = (
     "affinity", "imagePullSecrets", "nodeSelector", "schedulingGates", "securityContext", "serviceAccountName",
     "terminationGracePeriodSeconds", "tolerations", "volumes",
 )  # fmt: skip
 _COUNTED = ("pytorch", "deepspeed", "mpi", "horovod")  # runtimes of others count devices themselves
 _OF_CONTAINER = ("name", "securityContext", "volumeMounts")
-_ELSEWHERE = ("command", "args", "env", "envFrom", "image", "resources", "ports")
+_ELSEWHERE = ("command", "args", "env", "envFrom", "image", "resources")
 _OURS: Mapping[str, Any] = MappingProxyType({"automountServiceAccountToken": False, "enableServiceLinks": False})
-_BOTH = f'/bin/sh {JOB_AT}/start.sh prepare && exec /bin/sh {JOB_AT}/start.sh run "$@"'
+# A kubelet that starts a container again finds what memory of its pod says. An agent that finds its end tells it again;
+# one that knew that it is in the same pod would take it for the end of an earlier container, and begin anew. Then it is
+# for somebody to take the pod away: a Job that has seen six containers start again takes away all of them.
+_ONCE = f"""\
+trap 'kill "$child"; exit 143' TERM
+begun={SHM_AT}/.phalanx-begun
+if [ -e "$begun" ]; then
+  member=$PHALANX_MEMBERS index=${{JOB_COMPLETION_INDEX:-0}}
+  while [ "$index" -gt 0 ]; do
+    member=${{member#*,}} index=$((index - 1))
+  done
+  if [ -e "REPLICAS/${{member%%,*}}/attempt-$PHALANX_ATTEMPT/end.json" ]; then
+    unset PHALANX_POD
+    /bin/sh {JOB_AT}/start.sh run "$@" &
+    child=$!
+    wait "$child"
+  else
+    echo "phalanx: what ran in this pod has ended, and is not started again" >&2
+  fi
+  sleep {HELD_S} &
+  child=$!
+  wait "$child"
+  exit 1
+fi
+{{ true >"$begun"; }} 2>/dev/null
+"""
+_PREPARE = f"""\
+/bin/sh {JOB_AT}/start.sh prepare &
+child=$!
+wait "$child" || exit
+"""
+_RUN = f'trap - TERM\nexec /bin/sh {JOB_AT}/start.sh run "$@"\n'
 
 
 def job(order: Order) -> dict[str, Any]:
@@ -46,17 +85,18 @@ def job(order: Order) -> dict[str, Any]:
     by_launcher = is_mpi(made)  # the first replica is both launcher and node, where the runtime says so
     template = operators.template(order, replicas[:1] if by_launcher else replicas, is_counted=False)
     main = operators.main_of(template, known)
-    faults = [*_faults(order, template, main)]
+    env = [*_variables(order, main), *_secrets(order, main)]
+    faults = [*_unknown(order, template, main), *_too_much(template, main, env)]
     if faults:
         raise CallError(f"a TrainJob cannot express this ({'; '.join(faults)}): leave it out; or {NATIVELY}")
     spec: dict[str, Any] = {
-        "runtimeRef": {"apiGroup": known.group, "kind": "ClusterTrainingRuntime", "name": _runtime(order)},
+        "runtimeRef": _runtime(order),
         "trainer": {
             "numNodes": len(replicas),
-            "image": main["image"],
-            "command": _command(template, main),
+            **_image(order, main),
+            "command": _command(order, template),
             "args": main["args"],
-            "env": [*main["env"], *_secrets(order)],
+            "env": env,
         },
         "runtimePatches": [_patch(order, {LAUNCHER if by_launcher else NODE: template, **_hosts(order, replicas)})],
     }
@@ -64,8 +104,7 @@ def job(order: Order) -> dict[str, Any]:
         spec["trainer"]["numProcPerNode"] = operators.processes(made)
     if main.get("resources"):
         spec["trainer"]["resourcesPerNode"] = main["resources"]
-    if made.timeout_s is not None:
-        spec["activeDeadlineSeconds"] = operators.deadline_s(made)
+    # No deadline: Trainer's counts the time in which pods wait for a node, and deletes them. Agents keep the limit.
     return {
         "apiVersion": known.api_version,
         "kind": known.kind,
@@ -74,8 +113,10 @@ def job(order: Order) -> dict[str, Any]:
     }
 
 
-def _runtime(order: Order) -> str:
-    made, there = order.made, order.place.cluster.runtimes
+def _runtime(order: Order) -> dict[str, str]:
+    """The cluster's, or the namespace's own of that name."""
+    made, cluster = order.made, order.place.cluster
+    there = dict.fromkeys((*cluster.runtimes, *cluster.own_runtimes))
     name = made.kubernetes.runtime or RUNTIMES.get(made.wiring or "")
     listed = ", ".join(there) or "none that we know of"
     if name is None:
@@ -86,11 +127,31 @@ def _runtime(order: Order) -> str:
         )
     if there and name not in there:
         raise CallError(f"there is no runtime `{name[:60]}` on this cluster, but: {listed}; or {NATIVELY}")
-    return name
+    kind = "TrainingRuntime" if name in cluster.own_runtimes else "ClusterTrainingRuntime"
+    return {"apiGroup": order.known.group, "kind": kind, "name": name}
 
 
-def _faults(order: Order, template: Mapping[str, Any], main: Mapping[str, Any]) -> Iterator[str]:
+def _image(order: Order, main: Mapping[str, Any]) -> dict[str, str]:
+    """Of MPI, where the file names none, the runtime's: hosts have that in any case, and ssh and mpirun are in it."""
+    build = order.made.build
+    is_named = order.image is not None or (build is not None and build.image is not None)
+    return {"image": main["image"]} if is_named or not is_mpi(order.made) else {}
+
+
+def _variables(order: Order, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Less what Trainer sets itself; agents have the plan's values of these."""
+    made = order.made
+    ours = {*made.shared, *made.replicas[0].environment}
+    for variable in main["env"]:
+        if variable["name"] not in RESERVED or variable["name"] not in ours:
+            yield variable
+
+
+def _unknown(order: Order, template: Mapping[str, Any], main: Mapping[str, Any]) -> Iterator[str]:
+    """What a TrainJob has no words for."""
     spec = template["spec"]
+    if order.made.kubernetes.ttl_s is not None:
+        yield "`ttl`: it has none, and is removed when its logs are home"
     if any(step["name"] == pods.FETCH for step in spec.get("initContainers", ())):
         yield "code from git: `code: bundle`, `volume` or `image` can be"
     for key in ("containers", "initContainers"):
@@ -100,9 +161,11 @@ def _faults(order: Order, template: Mapping[str, Any], main: Mapping[str, Any]) 
         (kind, ref), *_ = source.items()
         if ref["name"] != names.base(order.made):
             yield f"`{'config_map_refs' if kind == 'configMapRef' else 'secret_refs'}: [{ref['name']}]`"
-    told = {**_OURS, "activeDeadlineSeconds": spec.get("activeDeadlineSeconds")}
+    told = dict(_OURS)
     if spec.get("serviceAccountName"):
         told["automountServiceAccountToken"] = True
+    if order.made.timeout_s is not None:
+        told["activeDeadlineSeconds"] = operators.deadline_s(order.made)
     for key, value in spec.items():
         if key not in (*_LAID_OVER, "containers", "initContainers") and told.get(key) != value:
             yield f"`{key}` of pods"
@@ -111,18 +174,38 @@ def _faults(order: Order, template: Mapping[str, Any], main: Mapping[str, Any]) 
             yield f"`{key}` of containers"
 
 
-def _command(template: Mapping[str, Any], main: Mapping[str, Any]) -> list[str]:
+def _too_much(template: Mapping[str, Any], main: Mapping[str, Any], env: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What its definition and its webhook refuse."""
+    for name in _twice(main["volumeMounts"]):
+        where = ", ".join(mount["mountPath"] for mount in main["volumeMounts"] if mount["name"] == name)
+        yield f"one volume or claim, `{name}`, in several places: {where}"
+    yield from (
+        f"the image pull secret `{name}` twice" for name in _twice(template["spec"].get("imagePullSecrets", ()))
+    )
+    yield from (f"the variable {each['name']}, which Trainer sets" for each in env if each["name"] in RESERVED)
+    for what, count in (("variables", len(env)), ("words in a command", len(main["args"]))):
+        if count > MOST:
+            yield f"{count} {what}, of which it takes {MOST}"
+
+
+def _twice(listed: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The API server takes no two of a name in such a list of a TrainJob."""
+    return [name for name, count in Counter(each["name"] for each in listed).items() if count > 1]
+
+
+def _command(order: Order, template: Mapping[str, Any]) -> list[str]:
     """Nothing of the user's is in the text that the shell reads: their command comes as arguments."""
-    if any(step["name"] == pods.PREPARE for step in template["spec"].get("initContainers", ())):
-        return ["/bin/sh", "-c", _BOTH, "phalanx"]
-    return list(main["command"])
+    once = _ONCE.replace("REPLICAS", order.tables.path["logs"])
+    is_prepared = any(step["name"] == pods.PREPARE for step in template["spec"].get("initContainers", ()))
+    return ["/bin/sh", "-c", pods.unexpanded(f"{once}{_PREPARE if is_prepared else ''}{_RUN}"), "phalanx"]
 
 
-def _secrets(order: Order) -> Iterator[dict[str, Any]]:
+def _secrets(order: Order, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     wanted = set(order.secrets)
     if order.place.settings.server is not None:
         wanted.add(TOKEN)
-    for name in sorted(name for name in wanted if names.is_variable(name)):
+    there = {variable["name"] for variable in main["env"]}
+    for name in sorted(name for name in wanted - there if names.is_variable(name)):
         source = {"name": names.base(order.made), "key": name, "optional": True}
         yield {"name": name, "valueFrom": {"secretKeyRef": source}}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes import names
-from phalanx.backends.kubernetes.place import AGENT_AT, BUNDLE_AT, CODE_AT, JOB_AT, RUN_AT, Place, Store
+from phalanx.backends.kubernetes.place import AGENT_AT, BUNDLE_AT, CODE_AT, HOME_AT, JOB_AT, RUN_AT, Place, Store
 from phalanx.plan.model import Plan, Replica
 
 DATA_AT, STORES_AT = "/data", "/artifacts"
@@ -50,6 +50,11 @@ def code(made: Plan, place: Place) -> Code:
     return Code(kind, path, path)
 
 
+def home_at(place: Place) -> str:
+    """The home of the user in every pod: caches of programs are the pod's own, and do not stay."""
+    return RUN_AT if place.settings.home_claim is None else HOME_AT
+
+
 def data_at(name: str) -> str:
     """The folder of a data store in every pod."""
     return f"{DATA_AT}/{_folder(name)}"
@@ -72,12 +77,41 @@ def _store_of(made: Plan) -> str | None:
 
 def mounted(made: Plan, member: Replica, place: Place, faults: list[str]) -> list[Mounted]:
     """Everything that a pod mounts, each volume with its place. What cannot be mounted is told to the faults."""
-    return [
+    found = [
         *_carried(made, place),
         *_run_and_code(made, place, faults),
         _shared_memory(made),
         *_stores(made, member, place, faults),
     ]
+    return _each_claim_once(found)
+
+
+def listed(found: Iterable[Mounted]) -> list[dict[str, Any]]:
+    """The volumes of a pod: of one that is mounted in several places there is one."""
+    return list({item.volume["name"]: item.volume for item in found}.values())
+
+
+def _each_claim_once(found: Sequence[Mounted]) -> list[Mounted]:
+    """Most kubelets mount a claim for one volume of a pod, and wait for ever for another volume of the same claim. It
+    is mounted for writing if any of them is."""
+    sources = [item.volume.get("persistentVolumeClaim") for item in found]
+    claims = [source if isinstance(source, Mapping) else None for source in sources]
+    written = {_claim_name(claim) for claim in claims if claim is not None and not claim.get("readOnly")}
+    volumes: dict[str, dict[str, Any]] = {}
+    kept = []
+    for item, claim in zip(found, claims, strict=True):
+        if claim is None:
+            kept.append(item)
+            continue
+        name = _claim_name(claim)
+        source = {key: value for key, value in claim.items() if key != "readOnly" or name not in written}
+        volume = volumes.setdefault(name, {**item.volume, "persistentVolumeClaim": source})
+        kept.append(Mounted(volume, {**item.mount, "name": volume["name"]}))
+    return kept
+
+
+def _claim_name(claim: Mapping[str, Any]) -> str:
+    return str(claim.get("claimName"))
 
 
 def for_init(found: Sequence[Mounted]) -> list[dict[str, Any]]:
@@ -102,6 +136,7 @@ def _run_and_code(made: Plan, place: Place, faults: list[str]) -> Iterator[Mount
     if settings.home_claim is not None:
         inside = posixpath.join(settings.home_path.strip("/"), "runs", made.run_id)
         yield _claim("run", settings.home_claim, RUN_AT, inside, faults)
+        yield Mounted({"name": "home", "emptyDir": {}}, {"name": "home", "mountPath": HOME_AT})
     else:
         yield Mounted({"name": "run", "emptyDir": {}}, {"name": "run", "mountPath": RUN_AT})
     found = code(made, place)
@@ -164,8 +199,10 @@ def _stores(made: Plan, member: Replica, place: Place, faults: list[str]) -> Ite
 
 
 def _source(store: Store) -> dict[str, Any]:
+    """What is only read is said to be so of the volume itself: a kubelet gives the files of others to our group."""
     if store.claim is not None:
-        return {"persistentVolumeClaim": {"claimName": store.claim}}
+        read_only = {"readOnly": True} if store.is_read_only else {}
+        return {"persistentVolumeClaim": {"claimName": store.claim, **read_only}}
     if store.host_path is not None:
         return {"hostPath": {"path": store.host_path}}
     return dict(store.volume or {"emptyDir": {}})

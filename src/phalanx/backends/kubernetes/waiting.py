@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from phalanx.backends.kubernetes.sighted import (
     Group,
@@ -13,64 +14,134 @@ from phalanx.backends.kubernetes.sighted import (
     conditions_of,
     has_begun,
     is_build,
+    is_of_queue,
     is_suspended,
     labels_of,
     meta_of,
+    queued_as,
     short,
     told_at,
+    topics_of,
+    train_job_of,
 )
 
 _NO_OBJECT: Object = {}
 
 
+class Wait(NamedTuple):
+    """What something waits for, in words. `is_lasting`: it does not pass by itself, somebody has to mend it."""
+
+    words: str
+    is_lasting: bool = False
+
+
+NOT_REFUSED = Wait("")
+
+
 def waiting_for(group: Group) -> str:
     """What is in the way, of what keeps the most pods waiting."""
     pods = [pod for pod in group.pods if not is_build(pod)]
-    waits = Counter(pod_waits(pod, group) for pod in pods if not has_begun(pod))
-    held = next(filter(None, map(_held, group.works)), "")
-    complaint = "" if held else _refused(group)
+    waits = Counter(pod_waits(pod, group).words for pod in pods if not has_begun(pod))
+    held = next(filter(None, (held_back(work, group) for work in group.works)), "")
+    complaint = "" if held else _refused(group).words
+    gang = next(filter(None, map(_gang_waits, group.gangs)), "")
     if not waits:
-        gang = next(filter(None, map(_gang_waits, group.gangs)), "")
         return held or complaint or gang or "its pods are being made"
     words, count = max(waits.items(), key=lambda item: (item[0] not in _PATIENT, item[1]))
+    words = gang or words if words == _TOGETHER else words
     told = words if count == len(pods) else f"{count} of {len(pods)} pods: {words}"
     return "; ".join(filter(None, (complaint, told)))
 
 
-def _held(work: Object) -> str:
+def obstacles(group: Group) -> dict[str, str]:
+    """What does not pass by itself and keeps pods from starting, by their uids; by "" what keeps pods from coming to
+    be. Want of room is none of it, however long it lasts."""
+    waits = {str(meta_of(pod).get("uid")): pod_waits(pod, group) for pod in group.pods if not has_begun(pod)}
+    waits[""] = NOT_REFUSED if any(map(is_suspended, group.works)) else _refused(group)
+    return {uid: wait.words for uid, wait in waits.items() if wait.is_lasting}
+
+
+def held_back(work: Object, group: Group) -> str:
+    """Why a job may not have pods yet; empty when it may."""
     if not is_suspended(work):
         return ""
     queue = labels_of(work).get("kueue.x-k8s.io/queue-name")
     if queue:
-        return f"Kueue has not admitted it yet: its queue `{queue}` has no room, or others come first"
-    return "it is suspended: somebody must let it go (`suspend: false`)"
+        return _unadmitted(work, group) or (
+            f"Kueue has not admitted it yet: its queue `{queue}` has no room or is stopped, or others come first"
+        )
+    return (
+        "it is suspended: somebody must let it go (`suspend: false`); where that is Kueue, it wants to know the queue "
+        "(`environment.kubernetes.queue`)"
+    )
 
 
-def _refused(group: Group) -> str:
-    """Why pods cannot be made, as events of what should make them say."""
+def _unadmitted(found: Object, group: Group) -> str:
+    """What Kueue says last of why it does not admit it."""
+    name = queued_as(found)
+    told = [one for one in group.events if is_of_queue(one) and one.get("reason") == "Pending"]
+    last = max((one for one in told if name in topics_of(one)), key=told_at, default=_NO_OBJECT)
+    said = short(str(last.get("message") or ""))
+    return f"Kueue has not admitted it yet: {said}" if said else ""
+
+
+def _refused(group: Group) -> Wait:
+    """Why pods cannot be made, as events of what should make them say; unless some were made since then. Not every
+    operator says that they were."""
     makers = {str(meta_of(work).get("name")) for work in (*group.works, *group.builds)}
-    for event in sorted(group.events, key=told_at, reverse=True):
-        about = event.get("involvedObject") or {}
-        if event.get("reason") in ("FailedCreate", "FailedCreatePod") and about.get("name") in makers:
-            return refusal(str(event.get("message") or ""))
-    return ""
+    about = ((one, (one.get("involvedObject") or {}).get("name")) for one in group.events)
+    mine = [one for one, name in about if name in makers or train_job_of(one) in makers]
+    last = max(filter(_is_refusal, mine), key=told_at, default=None)
+    made = max(
+        *(told_at(one) for one in mine if str(one.get("reason")).startswith("SuccessfulCreate")),
+        *(str(meta_of(pod).get("creationTimestamp") or "") for pod in group.pods),
+        "",
+        "",
+    )
+    return refusal(str(last.get("message") or "")) if last is not None and told_at(last) >= made else NOT_REFUSED
 
 
-def refusal(message: str) -> str:
+def _is_refusal(event: Object) -> bool:
+    """Of a Job, of the training operator's jobs, or of an MPIJob, which says other things by the same reason."""
+    reason = event.get("reason")
+    is_mpi = reason == "MPIJobFailed" and "created failed" in str(event.get("message") or "")
+    return is_mpi or reason in ("FailedCreate", "FailedCreatePod")
+
+
+def refusal(message: str) -> Wait:
     """Why the cluster does not take a pod."""
     quota = re.search(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+?)\.?\Z", message.strip())
     if quota is not None:
-        return f"the quota `{quota[1]}` is used up: it asks for {quota[2]}, used are {quota[3]} of {quota[4]}"
-    unsaid = re.search(r"failed quota: ([^:]+): must specify (.+)", message)
-    if unsaid is not None:
-        return f"the quota `{unsaid[1]}` wants every pod to say {unsaid[2]}: it will never start without"
-    policy = re.search(r'violates PodSecurity "([^"]+)": (.+)', message, re.DOTALL)
-    if policy is not None:
-        return f"the pod security of the namespace ({policy[1]}) refuses it: {short(policy[2])}: it will never start"
-    account = re.search(r'serviceaccounts? "([^"]+)" not found', message)
-    if account is not None:
-        return f"there is no service account `{account[1]}` in the namespace"
-    return f"its pods cannot be made: {short(message)}"
+        return Wait(f"the quota `{quota[1]}` is used up: it asks for {quota[2]}, used are {quota[3]} of {quota[4]}")
+    for pattern, words in _REFUSALS:
+        found = re.search(pattern, message, re.DOTALL)
+        if found is not None:
+            return Wait(words.format(*(short(text) for text in found.groups(""))), is_lasting=True)
+    said = re.search(r"(?:is forbidden|is invalid): (.+)", message, re.DOTALL)
+    if said is not None:
+        return Wait(f"the cluster refuses its pods: {short(said[1])}", is_lasting="exceeded quota" not in message)
+    return Wait(f"its pods cannot be made: {short(message.removeprefix('Error creating: '))}")
+
+
+_RANGE = r"(?:maximum|minimum) \S+ usage per (?:Container|Pod) |\S+ max limit to request ratio per (?:Container|Pod) "
+_REFUSALS = (
+    (
+        r"failed quota: ([^:]+): must specify (.+)",
+        "the quota `{}` wants every pod to say {}: it will never start without",
+    ),
+    (
+        r'violates PodSecurity "([^"]+)": (.+)',
+        "the pod security of the namespace ({}) refuses it: {}: it will never start",
+    ),
+    (r'serviceaccounts? "([^"]+)" not found', "there is no service account `{}` in the namespace"),
+    (r"no PriorityClass with name (\S+) was found", "there is no priority class `{}` in the cluster"),
+    (rf"((?:{_RANGE}).+)", "a LimitRange of the namespace refuses it: {}"),
+    (r'admission webhook "([^"]+)" denied the request:? ?(.*)', "the webhook `{}` of the cluster refuses its pods: {}"),
+    (
+        r"ValidatingAdmissionPolicy '([^']+)' .*?denied request:? ?(.*)",
+        "the policy `{}` of the cluster refuses its pods: {}",
+    ),
+)
 
 
 def _gang_waits(gang: Object) -> str:
@@ -79,17 +150,22 @@ def _gang_waits(gang: Object) -> str:
         return ""
     unfit = next((one for one in reversed(conditions_of(gang)) if one.get("type") == "Unschedulable"), _NO_OBJECT)
     said = short(str(unfit.get("message") or ""))
-    return f"its pods start together, and there is no room for all of them yet{': ' + said if said else ''}"
+    return f"{_TOGETHER}{': ' + said if said else ''}"
 
 
 _CREATING = "its container is being made"
 _PULLING = "its image is being pulled"
 _UNSEEN = "no scheduler has looked at it yet"
-_PATIENT = (_CREATING, _PULLING, _UNSEEN)
+_TOGETHER = "its pods start together, and there is no room for all of them yet"
+_PATIENT = (_CREATING, _PULLING, _UNSEEN, _TOGETHER)
+_OF_GANG = re.compile(  # of a pod that only waits for others: by Volcano, and by scheduler-plugins
+    r"pod group is not ready|tasks in gang|can possibly be assigned to|enough sibling pods|PodGroup .+ gets rejected"
+)
 _REASONS = {
     "ErrImagePull": "its image cannot be pulled",
     "ImagePullBackOff": "its image cannot be pulled",
     "RegistryUnavailable": "the registry of its image does not answer",
+    "SignatureValidationFailed": "the signature of its image is not the one that its node wants",
     "ErrImageNeverPull": "its image is not on the node, and may not be pulled",
     "ImageInspectError": "its image cannot be read",
     "InvalidImageName": "the name of its image is not one",
@@ -99,91 +175,151 @@ _REASONS = {
     "CrashLoopBackOff": "it fails again and again, and is started again later",
 }
 _SILENT = ("ContainerCreating", "PodInitializing", "")
+_PASSING = re.compile(  # what registries and the way to them get over
+    r"time.?out|deadline exceeded|connection re(?:fused|set)|unreachable|no route to host|try again|temporary failure|"
+    r"misbehaving|EOF|too ?many ?requests|QPS exceeded|\b(?:429|50\d)\b|no space left|registry is unavailable",
+    re.IGNORECASE,
+)
 
 
-def pod_waits(pod: Object, group: Group) -> str:
-    status = pod.get("status") or {}
+def steps_of(pod: Object) -> Iterator[Object]:
+    """The states of what runs before the replica. A sidecar, which stays beside it, is none."""
+    stay = {box.get("name") for box in (pod.get("spec") or {}).get("initContainers") or () if _stays(box)}
+    for one in (pod.get("status") or {}).get("initContainerStatuses") or ():
+        if one.get("name") not in stay:
+            yield one
+
+
+def _stays(box: Object) -> bool:
+    return box.get("restartPolicy") == "Always"
+
+
+def pod_waits(pod: Object, group: Group) -> Wait:
+    status, spec = pod.get("status") or {}, pod.get("spec") or {}
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
         if scheduled.get("reason") == "SchedulingGated":
-            gates = ", ".join(str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
-            return "Kueue has not admitted it yet" if "kueue" in gates else f"it is held back by a gate: {gates}"
-        return unschedulable(str(scheduled.get("message") or ""))
-    for one in status.get("initContainerStatuses") or ():
-        state = one.get("state") or {}
-        if state.get("running") is not None:
-            return f"step `{one.get('name')}` is at work"
-        words = _container_waits(one)
-        if words:
-            return f"step `{one.get('name')}`: {words}"
-    for one in status.get("containerStatuses") or ():
-        words = _container_waits(one)
-        if words:
-            return words
-    if scheduled is None and not (pod.get("spec") or {}).get("nodeName"):
-        name = (pod.get("spec") or {}).get("schedulerName", "default-scheduler")
-        return _UNSEEN if name == "default-scheduler" else f"{_UNSEEN}: is `{name}` at work?"
-    return _told_by_events(pod, group.events)
+            gates = ", ".join(str(gate.get("name")) for gate in spec.get("schedulingGates") or ())
+            if "kueue" in gates:
+                return Wait(_unadmitted(pod, group) or "Kueue has not admitted it yet")
+            return Wait(f"it is held back by a gate: {gates}")
+        if _OF_GANG.search(str(scheduled.get("message"))):
+            return Wait(_TOGETHER)
+        wait, chosen = unschedulable(str(scheduled.get("message") or "")), status.get("nominatedNodeName")
+        room = f"; others make room for it on {chosen}" if chosen else _told_by_autoscaler(_about(pod, group))
+        return wait._replace(words=f"{wait.words}{room}")
+    for one in steps_of(pod):
+        wait = _container_waits(one)
+        if (one.get("state") or {}).get("running") is not None:
+            return Wait(f"step `{one.get('name')}` is at work")
+        if wait.words:
+            return wait._replace(words=f"step `{one.get('name')}`: {wait.words}")
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        wait = _container_waits(one)
+        if wait.words:
+            return wait
+    if scheduled is None and not spec.get("nodeName"):
+        name = spec.get("schedulerName", "default-scheduler")
+        return Wait(_UNSEEN if name == "default-scheduler" else f"{_UNSEEN}: is `{name}` at work?")
+    return _told_by_events(_about(pod, group))
 
 
-def _container_waits(status: Object) -> str:
-    """Why one container waits; empty when it does not say."""
+def _container_waits(status: Object) -> Wait:
+    """Why one container waits; without words when it does not say."""
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in _SILENT:
-        return ""
-    missing = re.search(r'(secret|configmap) "([^"]+)" not found', message, re.IGNORECASE)
-    if missing is not None:
-        return f"there is no {_KINDS[missing[1].lower()]} `{missing[2]}` in the namespace"
-    key = re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (?:\S+/)?(\S+)", message)
-    if key is not None:
-        return f"the {key[2]} `{key[3]}` has no key `{key[1]}`"
+        return Wait("")
+    lacking = _missing(message)
+    if lacking:
+        return Wait(lacking, is_lasting=True)
     if "non-root" in message or "runAsNonRoot" in message:
-        return "its image runs as root, which pods here may not: `environment.security_context` can name a user"
+        advice = "`runAsUser` in the `securityContext` of `environment.kubernetes.pod` names another user"
+        return Wait(f"its image runs as root, which pods here may not: {advice}", is_lasting=True)
     words = _REASONS.get(reason, reason)
     if "mage" in reason:
-        words = f"{words}: {status.get('image') or 'none is named'}"
-    said = "" if reason == "ImagePullBackOff" and message.startswith("Back-off") else short(message)
-    return f"{words} ({said})" if said else words
+        words, message = f"{words}: {status.get('image') or 'none is named'}", _of_registry(message)
+    is_lasting = reason in _REASONS and reason != "CrashLoopBackOff" and not _PASSING.search(f"{reason} {message}")
+    return Wait(f"{words} ({short(message)})" if message else words, is_lasting=is_lasting)
 
 
-_KINDS = {"secret": "Secret", "configmap": "ConfigMap"}
+def _missing(message: str) -> str:
+    """What a pod names and nobody has."""
+    found = re.search(r'(secret|configmap|persistentvolumeclaim)s? "([^"]+)" not found', message, re.IGNORECASE)
+    if found is not None:
+        return f"there is no {_KINDS[found[1].lower()]} `{found[2]}` in the namespace"
+    key = re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (?:[^\s/]+/)?([^\s,:]+)", message)
+    if key is not None:
+        return f"the {key[2]} `{key[3]}` has no key `{key[1]}`"
+    key = re.search(r"references non-existent (secret|config) key: (\S+)", message)
+    return f"the {_KINDS[key[1]]} that it mounts has no key `{key[2]}`" if key is not None else ""
 
 
-def _told_by_events(pod: Object, events: Iterable[Object]) -> str:
-    """Of a pod that has its node: what its kubelet is at."""
+def _of_registry(message: str) -> str:
+    """What a registry said, without who passed it on; nothing where a kubelet only says that it tries again later."""
+    said = re.sub(r'^Back-off pulling image "[^"]*"(?:: \w+: )?', "", message)
+    said = re.sub(r"rpc error: code = \w+ desc = ", "", said)
+    said = re.sub(r'failed to (?:pull and unpack image|resolve (?:reference|image)) "[^"]*": ', "", said)
+    if re.search(r"insufficient_scope|pull access denied|unauthorized|authentication required|denied:", said):
+        return f"{short(said)}: it is not there, or needs a Secret of `environment.image_pull_secrets`"
+    return said
+
+
+_KINDS = {"secret": "Secret", "configmap": "ConfigMap", "config": "ConfigMap", "persistentvolumeclaim": "volume claim"}
+
+
+def _about(pod: Object, group: Group) -> list[Object]:
+    """What was said of a pod, the newest first."""
     uid = meta_of(pod).get("uid")
-    mine = [one for one in events if (one.get("involvedObject") or {}).get("uid") == uid]
-    for event in sorted(mine, key=told_at, reverse=True):
-        reason, message = event.get("reason"), str(event.get("message") or "")
+    mine = [one for one in group.events if (one.get("involvedObject") or {}).get("uid") == uid]
+    return sorted(mine, key=told_at, reverse=True)
+
+
+def _told_by_autoscaler(events: Iterable[Object]) -> str:
+    """Whether nodes will come: as the cluster autoscaler or Karpenter said last."""
+    for event in events:
+        if event.get("reason") in ("TriggeredScaleUp", "Nominated"):
+            return "; nodes are being added for it"
+        if event.get("reason") == "NotTriggerScaleUp":
+            why = short(str(event.get("message") or "").partition("scale-up: ")[2])
+            return f"; no nodes are added for it{': ' + why if why else ''}"
+    return ""
+
+
+def _told_by_events(events: Iterable[Object]) -> Wait:
+    """Of a pod that has its node: what its kubelet is at."""
+    for event in events:
+        reason, message = str(event.get("reason")), str(event.get("message") or "")
         if reason in ("FailedMount", "FailedAttachVolume"):
-            missing = re.search(r'(secret|configmap|persistentvolumeclaim)s? "([^"]+)" not found', message)
-            if missing is not None:
-                kind = _KINDS.get(missing[1], "volume claim")
-                return f"there is no {kind} `{missing[2]}` in the namespace"
-            return f"a volume cannot be mounted: {short(message)}"
+            lacking = _missing(message)
+            return Wait(lacking or f"a volume cannot be mounted: {short(message)}", is_lasting=bool(lacking))
         if reason == "FailedCreatePodSandBox":
-            return f"its node cannot make its container: {short(message)}"
+            is_lasting = "no runtime for" in message  # that a `runtimeClassName` names
+            return Wait(f"its node cannot make its container: {short(message)}", is_lasting=is_lasting)
+        if reason.startswith("FailedPrepare"):  # devices that are claimed
+            return Wait(f"its node cannot make it ready: {short(message)}")
         if reason == "Pulling":
-            return _PULLING
+            return Wait(_PULLING)
         if reason in ("Pulled", "Created", "Started"):
             break
-    return _CREATING
+    return Wait(_CREATING)
 
 
-def unschedulable(message: str) -> str:
+def unschedulable(message: str) -> Wait:
     """What a scheduler says of why no node takes a pod: `0/3 nodes are available: 2 Insufficient cpu, …`."""
     claim = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
     if claim is not None:
-        return f"its volume claim `{claim[1]}` {'is not there' if claim[2] == 'not found' else claim[2]}"
+        is_absent = claim[2] == "not found"
+        return Wait(f"its volume claim `{claim[1]}` {'is not there' if is_absent else claim[2]}", is_lasting=is_absent)
     if "unbound immediate PersistentVolumeClaims" in message:
-        return "its volume claim has no volume yet"
+        return Wait("its volume claim has no volume yet")
     if message.startswith("no nodes available"):
-        return "the cluster has no nodes"
-    head = re.match(r"\d+/(\d+) nodes are available: ?(.*)", message, re.DOTALL)
+        return Wait("the cluster has no nodes")
+    head = re.match(r"\d+/(\d+) nodes are (?:un)?available: ?(.*)", message, re.DOTALL)  # as Volcano says it
     if head is None:
-        return f"no node takes it: {short(message) or 'the scheduler does not say why'}"
-    total, rest = int(head[1]), re.split(r"\.? ?preemption: ", head[2])[0].strip().rstrip(".")
+        return Wait(f"no node takes it: {short(message) or 'the scheduler does not say why'}")
+    # What follows the first sentence is about whether others could be put aside for it.
+    total, rest = int(head[1]), re.split(r"\.(?:\s|\Z)|\bpreemption: ", head[2])[0].strip()
     wants: list[str] = []
     told: list[str] = []
     for count, reason in re.findall(r"(\d+) (.+?)(?=, \d+ |\Z)", rest, re.DOTALL):
@@ -191,8 +327,8 @@ def unschedulable(message: str) -> str:
         wants += [want] if want and want not in wants else []
         told.append(f"{count} of {total} {'nodes ' if not told else ''}{has if count == '1' else have}")
     if not told:
-        return f"no node takes it: {short(rest) or 'the scheduler does not say why'}"
-    return f"it needs a node {' and '.join(wants) or 'that takes it'}: {', '.join(told)}"
+        return Wait(f"no node takes it: {short(rest) or 'the scheduler does not say why'}")
+    return Wait(f"it needs a node {' and '.join(wants) or 'that takes it'}: {', '.join(told)}")
 
 
 def _node_words(reason: str) -> tuple[str, str, str]:
@@ -213,6 +349,9 @@ def _node_words(reason: str) -> tuple[str, str, str]:
 
 _NODE_REASONS = (
     ("volume node affinity", "", "is not where its volume is"),
+    ("PersistentVolume's node affinity", "", "is not where its volume is"),
+    ("available persistent volumes to bind", "", "has no volume for its claim"),
+    ("no available volume zone", "", "is not where its volume is"),
     ("node affinity", "of the kind it asks for", "does not match its node selector or affinity"),
     ("node selector", "of the kind it asks for", "does not match its node selector or affinity"),
     ("unschedulable", "", "is closed to new pods"),
@@ -222,6 +361,7 @@ _NODE_REASONS = (
     ("Too many pods", "with room for another pod", "has as many pods as it may"),
     ("free ports", "", "has its port taken"),
     ("max volume count", "", "has as many volumes as it may"),
+    ("cannot allocate all claims", "with the devices that it claims", "has too few of the devices that it claims"),
     ("not ready", "", "is not ready"),
 )
 

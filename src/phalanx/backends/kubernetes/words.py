@@ -31,16 +31,18 @@ from phalanx.backends.kubernetes.sighted import (
     main_state,
     members_of,
     meta_of,
+    runs_once,
     seconds,
     short,
 )
-from phalanx.backends.kubernetes.waiting import pod_waits, waiting_for
+from phalanx.backends.kubernetes.waiting import held_back, pod_waits, steps_of, waiting_for
 from phalanx.naming import HELPERS
 
 __all__ = ["Fate", "Group", "fate_of", "members_of", "observed", "taken_down", "verdict_of", "waiting_for"]
 
 NOT_BY_US = "its pods were deleted, not by us"
 NODES_TOLD = 8
+REJECTED = "Pod was rejected"
 CAUSES = ("finished", "error", "memory", "timeout", "stopped", "lost", "meeting", "stalled", "setup", "segment")
 
 
@@ -67,7 +69,7 @@ def fate_of(pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False,
     if not is_over and not is_gone:
         return None
     facts = {
-        "started_at": seconds(state.get("startedAt")) if state else None,
+        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never did
         "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
         "host": str((pod.get("spec") or {}).get("nodeName") or ""),
     }
@@ -106,18 +108,25 @@ def taken_down(pod: Object, works: Iterable[Object] = ()) -> Fate | None:
     works = tuple(works)
     if reason == "DeadlineExceeded" or any(map(_is_late, works)):
         return Fate("timeout", "ended by the time limit of its job", is_outside=True)
-    if reason == "Evicted":
-        return _evicted(message)
     if reason in _POD_REASONS:
         return Fate("lost", _POD_REASONS[reason], is_outside=True)
     if reason == "Terminated" and "shutdown" in message:
         return Fate("lost", _POD_REASONS["NodeShutdown"], is_outside=True)
+    if reason and message.startswith(REJECTED):  # by its kubelet, for whatever reason
+        said = short(message.removeprefix(REJECTED).lstrip(": ")) or reason
+        return Fate("lost", f"its node did not take it: {said}", is_outside=True)
+    if reason == "Evicted":
+        return _evicted(message)
     if reason.startswith("OutOf") or reason in ("NodeAffinity", "UnexpectedAdmissionError", "NodePorts"):
         return Fate("lost", f"its node did not take it: {short(message) or reason}", is_outside=True)
     target = condition_of(pod, "DisruptionTarget")
     if target is not None and target.get("status") == "True":
         words = _DISRUPTIONS.get(str(target.get("reason")), f"taken down by the cluster ({target.get('reason')})")
         return Fate("lost", words, is_outside=True)
+    ended = condition_of(pod, "TerminationTarget")
+    if ended is not None and ended.get("status") == "True":
+        said = short(str(ended.get("message") or ended.get("reason") or ""))
+        return Fate("lost", f"taken down by Kueue: {said}", is_outside=True)
     if any(map(is_suspended, works)):
         return Fate("lost", "suspended after it had begun: by Kueue, when others come first", is_outside=True)
     return None
@@ -137,7 +146,6 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "evicted: somebody asked for its node, as for maintenance",
     "DeletionByPodGC": "its node was lost",
     "TerminationByKubelet": "its node ended it: low on resources, or shut down",
-    "WorkloadEvictedDueToPreempted": "preempted by Kueue for a workload of higher priority",
 }
 
 
@@ -145,7 +153,9 @@ def _evicted(message: str) -> Fate:
     low = re.search(r"low on resource: ([\w-]+)", message)
     if low is not None:
         what = {"ephemeral-storage": "disk", "pids": "process numbers"}.get(low[1], low[1])
-        return Fate("lost", f"evicted: its node was low on {what}", is_outside=True)
+        used = re.search(r"was using (\S+), request is (\S+),", message)
+        more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
+        return Fate("lost", f"evicted: its node was low on {what}{more}", is_outside=True)
     if re.search(r"exceed(?:s|ed)? (?:the total |its local |the )?(?:limit|ephemeral)|exceeds the limit", message):
         return Fate("error", f"evicted, as it used more disk than it may: {short(message)}")
     return Fate("lost", f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
@@ -160,7 +170,7 @@ def _is_late(work: Object) -> bool:
 
 
 def _failed_init(pod: Object) -> Fate | None:
-    for one in (pod.get("status") or {}).get("initContainerStatuses") or ():
+    for one in steps_of(pod):
         ended = (one.get("state") or {}).get("terminated")
         if ended is not None and ended.get("exitCode") != 0:
             if ended.get("reason") == "OOMKilled":
@@ -168,21 +178,29 @@ def _failed_init(pod: Object) -> Fate | None:
             if (said := _word_of_agent(ended)) is not None:
                 return said
             code, number = exit_of(ended)
-            return Fate("setup", f"step `{one.get('name')}` failed: {exit_words(code, number)}", code, number)
+            if one.get("name") == "init-pytorch":  # of training-operator, before workers
+                return Fate("meeting", "its master was not there in time: training-operator waits some minutes for it")
+            how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
+            return Fate("setup", f"step `{one.get('name')}` {how}", code, number)
+    return None
+
+
+def _unstarted(state: Object) -> str | None:
+    """Why a container never ran: what it was to run is not in its image, or not for its processor."""
+    if state.get("reason") in ("StartError", "ContainerCannotRun", "RunContainerError"):
+        return f"cannot start: {short(str(state.get('message') or '')) or state.get('reason')}"
     return None
 
 
 def failed_init_of(pod: Object) -> str | None:
     """The step that failed before the replica could start."""
-    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in statuses)
+    ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in steps_of(pod))
     return next((str(name) for name, how in ended if how is not None and how.get("exitCode") != 0), None)
 
 
 def _failed(state: Object, code: int | None, number: int | None) -> Fate:
-    said = short(str(state.get("message") or ""))
-    if state.get("reason") in ("StartError", "ContainerCannotRun", "RunContainerError"):
-        return Fate("error", f"cannot start: {said or state.get('reason')}", 127)
+    if (why := _unstarted(state)) is not None:
+        return Fate("error", why, 127)
     if state.get("reason") == "DeadlineExceeded":
         return Fate("timeout", "ended by the time limit of its job", code, number, is_outside=True)
     return _word_of_agent(state) or Fate("error", exit_words(code, number), code, number)
@@ -226,15 +244,19 @@ def signal_name(number: int) -> str:
 def _memory_words(pod: Object) -> str:
     name = container_of(pod)
     ours = (box for box in containers_of(pod) if box.get("name") == name)
-    limits = (next(ours, {}).get("resources") or {}).get("limits") or {}
-    asked = f" of {limits['memory']}" if limits.get("memory") else ""
-    return f"killed for memory: it used more than its limit{asked}"
+    own = (next(ours, {}).get("resources") or {}).get("limits") or {}
+    whole = ((pod.get("spec") or {}).get("resources") or {}).get("limits") or {}
+    most = own.get("memory") or whole.get("memory")
+    if not most:
+        return "killed for memory: it has no limit, and its node had none left"
+    return f"killed for memory: it used more than its limit of {most}"
 
 
 def _starts_again(pod: Object) -> bool:
     """Whether its kubelet will start a container that failed once more."""
     policy = (pod.get("spec") or {}).get("restartPolicy", "Always")
-    return policy != "Never" and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return policy != "Never" and not is_over and not runs_once(pod)
 
 
 def end_of_work(work: Object) -> tuple[str, str] | None:
@@ -249,6 +271,11 @@ def end_of_work(work: Object) -> tuple[str, str] | None:
                 return "timeout", "ended by the time limit of its job"
             return "lost", short(str(one.get("message") or one.get("reason") or "its job failed"))
     return None
+
+
+def has_enough(work: Object) -> bool:
+    """Whether it is done, and may have been so with fewer pods than it asked for."""
+    return bool((work.get("spec") or {}).get("elasticPolicy")) and (end_of_work(work) or ("",))[0] == "finished"
 
 
 def observed(group: Group) -> Observation:
@@ -269,7 +296,10 @@ def _building(group: Group, known: dict[str, Any]) -> Observation:
         end = end_of_work(build)
         if end is not None and end[0] != "finished":
             return Observation(ENDED, f"its image could not be built: {end[1]}", "setup", **known)
-    waits = [words for pod in group.pods if is_build(pod) and not has_begun(pod) for words in [pod_waits(pod, group)]]
+    waits = [
+        words for pod in group.pods if is_build(pod) and not has_begun(pod) for words in [pod_waits(pod, group).words]
+    ]
+    waits += filter(None, (held_back(build, group) for build in group.builds))
     return Observation(WAITING, f"its image is being built{': ' + waits[0] if waits else ''}", **known)
 
 
