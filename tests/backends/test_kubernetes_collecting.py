@@ -439,6 +439,23 @@ def test_hosts_that_end_because_we_say_so_are_no_failure(tmp_path: Path) -> None
     assert not seen.attempt.ends.all
 
 
+def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.attempt.desk.is_closed = True
+    slow = running("worker-0")
+    slow.setdefault("spec", {})["terminationGracePeriodSeconds"] = 300
+    seen.attempt.cancelled_at = time.monotonic()
+    seen.look(slow)
+    seen.later(300, monkeypatch)
+    seen.look(slow)
+    assert not seen.attempt.ends.all
+    seen.later(collecting.CANCELLED_S + 1, monkeypatch)
+    seen.look(slow)
+    assert seen.end("worker-0")["cause"] == "stopped"
+
+
 def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:
     """All are told to end at once, and it may see the others go before it hears of it."""
     seen = Seen(tmp_path, ("worker-0",))

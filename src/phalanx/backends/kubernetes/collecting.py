@@ -30,6 +30,7 @@ from phalanx.backends.kubernetes.sighted import (
     conditions_of,
     container_of,
     deleted_at,
+    grace_s,
     has_run,
     is_build,
     is_suspended,
@@ -48,7 +49,7 @@ SILENT_S = 20.0  # after so long a container that runs has no agent, or one that
 AGENT_S = 3.0  # the same where agents speak first of all
 STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its node does not answer
 HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
-CANCELLED_S = 45.0  # for replicas to end when all of them are to
+CANCELLED_S = 15.0  # beyond their grace, for replicas to end when all of them are to
 POSITIONS_S = 2.0
 HELD = "end.held"
 OF_PEACE = ("finished", "stopped")
@@ -509,7 +510,8 @@ def _end_the_absent(of: Attempt, group: Group, now: float) -> None:
     _end_what_cannot_start(of, group, now)
     _end_what_cannot_come(of, group, absent, now, is_quiet=is_quiet)
     _end_what_is_not_needed(of, now)
-    if of.cancelled_at is not None and now - of.cancelled_at > CANCELLED_S:
+    grace = grace_s(tracked.pod for tracked in of.pods.values())
+    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
         of.ends.write_all(of.seat.replicas, Fate("stopped", "stopped"))
 
 

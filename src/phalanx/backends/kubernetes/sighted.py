@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -152,6 +152,12 @@ def containers_of(pod: Object) -> Sequence[Object]:
 
 def deleted_at(pod: Object) -> float | None:
     return seconds(meta_of(pod).get("deletionTimestamp"))
+
+
+def grace_s(pods: Iterable[Object]) -> float:
+    """The longest that any of them has from the word to end until it is killed; half a minute unless they say so."""
+    asked = ((pod.get("spec") or {}).get("terminationGracePeriodSeconds") for pod in pods)
+    return max((float(seconds) for seconds in asked if seconds is not None), default=30.0)
 
 
 def changed_at(pod: Object) -> float | None:
