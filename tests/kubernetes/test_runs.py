@@ -109,6 +109,23 @@ def test_a_log_comes_home_byte_by_byte(at_once: AtOnce) -> None:
     assert (at_once.place.attempt(run) / "log").read_bytes() == noise()
 
 
+WANTED["keeping"] = (
+    'mkdir "$PHALANX_OUTPUTS/deep down"; cp noise.py "$PHALANX_OUTPUTS/deep down/model"; '
+    "head -c 5000000 /dev/zero > $PHALANX_OUTPUTS/large",
+    {},
+)
+
+
+def test_small_outputs_come_home_and_of_large_ones_is_told(at_once: AtOnce) -> None:
+    run, place = at_once.succeeded("keeping")["id"], at_once.place
+    listed = place.call("outputs", run, "--json")
+    assert listed.code == 0, listed.err
+    assert [row["path"] for row in listed.data["entries"] if row["kind"] == "file"] == ["outputs/deep down/model"]
+    kept = place.home / "runs" / run / "outputs" / "deep down" / "model"
+    assert kept.read_text() == (place.folder / "noise.py").read_text()
+    assert "1 files (4.8 MiB) of outputs end with this pod" in at_once.log("keeping")
+
+
 WANTED["metrics"] = ("python3 steps.py 50 0.02", THREE)
 
 
