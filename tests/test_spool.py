@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -124,9 +123,9 @@ def test_a_killed_writer_loses_no_finished_record(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "spool")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        time.sleep(0.3)
+        said = [process.stdout.readline() for _ in range(100)]
         process.send_signal(signal.SIGKILL)
-        said = process.stdout.read().split()
+        said += process.stdout.read().split()
     kept = [record.data() for record in read(tmp_path / "spool")]
     assert kept == list(range(len(kept)))
     assert len(kept) >= len(said) > 10

@@ -30,7 +30,7 @@ class Client:
 @pytest.fixture(name="client")
 def client_fixture() -> Iterator[Client]:
     server = serving(socket.create_server(("127.0.0.1", 0)), SIZES)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     client = Client(server.socket.getsockname()[1])
     yield client
     client.connection.close()

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
+import marshal
 import os
 import shutil
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
-from phalanx.backends.agent_zip import agent_file, carried
+from phalanx.backends.agent_zip import agent_file, carried, client_file
 from tests.agent.running import Agents
 
 
+@cache
 def interpreters() -> list[str]:
     """This Python, and the oldest one that the agent must run on, where there is one."""
     named = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8*/bin/python3.8"))]
@@ -49,6 +55,28 @@ def test_it_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert first.stat().st_mtime_ns == made
     assert first.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [first]
+
+
+def test_this_python_need_not_compile_it_and_tracebacks_name_its_files(tmp_path: Path) -> None:
+    for made in (agent_file(tmp_path), client_file(tmp_path)):
+        with zipfile.ZipFile(made) as archive:
+            sources = [name for name in archive.namelist() if name.endswith(".py")]
+            assert len(archive.namelist()) == 2 * len(sources)
+            for name in sources:
+                compiled = archive.read(f"{name}c")
+                assert compiled[:8] == importlib.util.MAGIC_NUMBER + b"\1\0\0\0"  # its source is not looked at
+                assert compiled[8:16] == importlib.util.source_hash(archive.read(name))
+                code = marshal.loads(compiled[16:])
+                assert code == compile(archive.read(name), name, "exec", dont_inherit=True)
+                assert set(files_of(code)) == {name}
+
+
+def files_of(code: CodeType) -> Iterator[str]:
+    """Which it names in tracebacks, itself and all that is inside of it."""
+    yield code.co_filename
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from files_of(one)
 
 
 def test_what_other_objects_carry_is_small_and_always_the_same(tmp_path: Path) -> None:

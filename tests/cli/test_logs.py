@@ -165,10 +165,17 @@ def test_following_schedules_when_nobody_else_does(place: Place) -> None:
 
 
 def test_following_goes_on_to_the_next_attempt(place: Place) -> None:
-    command = 'echo attempt $PHALANX_ATTEMPT; sleep 0.3; [ "$PHALANX_ATTEMPT" = 2 ] || exit 4'
+    command = (
+        "echo attempt $PHALANX_ATTEMPT; while [ ! -e followed ]; do sleep 0.05; done; "
+        '[ "$PHALANX_ATTEMPT" = 2 ] || exit 4'
+    )
     run_id = place.queued(command, environment={"max_restarts": 1})
-    answer = ended(place.start("logs", "-f", run_id))
-    assert answer.out == "attempt 1\nattempt 2\n"
+    following = place.start("logs", "-f", run_id)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "attempt 1\n"
+    (place.folder / "followed").touch()
+    answer = ended(following)
+    assert answer.out == "attempt 2\n"
 
 
 def test_ctrl_c_leaves_the_follower_and_not_the_run(place: Place) -> None:

@@ -70,7 +70,7 @@ class People:
 
 
 def sign_in(site: Site, **body: str) -> httpx.Response:
-    with httpx.Client(base_url=site.url, trust_env=False) as client:
+    with httpx.Client(base_url=site.url, timeout=30.0, trust_env=False, verify=False) as client:
         return client.post("/api/v1/session", json=body)
 
 

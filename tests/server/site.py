@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,7 +42,8 @@ class Site:
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]})
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
-        self.client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        # There are no certificates in plain HTTP, and all that the machine trusts take long to read.
+        self.client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False, verify=False)
 
     def __enter__(self) -> Self:
         Store.open(self.home.path, self.database).close()
@@ -71,6 +74,18 @@ class Site:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def files(self) -> dict[str, tuple[int, int, int]]:
+        """All of the home but what every request writes: who a file is, how large, and when it was written last.
+        There are too many to read."""
+        found = {}
+        for folder, _, names in os.walk(self.home.path):
+            for name in names:
+                if not name.startswith(("phalanx.db", "audit.log")):
+                    with suppress(FileNotFoundError):  # the scheduler is at work
+                        stat = os.lstat(os.path.join(folder, name))
+                        found[os.path.join(folder, name)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return found
 
     def get(self, path: str, /, **params: Any) -> Any:
         answer = self.ask("GET", path, params=params)

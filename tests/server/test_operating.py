@@ -60,7 +60,7 @@ class Watched:
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token}", **headers}
-        return httpx.get(self.url + path, headers=headers, trust_env=False)
+        return httpx.get(self.url + path, headers=headers, timeout=30.0, trust_env=False, verify=False)
 
     def end(self) -> str:
         self.process.send_signal(signal.SIGTERM)

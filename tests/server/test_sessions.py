@@ -25,12 +25,14 @@ def ana(site: Site) -> None:
 def browser(site: Site) -> Iterator[httpx.Client]:
     """As the page of this server uses it."""
     headers = {"Origin": site.url, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
-    with httpx.Client(base_url=site.url, headers=headers, trust_env=False) as client:
+    with httpx.Client(base_url=site.url, headers=headers, timeout=30.0, trust_env=False, verify=False) as client:
         yield client
 
 
 def who(site: Site, value: str, **headers: str) -> httpx.Response:
-    return httpx.get(f"{site.url}/api/v1/session", headers={"Cookie": value, **headers}, trust_env=False)
+    return httpx.get(
+        f"{site.url}/api/v1/session", headers={"Cookie": value, **headers}, timeout=30.0, trust_env=False, verify=False
+    )
 
 
 def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:

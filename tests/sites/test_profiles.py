@@ -118,9 +118,9 @@ def test_control_characters_have_no_place_in_a_profile() -> None:
 
 def test_aliases_that_unfold_for_ever_are_an_error_at_once() -> None:
     layers = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12))
-    started = time.monotonic()
+    started = time.process_time()
     assert faults(f"name: x\nl0: &l0 [1, 2, 3, 4, 5, 6, 7, 8, 9]\n{layers}".encode())
-    assert time.monotonic() - started < 5.0
+    assert time.process_time() - started < 5.0
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.@+:-]{1,20}", fullmatch=True)

@@ -6,14 +6,17 @@ The agent is run; the tracking client stands on the training's PYTHONPATH.
 from __future__ import annotations
 
 import hashlib
+import marshal
 import os
-import py_compile
 import shutil
 import tempfile
 import zipfile
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
 from pathlib import Path
+from types import CodeType
 
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = ("__init__.py", "frames.py", "naming.py", "placeholders.py", "posting.py", "spool.py")
@@ -100,23 +103,37 @@ def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
     target = folder / f"{room}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.{ending}"
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(target, {**_read(sources), **own})
+        _write(target, _read(sources), own)
     return target
 
 
-def _write(target: Path, files: dict[str, str]) -> None:
+def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
     """Sources, and what this Python makes of them: other Pythons compile for themselves, this one need not."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         draft = Path(scratch) / "archive"
-        source, compiled = Path(scratch) / "module.py", Path(scratch) / "module.pyc"
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in files.items():
+            for name, text in {**sources, **own}.items():
                 archive.writestr(name, text)
-                source.write_text(text, encoding="utf-8")
-                py_compile.compile(
-                    str(source), str(compiled), dfile=name, doraise=True,
-                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-                )  # fmt: skip
-                archive.write(compiled, str(Path(name).with_suffix(".pyc")))
+                code = compile(text, name, "exec", dont_inherit=True) if name in own else _code(name)
+                archive.writestr(str(Path(name).with_suffix(".pyc")), _compiled(text, code))
         draft.chmod(0o600)
         os.replace(draft, target)
+
+
+def _code(name: str) -> CodeType:
+    """Of a file of ours, which this Python mostly has compiled before, to import it: most of the work is done then."""
+    code = SourceFileLoader(name, str(_PACKAGE.parent / name)).get_code(name)
+    assert code is not None  # which only built-in modules have none of
+    return _known_as(name, code)
+
+
+def _known_as(name: str, code: CodeType) -> CodeType:
+    """With another name in tracebacks: of the file as it is in the archive."""
+    inner = tuple(_known_as(name, one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_filename=name, co_consts=inner)
+
+
+def _compiled(text: str, code: CodeType) -> bytes:
+    """A compiled file that is taken for what it is, without a look at its source."""
+    unchecked = (0b01).to_bytes(4, "little")
+    return MAGIC_NUMBER + unchecked + source_hash(text.encode()) + marshal.dumps(code)
