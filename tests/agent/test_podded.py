@@ -441,17 +441,19 @@ def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_as_the_first_process_of_all_it_hears_and_takes_all_with_it(tmp_path: Path, number: int) -> None:
     pod = Pod(tmp_path, "trap 'echo told; exit 0' TERM; sleep 98765 & echo ready; wait $!", grace_s=5)
-    unshare = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-I", "-S"]
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-I", "-S"]
     process = subprocess.Popen(
         [*unshare, str(tmp_path / "agent" / "agent.pyz"), "--pod"],
         env=pod.variables(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
-    (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    below = [stat.pid for stat in processes.descendants(int(first))]
-    assert len(below) >= 3
-    os.kill(int(first), number)
-    out, _ = process.communicate(timeout=20)
+    try:
+        wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
+        (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        below = wait_for(lambda: (found := [one.pid for one in processes.descendants(int(first))])[2:] and found)
+        os.kill(int(first), number)
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
     wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in below))
     if number == signal.SIGTERM:
         assert process.returncode == 143
