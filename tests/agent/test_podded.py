@@ -449,7 +449,8 @@ def test_as_the_first_process_of_all_it_hears_and_takes_all_with_it(tmp_path: Pa
     try:
         wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
         (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        below = wait_for(lambda: (found := [one.pid for one in processes.descendants(int(first))])[2:] and found)
+        wait_for(lambda: len(list(processes.descendants(int(first)))) > 2)
+        below = [stat.pid for stat in processes.descendants(int(first))]
         os.kill(int(first), number)
         out, _ = process.communicate(timeout=20)
     finally:
