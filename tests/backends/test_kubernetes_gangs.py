@@ -323,7 +323,8 @@ def test_what_kueue_says_of_a_run_is_heard(tmp_path: Path) -> None:
         there.server.put(
             {"apiVersion": "v1", "kind": "Event", "metadata": meta, **of_workload(f"job-{job}-1a2b3", SHORT)}
         )
-        until(lambda: engine.observe([handle])[handle].why == f"Kueue has not admitted it yet: {SHORT}")
+        told = f"Kueue has not admitted it yet: {SHORT}"
+        until(lambda: (seen := engine.observe([handle]).get(handle)) is not None and seen.why == told)
 
 
 def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path) -> None:

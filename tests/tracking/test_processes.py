@@ -20,7 +20,7 @@ import pytest
 
 from phalanx import tracking
 from phalanx.store.series import RunSeries
-from phalanx.tracking import TrackedRun
+from phalanx.tracking import TrackedRun, recording
 from tests.tracking.reading import Replica, clean_environment, only_run, script
 
 # threads -----------------------------------------------------------------------------------------------------------
@@ -115,6 +115,24 @@ def test_a_finish_amid_the_calls_of_threads(home: Path) -> None:
         for file in innocent:
             file.close()
         assert [(home / f"innocent-{number}").stat().st_size for number in range(5)] == [0] * 5
+
+
+def test_whoever_writes_after_the_finish_writes_nowhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that was about to write when the run was finished."""
+    run = tracking.start(name="x")
+    run.log(loss=1.0)
+    late = run._open_files()
+    run.finish()
+    with (home / "innocent").open("wb") as innocent:
+        assert innocent.fileno() not in late
+        for descriptor in late:
+            os.write(descriptor, b"late")
+        assert os.fstat(innocent.fileno()).st_size == 0
+    monkeypatch.setattr(recording, "AWAY_S", -1.0)
+    tracking.start(name="y").finish()  # whoever is late by then was never there
+    for descriptor in late:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 # forks -------------------------------------------------------------------------------------------------------------

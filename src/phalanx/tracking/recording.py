@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 CLOSED = -1  # a descriptor that every write refuses
 MOST_NAMES = 100_000  # in one call
+AWAY_S = 10.0  # how long the number of a closed file is not used again
 
 _now = time.time
 _write = os.write
@@ -38,6 +40,7 @@ _SINGLE_SIZE = _SINGLE.size
 _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "the disk took only a part of a record"
 GONE = "the files of the run were removed while it ran"
+_away: deque[tuple[float, int]] = deque()  # since when, and which numbers
 
 
 class Recorder:
@@ -321,9 +324,21 @@ class Recorder:
         for descriptor in descriptors:
             try:
                 os.fsync(descriptor)
-                os.close(descriptor)
+                _put_away(descriptor)
             except OSError as fault:
                 self._drop(told(fault))
+
+
+def _put_away(descriptor: int) -> None:
+    """Close a file, but keep its number for a while, and let it lead nowhere: another thread may be about to write to
+    it, and would do so into whatever the training opens next. Raises OSError."""
+    now = time.monotonic()
+    while _away and _away[0][0] < now - AWAY_S:
+        os.close(_away.popleft()[1])
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
+    _away.append((now, descriptor))
 
 
 def say(text: str) -> None:
