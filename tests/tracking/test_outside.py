@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from phalanx import tracking
+from phalanx.tracking import recording
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - the fixture
 from tests.tracking.reading import Replica, clean_environment, only_run, runs_of, script
 
@@ -275,7 +276,7 @@ def test_descriptors_are_given_back(home: Path) -> None:
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    for _ in range(3):
+    for _ in range(recording.MOST_AWAY):
         tracking.start(name="warm").log(loss=1.0)
     tracking.finish()
     before = opened()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CLOSED = -1  # a descriptor that every write refuses
 MOST_NAMES = 100_000  # in one call
-AWAY_S = 10.0  # how long the number of a closed file is not used again
+AWAY_S, MOST_AWAY = 10.0, 16  # how long the number of a closed file is not used again, and how many of them
 
 _now = time.time
 _write = os.write
@@ -333,7 +333,7 @@ def _put_away(descriptor: int) -> None:
     """Close a file, but keep its number for a while, and let it lead nowhere: another thread may be about to write to
     it, and would do so into whatever the training opens next. Raises OSError."""
     now = time.monotonic()
-    while _away and _away[0][0] < now - AWAY_S:
+    while _away and (len(_away) >= MOST_AWAY or _away[0][0] < now - AWAY_S):
         os.close(_away.popleft()[1])
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, descriptor, inheritable=False)
