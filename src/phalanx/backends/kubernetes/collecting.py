@@ -7,9 +7,7 @@ it, as the end that the agent would have written. When all ends are home, nothin
 from __future__ import annotations
 
 import json
-import os
 import signal
-import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +19,8 @@ from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes import words
 from phalanx.backends.kubernetes.api import Api, ApiFault, Unreachable
-from phalanx.backends.kubernetes.following import Desk, Reader, log_size, read_positions, write_positions
+from phalanx.backends.kubernetes.ending import Ends
+from phalanx.backends.kubernetes.following import Desk, Reader, read_positions, write_positions
 from phalanx.backends.kubernetes.place import MEMBERS
 from phalanx.backends.kubernetes.sighted import (
     Group,
@@ -51,7 +50,6 @@ STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its 
 HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
 CANCELLED_S = 15.0  # beyond their grace, for replicas to end when all of them are to
 POSITIONS_S = 2.0
-HELD = "end.held"
 OF_PEACE = ("finished", "stopped")
 WITH_ANOTHER = "stopped: its Job ends all pods when one has failed"
 
@@ -71,89 +69,6 @@ class Tracked:
     def is_stuck(self) -> bool:
         ends_at = deleted_at(self.pod)
         return ends_at is not None and time.time() > ends_at + STUCK_S
-
-
-class Ends:
-    """The ends of an attempt's replicas that are here, and those that we write ourselves.
-
-    The last one is held back until nothing is left of the attempt in the cluster: with it the run is over, and nobody
-    would look after what is left. It is on disk all the same.
-    """
-
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
-        self.files = {name: str(seat.folder(name) / "end.json") for name in seat.replicas}  # looked at all the time
-        self.ended: dict[str, Mapping[str, Any]] = {}
-        self.held: dict[str, Mapping[str, Any]] = {}
-        self.guard = threading.Lock()
-        for name in seat.replicas:
-            end = attempts.read_json(seat.folder(name) / HELD)
-            if isinstance(end, dict):
-                self.held[name] = end
-
-    @property
-    def is_home(self) -> bool:
-        """Whether the ends of all replicas are here."""
-        return len({*self.ended, *self.held}) == len(self.seat.replicas)
-
-    @property
-    def all(self) -> dict[str, Mapping[str, Any]]:
-        return {**self.held, **self.ended}
-
-    def heed(self) -> None:
-        for name in [name for name in self.files if name not in self.ended]:
-            end = attempts.read_end(self.seat.folder(name)) if os.path.exists(self.files[name]) else None
-            if end is not None:
-                self.ended[name] = end
-
-    def release(self) -> None:
-        """What was held back is told."""
-        with self.guard:
-            for name in self.held:
-                with suppress(FileNotFoundError):
-                    (self.seat.folder(name) / HELD).rename(self.files[name])
-        self.heed()
-
-    def missing(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if name not in self.ended and name not in self.held]
-
-    def has_agent(self, name: str) -> bool:
-        return (self.seat.folder(name) / "agent.json").exists()
-
-    def write_agent(self, name: str, pod: str) -> None:
-        folder = self.seat.folder(name)
-        if not self.has_agent(name):
-            attempts.make_private(folder, self.seat.run_folder)
-            attempts.write_whole(folder / "agent.json", json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
-
-    def write(self, name: str, fate: Fate, lines: Sequence[str] = ()) -> None:
-        """As its agent would have. Does nothing when there is one."""
-        content = {
-            "version": 1, "replica": name, "attempt": self.seat.attempt,
-            "cause": fate.cause, "code": fate.code, "signal": fate.signal, "message": fate.message,
-            "started_at": fate.started_at, "ended_at": fate.ended_at or time.time(), "host": fate.host,
-            "log_bytes": log_size(self.seat, name), "last_lines": list(lines)[-ENDS_KEPT:], "peak": {},
-        }  # fmt: skip
-        self.take(name, content)
-
-    def write_all(self, names: Iterable[str], fate: Fate, lines: Sequence[str] = ()) -> None:
-        for name in self.missing(names):
-            self.write(name, fate, lines)
-
-    def take(self, name: str, said: Mapping[str, Any]) -> None:
-        """How it ended, once. Does nothing when that is known."""
-        folder = self.seat.folder(name)
-        attempts.make_private(folder, self.seat.run_folder)
-        with self.guard:
-            self.heed()
-            if not self.missing([name]):
-                return
-            if len(self.missing(self.files)) > 1:
-                attempts.write_whole(folder / "end.json", json.dumps(said).encode())
-                self.ended[name] = said
-            else:
-                attempts.write_whole(folder / HELD, json.dumps(said).encode())
-                self.held[name] = said
 
 
 class Attempt:
