@@ -88,14 +88,9 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | Non
         world.remove()
 
 
-def logs(at_once: AtOnce, name: str) -> dict[str, list[str]]:
-    rows = at_once.runs[name]["replicas"]
-    return {row["name"]: at_once.log(name, row["name"]).splitlines() for row in rows}
-
-
 def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
     at_once.succeeded("pytorch")
-    assert logs(at_once, "pytorch") == {
+    assert at_once.logs("pytorch") == {
         "master-0": ["met worker-0 worker-1"],
         "worker-0": ["answer welcome"],
         "worker-1": ["answer welcome"],
@@ -104,7 +99,7 @@ def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
 
 def test_tensorflow_is_told_its_cluster(at_once: AtOnce) -> None:
     run = at_once.succeeded("tensorflow")["id"]
-    told = logs(at_once, "tensorflow")
+    told = at_once.logs("tensorflow")
     assert '"type": "chief"' in told["master-0"][0]
     assert '"type": "worker"' in told["worker-0"][0]
     assert f"phalanx-{run}" in told["worker-0"][0], "the operator's names"
@@ -115,7 +110,7 @@ def test_every_rank_knows_its_number(at_once: AtOnce, name: str, words: str) -> 
     if name not in at_once.runs:
         pytest.skip(f"no {SERVED[name]} here")
     at_once.succeeded(name)
-    told = [line for lines in logs(at_once, name).values() for line in lines if line.startswith(words)]
+    told = [line for lines in at_once.logs(name).values() for line in lines if line.startswith(words)]
     assert [line.split()[1] for line in sorted(told)] == ["0", "1", "2"]
 
 
@@ -136,7 +131,7 @@ def test_all_end_when_one_fails_and_none_is_made_again(at_once: AtOnce) -> None:
         "master-0": "stopped",
         "worker-1": "stopped",
     }
-    told = logs(at_once, "faltering")
+    told = at_once.logs("faltering")
     assert told["worker-0"] == ["started"]
     for name in ("master-0", "worker-1"):
         assert (told[name][0], told[name][-1], told[name].count("started")) == ("started", "asked to end", 1)
@@ -146,7 +141,7 @@ def test_all_end_when_one_fails_and_none_is_made_again(at_once: AtOnce) -> None:
 def test_servers_end_with_those_whom_they_serve(at_once: AtOnce) -> None:
     found = at_once.succeeded("serving")
     assert replica(found, "ps-0")["status"] in ("stopped", "succeeded")
-    assert logs(at_once, "serving")["worker-0"] == ["done"]
+    assert at_once.logs("serving")["worker-0"] == ["done"]
     assert made_pods(at_once, found["id"]) == {"chief-0": 1, "worker-0": 1, "ps-0": 1}
 
 
@@ -177,7 +172,7 @@ def test_a_new_attempt_is_ours(at_once: AtOnce) -> None:
 def test_a_replica_is_started_again_in_its_pod_where_the_file_says_so(at_once: AtOnce) -> None:
     found = at_once.succeeded("restarted")
     assert found["attempt"] == 1
-    told = logs(at_once, "restarted")
+    told = at_once.logs("restarted")
     assert told["worker-0"] == ["begun", "begun", "done"]
     assert told["master-0"] == told["worker-1"] == ["begun", "done"]
     assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
@@ -185,7 +180,7 @@ def test_a_replica_is_started_again_in_its_pod_where_the_file_says_so(at_once: A
 
 def test_an_elastic_job_tells_its_workers_where_to_meet(at_once: AtOnce) -> None:
     run = at_once.succeeded("elastic")["id"]
-    for lines in logs(at_once, "elastic").values():
+    for lines in at_once.logs("elastic").values():
         told = dict(line.split("=", 1) for line in lines)
         assert told["PET_NNODES"] == "2:5"
         assert told["PET_RDZV_ENDPOINT"] == f"phalanx-{run}-worker-0:23456"

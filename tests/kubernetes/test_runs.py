@@ -40,6 +40,10 @@ class AtOnce(NamedTuple):
     def log(self, name: str, replica: str = "master-0", attempt: int = 1) -> str:
         return self.place.log(self.runs[name]["id"], replica, attempt)
 
+    def logs(self, name: str) -> dict[str, list[str]]:
+        """The lines of every replica."""
+        return {row["name"]: self.log(name, row["name"]).splitlines() for row in self.runs[name]["replicas"]}
+
 
 # Each test says beside it what is to be run; all of that runs at the same time.
 WANTED: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -72,14 +72,9 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | Non
         world.remove()
 
 
-def logs(at_once: AtOnce, name: str) -> dict[str, list[str]]:
-    rows = at_once.runs[name]["replicas"]
-    return {row["name"]: at_once.log(name, row["name"]).splitlines() for row in rows}
-
-
 def test_ranks_of_pytorch_meet_under_the_names_of_a_job_set(at_once: AtOnce) -> None:
     at_once.succeeded("pytorch")
-    assert logs(at_once, "pytorch") == {
+    assert at_once.logs("pytorch") == {
         "master-0": ["met worker-0 worker-1", "node 0 of 3"],
         "worker-0": ["answer welcome", "node 1 of 3"],
         "worker-1": ["answer welcome", "node 2 of 3"],
@@ -89,7 +84,7 @@ def test_ranks_of_pytorch_meet_under_the_names_of_a_job_set(at_once: AtOnce) -> 
 @pytest.mark.parametrize(("name", "words"), [("jax", "process"), ("xgboost", "rank")])
 def test_every_rank_knows_its_number_and_the_first(at_once: AtOnce, name: str, words: str) -> None:
     run = at_once.succeeded(name)["id"]
-    told = sorted(line for lines in logs(at_once, name).values() for line in lines if line.startswith(words))
+    told = sorted(line for lines in at_once.logs(name).values() for line in lines if line.startswith(words))
     first = f"phalanx-{run}-node-0-0.phalanx-{run}"
     port = ":29500" if name == "jax" else ""
     assert told == [f"{words} {number} of 3 at {first}{port}" for number in range(3)]
@@ -112,7 +107,7 @@ def test_a_failure_is_told_with_its_code_and_nothing_is_run_again(at_once: AtOnc
     found = at_once.runs["failing"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]
-    told = [line for lines in logs(at_once, "failing").values() for line in lines]
+    told = [line for lines in at_once.logs("failing").values() for line in lines]
     assert told.count("bad") <= 3, "once for each replica"
 
 
@@ -120,7 +115,7 @@ def test_all_are_heard_where_a_job_takes_its_pods_away_because_too_many_were_sta
     found = at_once.runs["many"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]
-    told = logs(at_once, "many")
+    told = at_once.logs("many")
     codes = {row["name"]: row["code"] for row in found["replicas"]}
     assert len(told) == 8
     assert all(told[name] == ["bad"] for name, code in codes.items() if code == 3), told
@@ -133,7 +128,7 @@ def test_when_one_fails_the_others_are_ended_by_us(at_once: AtOnce) -> None:
     assert "exit code 7" in found["reason"]
     assert replica(found, "worker-0")["code"] == 7
     for name in ("master-0", "worker-1"):
-        first, *_, last = logs(at_once, "faltering")[name]  # between them some shells say what ended
+        first, *_, last = at_once.logs("faltering")[name]  # between them some shells say what ended
         assert (first, last) == ("started", "asked to end"), name
         assert replica(found, name)["status"] == "stopped"
 
