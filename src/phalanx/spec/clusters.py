@@ -183,8 +183,8 @@ KUBERNETES = Record(
         ),
         "restart_policy": Field(
             Text(choices=("Never", "OnFailure", "Always", "ExitCode")),
-            "What Kubeflow's operator does about a pod that failed. Default: Never; the whole run is started again by "
-            "`max_restarts`.",
+            "What Kubeflow's operator does about a pod that failed: `OnFailure` starts it again in its place, the "
+            "other two are refused. Default: Never; the whole run is started again by `max_restarts`.",
         ),
         "min_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the fewest workers."),
         "max_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the most workers."),

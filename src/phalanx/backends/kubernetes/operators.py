@@ -296,7 +296,10 @@ def restart_policy(made: Plan, known: Operated) -> str:
     asked = made.kubernetes.restart_policy or NEVER
     allowed = [NEVER] if known.kind == TRAINJOB.kind else [NEVER, ON_FAILURE]
     if asked not in allowed:
-        raise CallError(f"`restart_policy: {asked[:60]}`: {known.one} has {', '.join(allowed)}")
+        raise CallError(
+            f"`restart_policy: {asked[:60]}`: as we run it, {known.one} has {', '.join(allowed)}; `max_restarts` alone "
+            "starts the whole run anew"
+        )
     if asked != NEVER and not made.max_restarts:
         raise CallError(f"`restart_policy: {asked}` needs `environment.max_restarts`: how often the operator may do so")
     return asked
