@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from phalanx.agent import processes
 from phalanx.errors import CallError
 from phalanx.scheduler import scheduler as scheduling
 from phalanx.scheduler.home import BALLAST_BYTES, Home
@@ -137,6 +139,22 @@ def test_a_run_of_long_ago_that_was_just_started_is_not_declared_lost(jumping: t
 # disks -------------------------------------------------------------------------------------------------------------
 
 
+FULL = "and no space was left on the disk of its run"
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, whether or not its parent has noticed."""
+    stat = processes.read_stat(pid)
+    return stat is None or stat.state == "Z"
+
+
+def wait_until(condition: Callable[[], object], patience_s: float = 40.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
@@ -157,9 +175,46 @@ def test_a_run_that_fills_the_disk_ends_on_record(small_disk: Path) -> None:
         run_id = works.submit("head -c 3000000 /dev/zero; echo; exit 5")
         run = works.settle(run_id)
         assert run.status == "failed"
-        assert run.reason.startswith("master-0: exit code 5, and no space is left on the disk of its run")
+        assert run.reason.startswith(f"master-0: exit code 5, {FULL}")
         assert works.statuses(run_id)[-1] == "failed"
         assert works.end(run_id)["code"] == 5
+    finally:
+        (works.place(run_id) / "log").unlink()
+        works.close()
+
+
+def test_a_full_disk_is_named_though_the_scheduler_has_made_room_since(small_disk: Path) -> None:
+    filled, go_on = small_disk.parent / "filled", small_disk.parent / "go-on"
+    works = Works(small_disk)
+    try:
+        run_id = works.submit(
+            f"head -c 3000000 /dev/zero; touch {filled}; while [ ! -e {go_on} ]; do sleep 0.05; done; exit 5"
+        )
+        works.turn_until(filled.exists)
+        works.home.drop_ballast()
+        go_on.touch()
+        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
+    finally:
+        (works.place(run_id) / "log").unlink()
+        works.close()
+
+
+def test_a_full_disk_is_named_though_its_agent_only_looks_when_there_is_room_again(small_disk: Path) -> None:
+    go_on = small_disk.parent / "go-on"
+    works = Works(small_disk)
+    try:
+        run_id = works.submit(
+            f"echo up; while [ ! -e {go_on} ]; do sleep 0.05; done; head -c 3000000 /dev/zero; echo $$ >{go_on}; exit 5"
+        )
+        works.says(run_id, "up")
+        os.kill(works.agent(run_id), signal.SIGSTOP)
+        go_on.touch()
+        wait_until(lambda: go_on.read_text().endswith("\n") and is_gone(int(go_on.read_text())))
+        works.home.drop_ballast()
+        os.kill(works.agent(run_id), signal.SIGCONT)
+        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
+        (row,) = works.store.replicas(run_id)
+        assert FULL in row.reason
     finally:
         (works.place(run_id) / "log").unlink()
         works.close()

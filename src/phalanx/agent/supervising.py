@@ -7,6 +7,7 @@ how far: that is where the time of a line comes from.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ SAMPLE_S = 5.0  # how often use is written down
 ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program was, frame by frame
 TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
+NO_SPACE = ", and no space was left on the disk of its run"
 FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found no room
 ABORT_S = 2.0  # for a command that hangs to say where
 HEAR_S = 2.0  # for a signal that was sent to all to reach us, too
@@ -89,6 +91,7 @@ class Supervisor:
         self.last_sample = float("-inf")
         self.over_memory = False
         self.is_syncing = False
+        self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: str | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
         self.kernel_kills = processes.kernel_kills_for_memory()
@@ -256,6 +259,7 @@ class Supervisor:
         tree = processes.descendants(os.getpid())
         usage = self.meter.measure(tree)
         self._raise_peak(usage._asdict())
+        self._look_at_disk()
         self._sync_what_is_tracked()
         if now - self.last_sample >= SAMPLE_S:
             self.last_sample = now
@@ -308,8 +312,11 @@ class Supervisor:
         """A full disk costs records, not the run."""
         try:
             self.spool.append_json({"at": round(time.time(), 3), **data})
-        except OSError:
-            pass
+        except OSError as fault:
+            self.was_full = self.was_full or fault.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def _look_at_disk(self) -> None:
+        self.was_full = self.was_full or _is_full(self.task.folder)
 
     # the end -----------------------------------------------------------------------------------------------------
 
@@ -332,8 +339,9 @@ class Supervisor:
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
-        if _is_full(self.task.folder):
-            how += ", and no space is left on the disk of its run"
+        self._look_at_disk()
+        if self.was_full:
+            how += NO_SPACE
         return End("error", code, number, how)
 
     def _why(self) -> str:

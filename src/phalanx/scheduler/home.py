@@ -125,16 +125,31 @@ class Home:
     def hold_ballast(self) -> None:
         """Some disk of our own, to let go of when there is none left: runs that end for want of disk end on record."""
         try:
-            if not self.ballast.exists() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
+            if not self._holds_ballast() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
                 write_whole(self.ballast, bytes(BALLAST_BYTES))
         except OSError:
             pass  # the disk became full meanwhile: then there is nothing to hold
 
     def drop_ballast(self) -> bool:
-        """True when that made room."""
-        held = self.ballast.exists()
-        self.ballast.unlink(missing_ok=True)
-        return held
+        """True when that made room. The emptied file stays: its time says when the disk was full."""
+        is_held = self._holds_ballast()
+        if is_held:
+            os.truncate(self.ballast, 0)
+        return is_held
+
+    def _holds_ballast(self) -> bool:
+        try:
+            return self.ballast.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def full_at(self) -> float | None:
+        """When the ballast was dropped for want of disk; None while it is held."""
+        try:
+            state = self.ballast.stat()
+        except FileNotFoundError:
+            return None
+        return None if state.st_size else state.st_mtime
 
     def tidy(self) -> None:
         """Remove what killed submitters left: drafts of runs, and environments without a run."""

@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from phalanx.agent.supervising import NO_SPACE
 from phalanx.backends import attempts, local_running
 from phalanx.backends.attempts import Seat, Sighting
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Engine, Observation, Refused, Unavailable
+from phalanx.scheduler.home import Home
 from phalanx.scheduler.run_tokens import run_token
 from phalanx.store import Run
 from phalanx.tracking.folders import BACKEND as OUTSIDE
@@ -26,6 +28,7 @@ LOCAL = ("native", "local", "mpi", "notebook", "lab", "other", OUTSIDE)  # whose
 STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
 LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
 POLL_S = 2.0  # how often an engine is asked: ever more slowly while nothing changes
+FULL_S = 2.0  # between the end of a command that found no disk and the moment that we noticed
 LOOK_S = 0.5  # how often the files of a run elsewhere are looked at: they lie on a filesystem that others share
 WAITING_LOOK_S = 5.0
 SETTLES_S = 10.0  # for what an agent wrote last to be seen here, after its job has ended
@@ -76,9 +79,9 @@ class Place(Protocol):
 class Places:
     """All places, each made when the first run asks for it."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.here = Here()
+    def __init__(self, home: Home) -> None:
+        self.home = home.path
+        self.here = Here(home)
         self.known: list[tuple[str, Any, Elsewhere]] = []  # by backend, and what is known of where its jobs go
         self.of_runs: dict[str, Elsewhere] = {}
 
@@ -129,7 +132,8 @@ class Here:
 
     is_here = True
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
+        self.home = home
         self.looked_for: dict[str, float] = {}
 
     def poll(self, runs: Mapping[str, Seat], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
@@ -154,7 +158,17 @@ class Here:
         return any(sight.state != "absent" for sight in local_running.look(seat).values())
 
     def look(self, seat: Seat) -> dict[str, Sighting]:
-        return local_running.look(seat)
+        return {name: self._with_full_disk(sight) for name, sight in local_running.look(seat).items()}
+
+    def _with_full_disk(self, sight: Sighting) -> Sighting:
+        """We may have made room on a full disk before the agent looked, so it could not name the cause."""
+        end = sight.end
+        if end is None or end["cause"] != "error" or end["message"].endswith(NO_SPACE):
+            return sight
+        full_at = self.home.full_at()
+        if full_at is None or not end["started_at"] <= full_at <= end["ended_at"] + FULL_S:
+            return sight
+        return sight._replace(end={**end, "message": end["message"] + NO_SPACE})
 
     def will_come(self, run: Run, seen: Mapping[str, Sighting], since: float) -> bool:
         now = time.monotonic()

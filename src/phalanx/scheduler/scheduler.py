@@ -53,7 +53,7 @@ class Scheduler(Ledger):
         self.looked_at = (-1, -1)  # the runs' folder at our last two looks for new ones
         self.look_at = float("-inf")
         self.trouble = ""  # what last went wrong, for whoever wants to tell
-        self.places = Places(home.path)
+        self.places = Places(home)
         home.hold_ballast()
         home.tidy()
 
