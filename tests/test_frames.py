@@ -6,11 +6,12 @@ import base64
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import frames
 from phalanx.frames import Decoder, Encoder, Piece, is_file, is_kept, is_position
+from tests.examples import examples
 
 FIRST, SECOND = "worker-0", "worker-0.1"
 ODD = [
@@ -67,7 +68,7 @@ def sent(stretches: list[bytes], spool: bytes = b"") -> list[bytes]:
     return lines
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LOGS, st.binary(max_size=30))
 def test_a_log_comes_home_byte_for_byte_however_it_was_cut(stretches: list[bytes], spool: bytes) -> None:
     lines = sent(stretches, spool)
@@ -76,14 +77,14 @@ def test_a_log_comes_home_byte_for_byte_however_it_was_cut(stretches: list[bytes
     assert home.content("spool", SECOND) == spool[: len(stretches)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LOGS)
 def test_no_line_is_longer_than_runtimes_leave_in_one_piece(stretches: list[bytes]) -> None:
     lines = sent(stretches, b"s" * 30)
     assert all(len(line) <= frames.LONGEST and line.count(b"\n") == 1 and line.endswith(b"\n") for line in lines)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LOGS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=6))
 def test_stretches_may_be_read_again_from_any_position(stretches: list[bytes], again: list[tuple[int, int]]) -> None:
     """A connection breaks anywhere, and the next one begins anywhere before it."""
@@ -136,7 +137,7 @@ def test_positions_come_often_enough_to_begin_there() -> None:
     assert sum(map(is_position, lines)) == 1000 // frames.BATCH_LINES + 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.binary(max_size=30_000), st.booleans())
 def test_a_whole_file_comes_once_it_is_complete(data: bytes, is_twice: bool) -> None:
     lines = list(Encoder(FIRST).whole(FIRST, "end.json", data))
@@ -236,7 +237,7 @@ def test_a_frame_that_is_not_the_pods_own_is_not_taken(line: bytes) -> None:
     assert decoder.feed(b"next") == [Piece(FIRST, "log", 0, b"next\n")]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.binary(max_size=100).map(lambda text: frames.PREFIX + text) | st.binary(max_size=50), max_size=10))
 def test_no_line_whatsoever_breaks_the_decoder(lines: list[bytes]) -> None:
     for line in lines:

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import spool
 from phalanx.spool import HEAD, JSON, MARK, Reader, Record, Writer, frame, read, split
+from tests.examples import examples
 
 RECORDS = st.lists(st.tuples(st.integers(1, 255), st.binary(max_size=200)), max_size=20)
 
@@ -41,7 +42,7 @@ def test_a_record_of_more_than_its_limit_is_refused() -> None:
         frame(JSON, b"x" * (spool.MAX_PAYLOAD + 1))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RECORDS)
 def test_records_come_back_in_order(rows: list[tuple[int, bytes]]) -> None:
     data = b"".join(frame(kind, payload) for kind, payload in rows)
@@ -50,7 +51,7 @@ def test_records_come_back_in_order(rows: list[tuple[int, bytes]]) -> None:
     assert (used, damage) == (len(data), 0)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RECORDS, st.integers(0, 400))
 def test_a_file_cut_anywhere_gives_all_whole_records_before_the_cut(rows: list[tuple[int, bytes]], cut: int) -> None:
     frames = [frame(kind, payload) for kind, payload in rows]
@@ -63,7 +64,7 @@ def test_a_file_cut_anywhere_gives_all_whole_records_before_the_cut(rows: list[t
     assert used == sum(map(len, frames[:whole]))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RECORDS, st.binary(min_size=1, max_size=60), RECORDS)
 def test_damage_is_skipped_and_what_follows_is_read(
     before: list[tuple[int, bytes]], damage: bytes, after: list[tuple[int, bytes]]

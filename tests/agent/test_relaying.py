@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import frames
 from phalanx.agent import relaying
 from phalanx.agent.relaying import Output, Relay, attempt_files
 from tests.agent.podding import Said
+from tests.examples import examples
 
 
 class Pipe:
@@ -109,7 +110,7 @@ def test_other_processes_and_other_files_come_as_frames(tmp_path: Path, pipe: Pi
     assert pipe.read() == b""
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(st.binary(max_size=60) | st.just(b"::phalanx {}\n"), st.booleans()), max_size=12))
 def test_a_log_that_grows_while_it_is_read_comes_home(
     tmp_path_factory: pytest.TempPathFactory, grown: list[tuple[bytes, bool]]

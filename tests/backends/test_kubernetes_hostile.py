@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phalanx import backends, plan, spec
@@ -18,6 +18,7 @@ from phalanx.backends.kubernetes.operators import templates_of
 from phalanx.backends.kubernetes.place import Place
 from phalanx.errors import CallError, SpecErrors
 from tests.backends.kubernetes_schemas import faults_of
+from tests.examples import examples
 
 HOSTILE = (
     "'; rm -rf / #",
@@ -45,7 +46,7 @@ TEXT = st.one_of(
 )
 NAME = st.from_regex(r"[A-Za-z0-9_][-A-Za-z0-9_]{0,90}", fullmatch=True)
 VARIABLE = st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True)
-FAST = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = examples(25)
 
 
 def raw(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
@@ -15,6 +15,7 @@ from phalanx.backends.kubernetes.place import Place, Settings
 from phalanx.backends.kubernetes.tables import Tables
 from phalanx.errors import CallError
 from phalanx.spec.model import Kubernetes
+from tests.examples import examples
 
 TABLES = Tables({"*": "host"}, {"*": 2222}, {"*": "/phalanx/run/data"})
 
@@ -233,7 +234,7 @@ JSON = st.recursive(
 
 
 @given(pod=st.dictionaries(st.sampled_from(["spec", "metadata", "containers", "volumes", "$patch"]), JSON, max_size=3))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_anything_at_all_gives_a_template_of_ours_or_a_fault(pod: dict[str, Any]) -> None:
     try:
         found = templated(pod)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
 from phalanx.backends.kubernetes import names
 from phalanx.plan.model import Plan
+from tests.examples import examples
 
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?\Z")
@@ -40,7 +41,7 @@ def test_another_one_is_made_valid_and_keeps_its_original(written: str, begins: 
 
 
 @given(parts=st.lists(TEXTS, min_size=1, max_size=4), room=st.integers(0, 20))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_every_name_is_a_dns_label_with_room_for_what_is_appended(parts: list[str], room: int) -> None:
     name = names.object_name(*parts, room=room)
     assert LABEL.match(name)
@@ -48,7 +49,7 @@ def test_every_name_is_a_dns_label_with_room_for_what_is_appended(parts: list[st
 
 
 @given(first=TEXTS, second=TEXTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_two_texts_are_never_the_same_name_label_or_key(first: str, second: str) -> None:
     if first != second:
         assert names.object_name("phalanx", first) != names.object_name("phalanx", second)
@@ -63,7 +64,7 @@ def test_texts_that_look_alike_when_made_valid_stay_apart() -> None:
 
 
 @given(text=TEXTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_values_and_keys_of_labels_are_valid(text: str) -> None:
     value, key = names.label_value(text), names.label_key(text)
     assert VALUE.match(value.valid)
@@ -112,7 +113,7 @@ def test_our_labels_are_never_overridden_and_what_was_changed_is_kept() -> None:
 
 
 @given(users=st.dictionaries(TEXTS, TEXTS, max_size=4))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_labels_and_annotations_of_any_texts_are_valid(users: dict[str, str]) -> None:
     made = planned()
     for key, value in names.labels(made, "master", users).items():

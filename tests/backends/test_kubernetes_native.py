@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
@@ -18,6 +18,7 @@ from phalanx.errors import CallError
 from phalanx.placeholders import Each, Hole
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import validate
+from tests.examples import examples
 
 PLAIN = Place()
 OLD = Place(cluster=Cluster(version=(1, 20)))
@@ -267,7 +268,7 @@ def test_five_hundred_replicas_take_no_time(framework: str, is_different: bool) 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=12), st.booleans(), TEXT)
 def test_every_replica_is_in_one_job_and_no_two_pods_share_a_name(kinds: list[int], is_old: bool, run_id: str) -> None:
     workers = [overridden(index, cpus) for index, cpus in enumerate(kinds)]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
@@ -22,6 +22,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_local import HOSTILE
+from tests.examples import examples
 
 TABLES = Tables({"*": "host"}, {"*": 2222}, {"outputs": "/phalanx/run/outputs", "*": "/phalanx/run/data"})
 KUBECTLS = Settings()
@@ -295,7 +296,7 @@ def test_the_kubelet_expands_nothing_of_a_users_text(text: str) -> None:
 
 
 @given(text=st.text(alphabet="$()Ax ", max_size=12))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_what_is_escaped_comes_back_as_it_was(text: str) -> None:
     assert seen(pods.unexpanded(text)) == text
 
@@ -306,7 +307,7 @@ def test_what_is_escaped_comes_back_as_it_was(text: str) -> None:
     run_id=st.text(min_size=1, max_size=80),
     refs=st.lists(st.from_regex(r"[a-zA-Z0-9_][-.a-zA-Z0-9_]{0,80}", fullmatch=True), max_size=3),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_hostile_texts_give_a_valid_template_or_a_fault(
     labels: dict[str, str], values: dict[str, str], run_id: str, refs: list[str]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.backends import Job, agent_zip, find
@@ -21,6 +21,7 @@ from phalanx.plan.encoding import document as as_document
 from tests.backends.apiserver import FakeApiServer
 from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_kubernetes_native import CASES, CPU, PLAIN, file, made_of, overridden
+from tests.examples import examples
 
 HERE = Place(Settings(context="prod", namespace="team"))
 
@@ -158,7 +159,7 @@ def test_texts_stay_texts_to_every_reader_of_yaml(word: str) -> None:
     assert after.partition("value: ")[2][0] in "'\"|"  # Go's reader knows more words and numbers than Python's
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_no_text_is_changed_on_its_way_through_yaml(text: str) -> None:
     from phalanx.backends.kubernetes.rendering import _yaml

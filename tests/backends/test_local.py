@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from phalanx.backends import find, names
@@ -30,6 +30,7 @@ from tests.backends.starting import (
     wait_for,
     written,
 )
+from tests.examples import examples
 
 HOSTILE = [
     "it's", '"', "'\"'\"'", "a\nb", "a\r\nb\n", "\t x ", "", "$(touch pwned)", "`touch pwned`", "${HOME}", "$HOME",
@@ -374,7 +375,7 @@ def test_hostile_text_arrives_byte_exact_and_runs_nothing(tmp_path: Path) -> Non
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=60)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, HealthCheck.function_scoped_fixture)
 @given(texts=st.lists(st.one_of(TEXTS, st.lists(st.sampled_from(HOSTILE)).map("".join)), min_size=1, max_size=6))
 def test_any_text_arrives_byte_exact(tmp_path: Path, texts: list[str]) -> None:
     variables = {f"MINE_{number}": text.replace("{", "(") for number, text in enumerate(texts)}  # no templates here

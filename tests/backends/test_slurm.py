@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
@@ -18,6 +18,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.sites.model import NodeKind, Partition, Site
 from tests.backends.golden import assert_as_agreed
 from tests.backends.test_local import HOSTILE
+from tests.examples import examples
 
 SITE = Site(
     name="site",
@@ -191,7 +192,7 @@ def test_nothing_that_a_user_writes_adds_an_option_or_a_command(text: str) -> No
 
 
 @given(name=st.text(max_size=40), run_id=st.text(min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_names_are_harmless_words_in_the_script(name: str, run_id: str) -> None:
     made = plan.make(spec.load_document("p.yml", CASES["slurm-one"]), run_id)
     from dataclasses import replace

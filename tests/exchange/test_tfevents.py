@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from phalanx.exchange import tfevents
 from phalanx.exchange.tfevents import Follower, Histogram, Image, Item, Params, Scalar, Text, masked_crc
+from tests.examples import examples
 from tests.exchange.encoding import (
     data,
     double,
@@ -316,7 +317,7 @@ def test_hyperparameters_that_are_lists_are_counted(tmp_path: Path) -> None:
     assert (found.values, follower.skipped) == ({"lr": 0.5}, {"hparams": 1})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, HealthCheck.function_scoped_fixture)
 @given(content=st.binary(max_size=300), framed=st.booleans())
 def test_any_bytes_are_read_without_a_fault(tmp_path: Path, content: bytes, framed: bool) -> None:
     path = written(tmp_path / "e", tf_record(content) if framed else content, tf_scalar("after", 1.0, 1))

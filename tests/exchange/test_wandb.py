@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from phalanx.exchange import wandb_log, wandb_runs
 from phalanx.exchange.model import ForeignRun, Log, Losses, Picture
+from tests.examples import examples
 from tests.exchange.encoding import (
     data,
     double,
@@ -257,7 +258,7 @@ def test_a_killed_writer_leaves_whole_records(tmp_path: Path) -> None:
     assert found.losses.counts == {"files of runs in which nothing is written": 1}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, HealthCheck.function_scoped_fixture)
 @given(content=st.lists(st.binary(max_size=80), max_size=5))
 def test_any_records_are_read_without_a_fault(tmp_path: Path, content: list[bytes]) -> None:
     path = tmp_path / "run-r.wandb"

@@ -21,11 +21,6 @@ class Staged(Protocol):
     def __call__(self, example: str, environment: str, source: Path | None = None) -> Stage: ...
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked = any("tests/frameworks" in str(argument) for argument in config.invocation_params.args)
-    return None if asked or not collection_path.name.startswith("test_") else True
-
-
 @pytest.fixture(name="stage")
 def stage_fixture(tmp_path: Path) -> Iterator[Staged]:
     """`stage("pytorch", "torch")`: that example, with that environment; or the files of another folder."""

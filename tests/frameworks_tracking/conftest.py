@@ -19,11 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "callbacks"
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked = any("frameworks_tracking" in str(argument) for argument in config.invocation_params.args)
-    return None if asked or not collection_path.name.startswith("test_") else True
-
-
 @pytest.fixture(name="kept")
 def kept_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     """This process as a replica of a run, in a folder of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
@@ -13,6 +13,7 @@ from phalanx.insight.environments import changed
 from phalanx.insight.usage import GpuUse, Use
 from phalanx.spec.quantities import tidy
 from phalanx.spec.writing import to_yaml
+from tests.examples import examples
 from tests.insight.samples import file, planned, seen
 
 AMOUNTS = st.one_of(
@@ -84,7 +85,7 @@ def devices(amount: dict[str, Any] | None) -> float:
     return float(min(named, default=0))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data: st.DataObject) -> None:
     document = data.draw(files())
@@ -119,7 +120,7 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     assert rest == {key: value for key, value in document.items() if key != "environment"}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(files(), uses())
 def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used: Use) -> None:
     failed = used._replace(causes=("error",))

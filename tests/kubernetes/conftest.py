@@ -1,7 +1,7 @@
 """These tests run on a real Kubernetes API server: `make test-kubernetes`, or PHALANX_TEST_KUBERNETES=1 with pytest.
 
-Without that variable they are skipped. With it they bring up a control plane of this machine's own, whose pods are
-processes; where this machine does not permit that they say so loudly and are skipped, and with
+Without that variable they are not collected. With it they bring up a control plane of this machine's own, whose pods
+are processes; where this machine does not permit that they say so loudly and are skipped, and with
 PHALANX_NEVER_SKIP=kubernetes they fail. With PHALANX_TEST_KUBECONFIG they go to that cluster instead, each test in a
 namespace of its own, and what only our own cluster lets us break is skipped.
 
@@ -22,17 +22,8 @@ from tests.kubernetes.cluster import Cluster, ClusterError, Settings, must_be_po
 from tests.kubernetes.places import KubernetesPlace
 from tests.kubernetes.worlds import CURRENT, GIVEN, OLD, World
 
-HERE = Path(__file__).parent
-IS_WANTED = os.environ.get("PHALANX_TEST_KUBERNETES") == "1" or GIVEN is not None
 IS_OURS_USED = os.environ.get("PHALANX_TEST_CLUSTER")  # the state of one that is up already
 NEVER_SKIP = "kubernetes" in os.environ.get("PHALANX_NEVER_SKIP", "").split(",")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not IS_WANTED:
-        for item in items:
-            if item.path.is_relative_to(HERE):
-                item.add_marker(pytest.mark.skip(reason="PHALANX_TEST_KUBERNETES=1 brings up a control plane for it"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,6 @@ and scikit-learn and need not have Phalanx: the server is the one of `.venv`, or
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import shutil
@@ -19,10 +18,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMMAND = os.environ.get("PHALANX_COMMAND", str(ROOT / ".venv" / "bin" / "phalanx"))
-HAS_MLFLOW = importlib.util.find_spec("mlflow") is not None
-
-if not HAS_MLFLOW:
-    collect_ignore_glob = ["test_*.py"]
 
 
 class Served:

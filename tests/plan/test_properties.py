@@ -7,13 +7,14 @@ import math
 from itertools import chain, pairwise
 from typing import Any
 
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
 from phalanx.placeholders import decode
 from phalanx.plan import Plan
 from phalanx.plan.encoding import View, document
+from tests.examples import examples
 from tests.plan.samples import RUN_ID, argv, environment
 
 WITH_PS = ("tensorflow", "mxnet", "plain")
@@ -98,7 +99,7 @@ def planned(file: dict[str, Any], run_id: str = RUN_ID, project: str = "default"
     return plan.make(spec.load_document("file", file), run_id, project)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(topologies())
 def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]) -> None:
     made = planned(file)
@@ -118,7 +119,7 @@ def test_ranks_are_a_permutation_and_every_replica_is_there(file: dict[str, Any]
         assert made.replicas[0].role == "master"
 
 
-@settings(deadline=None)
+@examples(100)
 @given(topologies())
 def test_totals_are_the_sum_over_all_replicas(file: dict[str, Any]) -> None:
     made = planned(file)
@@ -132,7 +133,7 @@ def test_totals_are_the_sum_over_all_replicas(file: dict[str, Any]) -> None:
             assert whole is None or math.isclose(whole, math.fsum(said), rel_tol=1e-9)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(topologies())
 def test_a_listed_replica_has_exactly_what_its_entry_says(file: dict[str, Any]) -> None:
     made = planned(file)
@@ -149,7 +150,7 @@ def test_a_listed_replica_has_exactly_what_its_entry_says(file: dict[str, Any]) 
                 assert (amount and {k: v for k, v in amount._asdict().items() if v is not None}) == asked
 
 
-@settings(deadline=None)
+@examples(100)
 @given(topologies())
 def test_every_environment_fills_in_completely_and_its_json_is_json(file: dict[str, Any]) -> None:
     made = planned(file)
@@ -165,7 +166,7 @@ def test_every_environment_fills_in_completely_and_its_json_is_json(file: dict[s
     assert runs == (1 if made.launch == "own" else len(made.replicas))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(topologies())
 def test_an_agent_reads_back_what_was_planned(file: dict[str, Any]) -> None:
     made = planned(file)
@@ -175,7 +176,7 @@ def test_an_agent_reads_back_what_was_planned(file: dict[str, Any]) -> None:
         assert {name: decode(value) for name, value in written["environment"].items()} == dict(found.environment)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(
     params=st.dictionaries(NAMES, VALUES, max_size=4),
     variables=st.dictionaries(NAMES.map("MINE_{}".format), TEXTS, max_size=4),
@@ -226,7 +227,7 @@ def test_no_text_of_the_user_changes_or_breaks_out(
     assert json.loads(shown["PHALANX_PARAMS"]) == params
 
 
-@settings(deadline=None)
+@examples(100)
 @given(TEXTS)
 @example('echo "<master-0>" {"host": "x"} $(id) `id`')
 def test_a_command_is_one_argument_whatever_it_contains(text: str) -> None:
@@ -238,7 +239,7 @@ def test_a_command_is_one_argument_whatever_it_contains(text: str) -> None:
     assert made.command == folded
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.dictionaries(NAMES.map("p_{}".format), TEXTS, min_size=1, max_size=3))
 def test_a_param_in_the_command_is_put_in_as_it_is(params: dict[str, str]) -> None:
     assume(not any("\\" in value for value in params.values()))  # folding drops stray ones

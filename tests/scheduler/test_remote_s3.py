@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,6 @@ from phalanx.scheduler.taking import free, open_output, restore, take
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
 from tests.scheduler.test_outputs import sha256
 
-pytestmark = pytest.mark.skipif(
-    find_spec("moto") is None or find_spec("s3fs") is None, reason="needs moto[server] and s3fs: make test-s3"
-)
 KEY = "phalanx-test-secret-key"
 
 

@@ -12,6 +12,7 @@ from phalanx.server.mlflow.faults import Fault
 from phalanx.server.mlflow.filters import Condition, Sorting, conditions, holds, like, sortings
 from tests.server.site import Site
 from tests.store.conftest import fresh
+from tests.suites import databases
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_conditions_hold_for_values_of_their_kind() -> None:
 # runs ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=databases())
 def stored_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp(request.param)
     with fresh(request.param, folder) as address, Site(folder, address.url) as found:

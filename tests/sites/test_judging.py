@@ -6,13 +6,14 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.sites import find
 from phalanx.sites.judging import ADVICE, ERROR, home_finding, judge
 from phalanx.sites.locating import shipped
 from phalanx.sites.model import Site
+from tests.examples import examples
 from tests.sites.making import resources, run, site, told
 
 HERE = site()
@@ -319,7 +320,7 @@ AMOUNTS = st.none() | st.integers(0, 300)
 SITES = [HERE, *(found.read() for found in shipped().values()), Site("bare")]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     at=st.sampled_from(SITES),
     workers=st.integers(0, 40),

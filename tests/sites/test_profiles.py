@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.errors import SpecErrors
 from phalanx.sites.model import FORBIDDEN, GpuKind, NodeKind, Partition, Qos, Site, is_slice
 from phalanx.sites.profiles import load
 from phalanx.sites.writing import memory_text, time_text, write
+from tests.examples import examples
 
 SMALL = b"""
 name: mine
@@ -165,14 +166,14 @@ FACTS: dict[str, st.SearchStrategy[Any]] = {
 SITES = st.fixed_dictionaries(FACTS).map(lambda values: Site(**values))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SITES)
 def test_what_is_written_reads_back(site: Site) -> None:
     text = write(site, {"": "A comment.", "nodes": "nodes", "more": "the end"})
     assert load("site.yml", text.encode()) == site
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(SpecErrors):

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.sites import slurm_text
 from phalanx.sites.model import NodeKind, Partition, Qos
+from tests.examples import examples
 
 RECORDED = sorted((Path(__file__).parent.parent / "backends" / "recorded").glob("slurm-*/*/sinfo-nodes.txt"))
 
@@ -133,7 +134,7 @@ PIECES = st.lists(
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: str(reader.__name__))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=PIECES)
 def test_no_text_breaks_a_reader(reader: Callable[[str], object], text: str) -> None:
     reader(text)

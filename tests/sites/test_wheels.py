@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.tags import sys_tags
 
 from phalanx.errors import CallError
 from phalanx.sites.wheels import Wheel, files_in, listed, newest, normal, paths_in, supported
+from tests.examples import examples
 
 MINE = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 PLATFORM = next(iter(sys_tags())).platform
@@ -89,7 +90,7 @@ def test_strange_names_are_no_wheels_and_no_error(file: str) -> None:
     assert found.why_not or found.version
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text(max_size=60).map(lambda text: f"{text}.whl"))
 def test_no_name_breaks_the_list(file: str) -> None:
     assert len(wheels(file, "torch-1-py3-none-any.whl")) == 2

@@ -1,11 +1,11 @@
 """These tests run on a real Slurm, which they bring up: `make test-slurm`, or PHALANX_TEST_SLURM=1 with pytest.
 
-Without that variable they are skipped; with it they never are: a cluster that does not come up is an error.
+Without that variable they are not collected. With it they are never skipped: a cluster that does not come up is an
+error.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +13,6 @@ import pytest
 
 from tests.slurm.cluster import Cluster, Settings, can_have_network
 from tests.slurm.places import SlurmPlace
-
-HERE = Path(__file__).parent
-IS_WANTED = os.environ.get("PHALANX_TEST_SLURM") == "1"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not IS_WANTED:
-        for item in items:
-            if item.path.is_relative_to(HERE):
-                item.add_marker(pytest.mark.skip(reason="PHALANX_TEST_SLURM=1 brings up a Slurm cluster for it"))
 
 
 @pytest.fixture(name="cluster", scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.spec import Spec
@@ -25,12 +25,8 @@ from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPL
 from phalanx.spec.templates import _plain_names
 from phalanx.spec.tree import Node
 from phalanx.spec.writing import modern_document, to_yaml
+from tests.examples import examples
 from tests.spec.helpers import EXPERIMENT, GROUP, load_text, outcome, tree_of
-
-
-def examples(number: int) -> settings:
-    return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 
 # any input at all --------------------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from phalanx.store import Store
-
-POSTGRES = "PHALANX_TEST_POSTGRES"
+from tests.suites import POSTGRES, databases
 
 
 class Address(NamedTuple):
@@ -29,10 +28,9 @@ def fresh(kind: str, folder: Path) -> Iterator[Address]:
     if kind == "sqlite":
         yield Address(folder / "home", None)
         return
-    url = os.environ.get(POSTGRES)
-    if not url:
-        pytest.skip(f"{POSTGRES} has no URL: scripts/with_postgres.sh gives it one")
     import psycopg
+
+    url = os.environ[POSTGRES]
 
     schema = f"test_{uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
@@ -42,7 +40,7 @@ def fresh(kind: str, folder: Path) -> Iterator[Address]:
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=databases())
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Address]:
     with fresh(request.param, tmp_path) as found:
         yield found
@@ -54,7 +52,7 @@ def store(address: Address) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(scope="class", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="class", params=databases())
 def class_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One for all tests of a class that only read."""
     with fresh(request.param, tmp_path_factory.mktemp("store")) as found, found.open() as opened:

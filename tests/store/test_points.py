@@ -8,12 +8,13 @@ from math import inf, isnan, nan
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import spool
 from phalanx.spool import JSON, MOMENT, NAMES, NO_STEP, POINTS, VALUE, PointWriter, frame, name_payload
 from phalanx.store.points import FolderSummaries, PointFile, Summary, point_files
+from tests.examples import examples
 
 START = 1_700_000_000.0
 
@@ -211,7 +212,7 @@ def test_a_large_hole_is_passed_over_without_reading_it_again_and_again(tmp_path
     assert file.skipped_bytes == len(hole)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=400), st.binary(max_size=400))
 def test_no_bytes_break_the_reader(before: bytes, after: bytes) -> None:
     import tempfile

@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from phalanx.errors import CallError
 from phalanx.store import Store, quoted
 from phalanx.store.query import FIELDS, order, where
+from tests.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ QUERIES = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(100, HealthCheck.function_scoped_fixture)
 @given(query=QUERIES, sort=st.one_of(st.sampled_from(FIELDS), QUERIES))
 def test_any_text_is_a_query_or_a_call_error(empty: Store, query: str, sort: str) -> None:
     try:

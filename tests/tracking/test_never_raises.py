@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from phalanx import tracking
 from phalanx.tracking import TrackedRun
+from tests.examples import examples
 from tests.tracking.reading import Replica, clean_environment, only_run, script
 
 METHODS = (
@@ -127,7 +128,7 @@ def elsewhere_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, HealthCheck.function_scoped_fixture)
 @given(data=st.data())
 def test_no_argument_makes_a_call_raise(
     run: TrackedRun, replica: Replica, elsewhere: None, method: str, data: st.DataObject
@@ -140,7 +141,7 @@ def test_no_argument_makes_a_call_raise(
     assert replica.count() == before + 1
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, HealthCheck.function_scoped_fixture)
 @given(words=st.tuples(nested, nested, nested).map(Given))
 def test_no_step_name_or_value_makes_log_raise(run: TrackedRun, words: Given) -> None:
     step, name, value = words.content
@@ -152,7 +153,7 @@ def test_no_step_name_or_value_makes_log_raise(run: TrackedRun, words: Given) ->
     run.progress(value, step, name)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, HealthCheck.function_scoped_fixture)
 @given(words=st.lists(nested, min_size=7, max_size=7).map(Given))
 def test_no_argument_makes_a_start_or_a_finish_raise(home: Path, words: Given) -> None:
     run = tracking.start(*words.content[:5])

@@ -1,11 +1,10 @@
 """These tests drive the page in a real browser: `make test-web`, or PHALANX_TEST_WEB=1 with pytest.
 
-Without that variable they are not even looked at: they need Debian's chromium, Playwright, and the page built.
+Without that variable they are not collected: they need Debian's chromium, Playwright, and the page built.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
     from tests.web.browsing import Window
     from tests.web.serving import Served
-
-IS_WANTED = os.environ.get("PHALANX_TEST_WEB") == "1"
-collect_ignore_glob = [] if IS_WANTED else ["test_*.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
