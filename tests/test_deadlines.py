@@ -23,9 +23,19 @@ def test_the_next_one_runs():
 
 def test_a_test_that_hangs_fails_and_its_processes_are_killed(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.deadlines", "--rootdir", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.deadlines",
+        "--rootdir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        [*command, tmp_path],
+        [*command, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
