@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
-# AGAIN=1: only what failed the last time
-PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
+# AGAIN=1: only what failed the last time. SMOKE=1: of a suite on real clusters or frameworks, only its smoke tests.
+CHOSEN := $(if $(AGAIN),--last-failed --last-failed-no-failures none)
+PYTEST := $(BIN)/python -m pytest $(CHOSEN)
+SMOKED = $(if $(SMOKE),-m smoke)
+# Half of their time tests wait for processes: five at once keep two cores busy. The bytecode of their asserts is kept for
+# the next time, also where Python is told to keep none.
+AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 5 --dist worksteal
 
-.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,31 +37,38 @@ page: $(READY) ## build the server's page (web/) with this machine's Node, or wi
 demo: setup ## check and run a distributed experiment on this machine
 	@sh examples/quickstart/demo.sh $(BIN)
 
-test: setup ## run the tests
-	@# Half of their time they wait for processes: three at once keep two cores busy. What pytest makes of their asserts
-	@# is kept for the next time, also where Python is told to keep nothing.
-	PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 3 --dist worksteal
+test: setup ## run the tests: three minutes on two cores
+	$(AT_ONCE) -m "not slow"
+
+test-rest: setup ## run what `make test` leaves out: slow tests, and many more examples of every property
+	PHALANX_EXAMPLES=1 $(AT_ONCE) -m "slow or hypothesis"
+
+test-full: setup ## run both
+	PHALANX_EXAMPLES=1 $(AT_ONCE)
+
+test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-trackers test-frameworks \
+	test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite there is, in full: hours
 
 test-postgres: setup ## run the store and two servers of one home on a real PostgreSQL (Debian's is installed when it is missing)
-	scripts/with_postgres.sh $(BIN)/python -m pytest tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
+	scripts/with_postgres.sh $(PYTEST) tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
 
 test-trackers: ## run the callbacks in the real frameworks, in an environment of their own outside the repository
-	PYTHONPATH=src $$($(PYTHON) scripts/environments.py --python trackers) -m pytest -W ignore tests/frameworks_tracking
+	PYTHONPATH=src $$($(PYTHON) scripts/environments.py --python trackers) -m pytest $(CHOSEN) -W ignore tests/frameworks_tracking
 
-test-mlflow: setup ## run the real clients of MLflow 3 and 2 against `phalanx serve`
-	for client in mlflow-3 mlflow-2; do \
-		$$($(PYTHON) scripts/environments.py --python $$client) -m pytest -W ignore tests/mlflow_client || exit 1; \
-	done
+test-mlflow: test-mlflow-3 test-mlflow-2 ## run the real clients of MLflow 3 and 2 against `phalanx serve`
+
+test-mlflow-3 test-mlflow-2: setup
+	$$($(PYTHON) scripts/environments.py --python $(@:test-%=%)) -m pytest $(CHOSEN) -W ignore tests/mlflow_client
 
 test-s3: ## keep outputs in a real S3 server (moto's)
 	$(PYTHON) -m venv .venv-s3
 	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[series]' \
-		pytest pytest-xdist hypothesis s3fs 'moto[server]'
-	.venv-s3/bin/python -m pytest tests/scheduler/test_remote_s3.py
+		pytest pytest-timeout pytest-xdist hypothesis s3fs 'moto[server]'
+	.venv-s3/bin/python -m pytest $(CHOSEN) tests/scheduler/test_remote_s3.py
 
 test-api: setup ## ask the server thousands of strange things (schemathesis)
 	PHALANX_TEST_API="$$(dirname "$$($(PYTHON) scripts/environments.py --python schemathesis)")/schemathesis" \
-		$(BIN)/python -m pytest tests/api
+		$(PYTEST) tests/api
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
@@ -90,14 +102,14 @@ frameworks: ## build the environments of the real frameworks outside the reposit
 	$(PYTHON) scripts/environments.py $(FRAMEWORKS)
 
 test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses
-	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(PYTEST) tests/frameworks -n 2 \
+	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(PYTEST) tests/frameworks -n 2 $(SMOKED) \
 		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
 
 SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(PYTEST)
 
 test-slurm: setup ## run on a real Slurm cluster, brought up on this machine (root, Debian); its packages are installed
 	$(PYTHON) scripts/environments.py torch tensorflow
-	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py
+	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py $(SMOKED)
 
 chaos-slurm: setup ## cut the power of nodes, pull cables, kill controllers, and see whether all is told truly
 	$(SLURM) tests/slurm/test_faults.py
@@ -113,7 +125,7 @@ bench-slurm: setup ## measure submission and polling beside bare sbatch, on such
 
 test-kubernetes: setup ## run in pods of a real API server, built once, whose kubelets run processes (root, Debian); or of PHALANX_TEST_KUBECONFIG
 	$(if $(PHALANX_TEST_KUBECONFIG),,$(BIN)/python scripts/build_kubernetes.py)
-	PHALANX_TEST_KUBERNETES=1 PHALANX_NEVER_SKIP=kubernetes $(PYTEST) tests/kubernetes
+	PHALANX_TEST_KUBERNETES=1 PHALANX_NEVER_SKIP=kubernetes $(PYTEST) tests/kubernetes $(SMOKED)
 
 kubernetes: setup ## bring up such a cluster to try things on; `make kubernetes-down` ends it
 	@$(BIN)/python scripts/kubernetes_cluster.py up

@@ -110,10 +110,11 @@ ENVIRONMENTS = {
             "lightgbm==4.7.0",
             "scikit-learn==1.9.1",
             "pytest",
+            "pytest-timeout",
         ),
     ),
-    "mlflow-3": Environment(HERE, ("mlflow==3.17.2", "scikit-learn", "pytest", "setuptools<81")),
-    "mlflow-2": Environment(HERE, ("mlflow==2.22.5", "scikit-learn", "pytest", "setuptools<81")),
+    "mlflow-3": Environment(HERE, ("mlflow==3.17.2", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
+    "mlflow-2": Environment(HERE, ("mlflow==2.22.5", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

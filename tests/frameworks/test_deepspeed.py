@@ -11,6 +11,7 @@ ENVIRONMENT = "torch"
 REPLICAS = ["master-0", "worker-0"]
 
 
+@pytest.mark.smoke
 def test_all_ranks_train_one_model(stage: Staged) -> None:
     example = stage("deepspeed", ENVIRONMENT)
     run = example.trained()

@@ -66,7 +66,7 @@ def blamed(run: Trained) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("how", "why", "line"),
     [
-        ("raise", "ValueError: a bad batch", "ValueError: a bad batch"),
+        pytest.param("raise", "ValueError: a bad batch", "ValueError: a bad batch", marks=pytest.mark.smoke),
         ("kill", "", "step 3"),
         ("import", "ModuleNotFoundError: No module named 'a_module_that_nobody_has'", "a_module_that_nobody_has"),
     ],

@@ -35,7 +35,7 @@ def served(example: Stage) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("file", "model"),
     [
-        ("polyaxonfile.yml", "horovod-example"),
+        pytest.param("polyaxonfile.yml", "horovod-example", marks=pytest.mark.smoke),
         ("mpirun.yml", "horovod-example"),
         ("mxnet.yml", "horovod-mxnet-example"),
     ],

@@ -11,6 +11,7 @@ ENVIRONMENT = "tensorflow"
 REPLICAS = ["master-0", "worker-0", "worker-1", "worker-2"]
 
 
+@pytest.mark.smoke
 def test_all_processes_train_one_model(stage: Staged) -> None:
     example = stage("jax", ENVIRONMENT)
     run = example.trained()

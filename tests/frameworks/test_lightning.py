@@ -11,6 +11,7 @@ ENVIRONMENT = "torch"
 REPLICAS = ["master-0", "worker-0", "worker-1"]
 
 
+@pytest.mark.smoke
 def test_all_nodes_train_one_model(stage: Staged) -> None:
     example = stage("lightning", ENVIRONMENT)
     run = example.trained()

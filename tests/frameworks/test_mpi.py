@@ -11,7 +11,7 @@ ENVIRONMENT = "torch"
 WORKERS = ["worker-0", "worker-1", "worker-2"]
 
 
-@pytest.mark.parametrize("file", ["polyaxonfile.yml", "own.yml"])
+@pytest.mark.parametrize("file", [pytest.param("polyaxonfile.yml", marks=pytest.mark.smoke), "own.yml"])
 def test_all_ranks_train_one_model(stage: Staged, file: str) -> None:
     run = stage("mpi", ENVIRONMENT).trained(file)
     run.assert_agreed()

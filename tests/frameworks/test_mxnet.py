@@ -10,6 +10,7 @@ from tests.frameworks.stage import assert_continuous
 ENVIRONMENT = "torch"
 
 
+@pytest.mark.smoke
 def test_workers_train_one_model_and_the_others_serve(stage: Staged) -> None:
     example = stage("mxnet", ENVIRONMENT)
     run = example.trained()

@@ -11,6 +11,7 @@ ENVIRONMENT = "torch"
 REPLICAS = ["master-0", "worker-0", "worker-1"]
 
 
+@pytest.mark.smoke
 def test_all_ranks_train_one_model_and_the_server_ends_with_them(stage: Staged) -> None:
     example = stage("plain", ENVIRONMENT)
     run = example.trained()

@@ -11,6 +11,7 @@ ENVIRONMENT = "tensorflow"
 PAUSE_S = 0.2  # event files are looked at every two seconds: long enough to be stopped in the midst of it
 
 
+@pytest.mark.smoke
 def test_parameter_servers_hold_the_model(stage: Staged) -> None:
     example = stage("tensorflow", ENVIRONMENT)
     run = example.trained()

@@ -13,6 +13,7 @@ ENVIRONMENT = "tensorflow1"
 REPLICAS = ["master-0", "worker-0", "worker-1"]
 
 
+@pytest.mark.smoke
 def test_a_master_and_its_workers_share_the_steps(stage: Staged) -> None:
     example = stage("tensorflow1", ENVIRONMENT)
     run = example.trained()

@@ -12,6 +12,7 @@ REPLICAS = ["master-0", "worker-0", "worker-1"]
 ERROR = "train/rmse"
 
 
+@pytest.mark.smoke
 def test_all_ranks_grow_one_model(stage: Staged) -> None:
     example = stage("xgboost", ENVIRONMENT)
     run = example.trained()

@@ -64,6 +64,7 @@ def refused(act: Callable[[], object]) -> ApiFault:
     return caught.value
 
 
+@pytest.mark.smoke
 def test_what_is_created_is_there_with_all_that_servers_add(api: Api) -> None:
     made = api.create(CONFIG_MAPS, config_map("one", a="1"))
     meta = made["metadata"]
@@ -171,6 +172,7 @@ def test_a_headless_service_has_no_address(api: Api) -> None:
     assert made["spec"]["ports"][0]["protocol"] == "TCP"
 
 
+@pytest.mark.smoke
 def test_a_watch_tells_what_happens_after_a_list(api: Api) -> None:
     version = api.list(CONFIG_MAPS, selector=RUN).version
     api.create(CONFIG_MAPS, config_map("one", a="1"))

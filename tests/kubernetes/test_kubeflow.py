@@ -88,6 +88,7 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | Non
         world.remove()
 
 
+@pytest.mark.smoke
 def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
     at_once.succeeded("pytorch")
     assert at_once.logs("pytorch") == {
@@ -97,6 +98,7 @@ def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
     }
 
 
+@pytest.mark.smoke
 def test_tensorflow_is_told_its_cluster(at_once: AtOnce) -> None:
     run = at_once.succeeded("tensorflow")["id"]
     told = at_once.logs("tensorflow")
@@ -121,6 +123,7 @@ def test_a_failure_is_told_with_its_code(at_once: AtOnce) -> None:
     assert 3 in [row["code"] for row in found["replicas"]]
 
 
+@pytest.mark.smoke
 def test_all_end_when_one_fails_and_none_is_made_again(at_once: AtOnce) -> None:
     """An operator makes pods again that were deleted, while it does not think that their job is over."""
     found = at_once.runs["faltering"]

@@ -53,6 +53,7 @@ def ranks(place: KubernetesPlace, found: dict[str, Any]) -> list[list[str]]:
     return [[line[1], line[5], line[7]] for line in words]
 
 
+@pytest.mark.smoke
 def test_ranks_are_started_in_other_pods(place: KubernetesPlace, mpi: str) -> None:
     """Over ssh, with the operator's keys and host names."""
     found = place.succeeded(COMMAND, **fields(mpi))

@@ -42,6 +42,7 @@ def as_account(world: World, place: KubernetesPlace, path: Path) -> Path:
     return place.proxy.kubeconfig(path, world.namespace, token)
 
 
+@pytest.mark.smoke
 def test_all_that_runs_need_is_in_the_role(lowly: KubernetesPlace) -> None:
     """From submission to removal, with a gang, a new attempt and a stop."""
     again = {"environment": {"max_restarts": 1}}

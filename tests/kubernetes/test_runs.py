@@ -84,6 +84,7 @@ def replica(found: dict[str, Any], name: str) -> dict[str, Any]:
 WANTED["plain"] = ("echo hello from $PHALANX_REPLICA; echo to stderr >&2; cat meet.py | head -2; sleep 1", {})
 
 
+@pytest.mark.smoke
 def test_a_plain_run_runs_in_a_pod_with_the_code_of_its_folder(at_once: AtOnce) -> None:
     found = at_once.succeeded("plain")
     lines = at_once.log("plain").splitlines()
@@ -97,6 +98,7 @@ def test_a_plain_run_runs_in_a_pod_with_the_code_of_its_folder(at_once: AtOnce) 
 WANTED["failing"] = ("echo about to fail; exit 3", {})
 
 
+@pytest.mark.smoke
 def test_a_failure_has_its_exit_code_and_its_words(at_once: AtOnce) -> None:
     found = at_once.runs["failing"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
@@ -133,6 +135,7 @@ def test_small_outputs_come_home_and_of_large_ones_is_told(at_once: AtOnce) -> N
 WANTED["metrics"] = ("python3 steps.py 50 0.02", THREE)
 
 
+@pytest.mark.smoke
 def test_metrics_come_home_of_every_replica(at_once: AtOnce) -> None:
     run = at_once.succeeded("metrics")["id"]
     answer = at_once.place.call("metrics", run, "loss", "--json")
@@ -147,6 +150,7 @@ def test_metrics_come_home_of_every_replica(at_once: AtOnce) -> None:
 WANTED["gang"] = ("python3 meet.py", {"framework": "pytorch", "environment": TWO_MORE})
 
 
+@pytest.mark.smoke
 def test_replicas_meet_by_name(at_once: AtOnce) -> None:
     at_once.succeeded("gang")
     assert at_once.log("gang").splitlines() == ["met worker-0 worker-1"]
@@ -161,6 +165,7 @@ WANTED["faltering"] = (
 )
 
 
+@pytest.mark.smoke
 def test_a_replica_that_fails_is_named_and_takes_the_others_along(at_once: AtOnce) -> None:
     found = at_once.runs["faltering"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
@@ -190,6 +195,7 @@ def test_a_run_that_may_restart_does_so_and_both_logs_are_kept(at_once: AtOnce) 
 WANTED["stopped"] = (TRAP, THREE)
 
 
+@pytest.mark.smoke
 def test_a_run_that_is_stopped_has_time_to_end_and_leaves_nothing(at_once: AtOnce) -> None:
     found = at_once.runs["stopped"]
     assert found["status"] == "stopped", at_once.place.story(found["id"])
@@ -217,6 +223,7 @@ def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce) -> None:
     assert replica(found, "master-0")["cause"] == "memory"
 
 
+@pytest.mark.smoke
 def test_when_all_is_over_nothing_is_left_in_the_cluster(at_once: AtOnce) -> None:
     for name, found in at_once.runs.items():
         if name != "waiting":
@@ -231,6 +238,7 @@ WANTED["secretive"] = (
 )
 
 
+@pytest.mark.smoke
 def test_what_is_secret_is_only_in_a_secret_that_dies_with_the_run(at_once: AtOnce) -> None:
     run = at_once.succeeded("secretive")["id"]
     assert at_once.log("secretive") == f"the key has {len(SECRET)} letters\n"
@@ -301,6 +309,7 @@ def kubectl_fixture(place: KubernetesPlace) -> list[str]:
 
 
 @pytest.mark.faces(CURRENT)
+@pytest.mark.smoke
 def test_what_plan_prints_runs_without_us(place: KubernetesPlace, kubectl: list[str]) -> None:
     """By kubectl alone."""
     assumed = ("--assume", "kubernetes={}.{}".format(*place.world.version))
@@ -325,6 +334,7 @@ def test_what_plan_prints_runs_without_us(place: KubernetesPlace, kubectl: list[
 
 
 @pytest.mark.faces(CURRENT)
+@pytest.mark.smoke
 def test_the_doctor_says_what_the_cluster_offers(place: KubernetesPlace) -> None:
     answer = place.call("doctor", *ON, "--json")
     assert answer.code == 0, answer.err

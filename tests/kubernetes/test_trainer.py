@@ -72,6 +72,7 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, own: Cluster | Non
         world.remove()
 
 
+@pytest.mark.smoke
 def test_ranks_of_pytorch_meet_under_the_names_of_a_job_set(at_once: AtOnce) -> None:
     at_once.succeeded("pytorch")
     assert at_once.logs("pytorch") == {
@@ -144,6 +145,7 @@ def test_nothing_is_left(at_once: AtOnce) -> None:
         at_once.place.until_nothing_is_left(found["id"])
 
 
+@pytest.mark.smoke
 def test_a_run_is_stopped(place: KubernetesPlace) -> None:
     if not is_served(place.world.api):
         pytest.skip("no Kubeflow Trainer is here")

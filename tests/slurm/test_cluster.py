@@ -40,6 +40,7 @@ def test_a_job_has_a_folder_on_each_of_its_nodes_and_nowhere_else(place: SlurmPl
     wait_for(lambda: not any(path.exists() for path in here))
 
 
+@pytest.mark.smoke
 def test_components_of_a_job_meet_in_one_step(place: SlurmPlace) -> None:
     job = place.submit("srun --het-group=0,1 sh -c 'echo $SLURM_PROCID/$SLURM_NTASKS $CUDA_VISIBLE_DEVICES'", *HET)
     place.until_job(job, "COMPLETED")

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.homes import wait_for
 from tests.slurm.debian import PATH
 from tests.slurm.places import SlurmPlace
@@ -61,6 +63,7 @@ def exit_code(place: SlurmPlace, job: str) -> str:
     return place.accounted(job, "ExitCode")[-1][0]
 
 
+@pytest.mark.smoke
 def test_an_ejected_job_runs_where_nobody_has_phalanx(place: SlurmPlace) -> None:
     assert shutil.which("phalanx", path=PATH) is None
     four = {
@@ -82,6 +85,7 @@ def test_an_ejected_job_runs_where_nobody_has_phalanx(place: SlurmPlace) -> None
     assert not place.home.exists() or not list(place.home.glob("runs/*"))
 
 
+@pytest.mark.smoke
 def test_an_ejected_heterogeneous_job_gives_every_role_its_own(place: SlurmPlace) -> None:
     environment = {
         "resources": MEMORY,

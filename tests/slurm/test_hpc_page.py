@@ -90,6 +90,7 @@ def place_with_the_example(place: SlurmPlace) -> SlurmPlace:
     return place
 
 
+@pytest.mark.smoke
 def test_every_command_of_the_page_prints_what_the_page_says(place: SlurmPlace) -> None:
     other = ""
     for step in steps():

@@ -72,6 +72,7 @@ def at_once_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) 
 # alone ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_a_plain_job_runs_on_a_node_in_the_folder_of_its_code(place: SlurmPlace) -> None:
     answer = place.run('echo "$(hostname) in $PWD"; touch made; echo to stderr >&2; sleep 2', "--on", "slurm")
     assert answer.code == 0, answer.err
@@ -96,6 +97,7 @@ def test_the_shortest_run_has_begun(at_once: AtOnce, number: int) -> None:
     assert found["created_at"] < str(found["started_at"]) <= found["finished_at"]
 
 
+@pytest.mark.smoke
 def test_the_exit_code_of_a_command_is_that_of_the_verb(place: SlurmPlace) -> None:
     answer = place.run("exit 3", "--on", "slurm", "--json")
     assert answer.code == 3, answer.err
@@ -120,6 +122,7 @@ FOUR = {**asking(2), "replicas": {"n_workers": 3, "default_worker": asking(2)}, 
 WANTED["pytorch"] = (the("allreduce", 3), {"framework": "pytorch", "environment": FOUR})
 
 
+@pytest.mark.smoke
 def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("pytorch")
     ranks = told(place, found["id"])
@@ -152,6 +155,7 @@ TENSORFLOW = {
 WANTED["tensorflow"] = (the("topology"), {"framework": "tensorflow", "environment": TENSORFLOW})
 
 
+@pytest.mark.smoke
 def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(at_once: AtOnce) -> None:
     """A master with a GPU, a worker like no other and servers that never end: they are one job, and it ends."""
     place, found = at_once.place, at_once.succeeded("tensorflow")
@@ -317,6 +321,7 @@ def test_a_rank_of_mpi_that_fails_is_named(at_once: AtOnce) -> None:
 # what is seen of a run -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_its_end(place: SlurmPlace) -> None:
     environment = {**asking(1), "replicas": {"n_workers": 2, "default_worker": asking(1)}}
     run = submit(place, the("allreduce", 12, 0.5), framework="pytorch", environment=environment)
@@ -337,6 +342,7 @@ def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_i
     assert points == {name: [(1, step) for step in range(12)] for name in ("master-0", "worker-0", "worker-1")}
 
 
+@pytest.mark.smoke
 def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
     """The job before it is somebody else's, and has all CPUs of all nodes."""
     other = place.submit("sleep 300", "-N4", "--ntasks-per-node=1", "-c4", "-t5")
@@ -388,6 +394,7 @@ RESUMED = f"{the('steps', 5, 0, '--always')} && [ $PHALANX_ATTEMPT = 2 ]"
 WANTED["resumed"] = (RESUMED, {"environment": asking(1)})
 
 
+@pytest.mark.smoke
 def test_a_run_that_is_over_goes_on_when_it_is_resumed(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.runs["resumed"]
     assert found["status"] == "failed"
@@ -447,6 +454,7 @@ def odd_fixture(tmp_path: Path, cluster: Cluster) -> Iterator[SlurmPlace]:
     place.close()
 
 
+@pytest.mark.smoke
 def test_nothing_that_a_user_writes_is_run_or_breaks_anything(odd: SlurmPlace, tmp_path: Path) -> None:
     """Quotes, commands, lines and directives in paths, names, variables and params."""
     environment = {
