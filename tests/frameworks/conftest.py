@@ -1,7 +1,7 @@
 """These tests need the real frameworks, in environments of their own: `make test-frameworks`.
 
-They are collected only when they are asked for. Without an environment its tests are skipped, unless
-PHALANX_NEVER_SKIP names it.
+They are collected only when they are asked for; those in test_seeds.py only with PHALANX_TEST_CORPUS, too. Without an
+environment its tests are skipped, unless PHALANX_NEVER_SKIP names it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Protocol
 import pytest
 from scripts.environments import ENVIRONMENTS, built
 
+from tests.corpus.folder import VARIABLE
 from tests.frameworks.stage import Stage
+
+collect_ignore = [] if os.environ.get(VARIABLE) else ["test_seeds.py"]
 
 
 class Staged(Protocol):
