@@ -12,7 +12,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # the next time, also where Python is told to keep none.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 5 --dist worksteal
 
-.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,12 @@ test-api: setup ## ask the server thousands of strange things (schemathesis)
 	PHALANX_TEST_API="$$(dirname "$$($(PYTHON) scripts/environments.py --python schemathesis)")/schemathesis" \
 		$(PYTEST) tests/api
 
+test-corpus: CORPUS ?= ../shared/corpus
+test-corpus: setup ## compare how we read other people's polyaxonfiles with how Polyaxon did; CORPUS=folder, ../shared/corpus unless given
+	@[ -f "$(CORPUS)/expected.json" ] || { \
+		echo "There is no corpus in $(CORPUS): give CORPUS=folder, one with expected.json, files/ and cases/." >&2; exit 2; }
+	PHALANX_TEST_CORPUS="$(CORPUS)" $(PYTEST) tests/corpus
+
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
 
@@ -101,8 +107,9 @@ bench-trackers: setup ## install other trackers, and measure what a logged value
 frameworks: ## build the environments of the real frameworks outside the repository (FRAMEWORKS=mxnet,pytorch: only theirs)
 	$(PYTHON) scripts/environments.py $(FRAMEWORKS)
 
-test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses
-	PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) $(PYTEST) tests/frameworks -n 2 $(SMOKED) \
+test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=mxnet,pytorch chooses, CORPUS=folder adds the documents' files
+	$(if $(CORPUS),PHALANX_TEST_CORPUS="$(CORPUS)") PHALANX_NEVER_SKIP=$(if $(FRAMEWORKS),,torch$(comma)tensorflow) \
+		$(PYTEST) tests/frameworks -n 2 $(SMOKED) \
 		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
 
 SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(PYTEST)

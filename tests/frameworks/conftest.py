@@ -1,7 +1,7 @@
 """These tests need the real frameworks, in environments of their own: `make test-frameworks`.
 
-They are collected only when they are asked for. Without an environment its tests are skipped, unless
-PHALANX_NEVER_SKIP names it.
+They are collected only when they are asked for; those in test_seeds.py only with PHALANX_TEST_CORPUS, too. Without an
+environment its tests are skipped, unless PHALANX_NEVER_SKIP names it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """The files of Polyaxon's documents, as they are but for their command, train on this machine.
 
-The files are not a part of the project: they lie beside it, or the tests are skipped.
+They are in the corpus that PHALANX_TEST_CORPUS names, not in the project; without it these tests are not collected.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
+from tests.corpus.folder import corpus
 from tests.frameworks.conftest import Staged
 
-CASES = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "cases"
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the files of the documents are not beside the project")
+CASES = corpus() / "cases"
 
 # TensorFlow's document gives its parameter servers 256 MiB: TensorFlow 1, for which it was written, fits in.
 SEEDS = {

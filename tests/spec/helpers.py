@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from phalanx.errors import Note, SpecError, SpecErrors
 from phalanx.spec import Spec, load
 from phalanx.spec.tree import Mark, Node, Source, from_plain
+from phalanx.spec.writing import modern_document, to_yaml
 
 EXPERIMENT = "version: 1\nkind: experiment\n"
 GROUP = "version: 1\nkind: group\n"
@@ -62,6 +63,21 @@ def assert_same(old: str, modern: str, *notes: str) -> Spec:
     assert [note.message for note in load_text(modern).notes] == []
     assert sorted(note.message for note in spec.notes) == sorted(notes)
     return spec
+
+
+def converted(spec: Spec) -> str:
+    return to_yaml(modern_document(spec))
+
+
+def assert_converts(spec: Spec, *, has_notes: bool = False) -> str:
+    """The converted text means the same, says nothing that is old (unless a note lasts), and converts to itself."""
+    text = converted(spec)
+    again = load_text(text)
+    assert again == spec
+    assert converted(again) == text
+    dialects = [note.message for note in again.notes if "read as" in note.message or "not used" in note.message]
+    assert bool(dialects) == has_notes, dialects
+    return text
 
 
 def where(remark: SpecError | Note) -> tuple[int, int]:

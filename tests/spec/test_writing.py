@@ -7,25 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from phalanx.spec import Spec
 from phalanx.spec.writing import modern_document, to_yaml
-from tests.spec.helpers import EXPERIMENT, GROUP, load_text, load_texts
-
-
-def converted(spec: Spec) -> str:
-    return to_yaml(modern_document(spec))
-
-
-def assert_converts(spec: Spec) -> str:
-    """The converted text means the same, says nothing that is old, and converts to itself."""
-    text = converted(spec)
-    again = load_text(text)
-    assert again == spec
-    assert converted(again) == text
-    dialects = [note.message for note in again.notes if "read as" in note.message or "not used" in note.message]
-    assert dialects == []
-    return text
-
+from tests.spec.helpers import EXPERIMENT, GROUP, assert_converts, load_text, load_texts
 
 OLD = """
 kind: experiment
