@@ -242,6 +242,7 @@ def test_an_agent_that_no_signal_reaches_finds_word_in_its_folder(tmp_path: Path
     assert json.loads((folder / "end.json").read_text())["cause"] == cause
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_be_prepared_says_so_in_the_end_of_its_rank(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     python = {"requirements": ["no-such-package"], "wheelhouse": str(tmp_path / "wheels")}

@@ -27,6 +27,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path, tmp_path: Path) -> None:
     asked = {"requirements": ["requirements.txt"], "wheelhouse": [str(wheels)], "steps": ["echo made > made"]}
     (tmp_path / "requirements.txt").write_text(f"{NAME}\n")

@@ -254,6 +254,7 @@ def test_what_native_jobs_cannot_do_is_refused_with_advice(document: dict[str, A
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
 @pytest.mark.parametrize("is_different", [False, True])
+@pytest.mark.slow
 def test_five_hundred_replicas_take_no_time(framework: str, is_different: bool) -> None:
     workers = [overridden(index, 1 + index) for index in range(499)] if is_different else []
     made = made_of(file(framework, replicas={"n_workers": 499, "default_worker": CPU, "worker": workers}))

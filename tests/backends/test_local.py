@@ -247,6 +247,7 @@ def test_replicas_whose_command_has_several_steps_leave_no_process_behind(tmp_pa
     assert ended.code == 3
 
 
+@pytest.mark.slow
 def test_replicas_that_are_deaf_to_a_polite_end_are_ended_all_the_same(tmp_path: Path) -> None:
     job = stubborn(tmp_path, "3 worker-0 deaf", n_workers=1)
     try:

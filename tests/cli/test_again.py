@@ -150,6 +150,7 @@ def test_build_steps_run_once_and_are_kept_by_their_content(place: Place) -> Non
     assert (place.folder / "builds.txt").read_text() == "built\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_built_is_run_again_in_its_build(place: Place) -> None:
     first = place.ran("echo $VIRTUAL_ENV", "--build", build={"build_steps": ["true"]})
     second = new_run(place, "restart", first)
@@ -165,6 +166,7 @@ def test_build_steps_that_are_not_run_are_told_of(place: Place) -> None:
     assert "--build" in answer.err
 
 
+@pytest.mark.slow
 def test_a_build_step_that_fails_shows_its_last_lines(place: Place) -> None:
     answer = place.run("true", "--build", build={"build_steps": ["echo no such thing; exit 9"]})
     assert answer.code == 2

@@ -539,6 +539,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("name", GREEDY)
+@pytest.mark.slow
 def test_a_greedy_file_is_answered_quickly_and_in_little_memory(tmp_path: Path, name: str) -> None:
     file = tmp_path / "polyaxonfile.yml"
     file.write_text(GREEDY[name], encoding="utf-8")

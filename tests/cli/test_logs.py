@@ -113,6 +113,7 @@ def test_an_endless_line_is_told_in_pieces(place: Place) -> None:
     assert place.call("logs", run_id, "--tail", "1").out.endswith("xend\n")
 
 
+@pytest.mark.slow
 def test_a_long_log_is_never_in_memory_as_a_whole(place: Place) -> None:
     run_id = place.ran("echo first")
     line = b"y" * 999 + b"\n"

@@ -36,6 +36,7 @@ def script(place: Place, text: str, **fields: Any) -> str:
 
 
 @two_cores
+@pytest.mark.slow
 def test_the_smallest_that_is_fast_is_recommended_from_real_runs(place: Place) -> None:
     environment = {"timeout": "12h", "max_restarts": 3, "resources": {"cpu": {"requests": 2, "limits": 2}}}
     file = script(place, TRACKED, name="it.yml", environment=environment, tags=["mine"])
@@ -66,6 +67,7 @@ def sized(place: Place, *arguments: str, code: int = 0) -> Any:
 
 
 @two_cores
+@pytest.mark.slow
 def test_a_larger_one_that_is_hardly_faster_is_not_worth_it(place: Place) -> None:
     file = script(place, TRACKED)
     found = sized(place, "-f", file, "--try", "cpu=1,2", "--for", "2s", "--within", "0.3", "--metric", "samples")
@@ -87,6 +89,7 @@ def test_a_program_that_tracks_nothing_is_measured_by_how_long_it_takes(place: P
     assert found["trials"][0]["speed"] < 1 / 1.2 < found["trials"][1]["speed"]
 
 
+@pytest.mark.slow
 def test_lines_of_log_are_a_weak_measure_and_silence_is_none(place: Place) -> None:
     talks = place.file("while :; do echo x; sleep 0.1; done")
     found = sized(place, "-f", talks, "--try", "memory=64Mi", "--for", "2s")
@@ -99,6 +102,7 @@ def test_lines_of_log_are_a_weak_measure_and_silence_is_none(place: Place) -> No
     assert any("nothing can be recommended" in remark for remark in found["remarks"])
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_killed_for_its_memory_had_too_little(place: Place) -> None:
     found = sized(place, "-f", script(place, HOG), "--try", "memory=64Mi,1Gi", "--for", "3s")
     assert [trial["state"] for trial in found["trials"]] == ["memory", "measured"]
@@ -130,6 +134,7 @@ def test_without_a_gpu_there_is_none_to_be_seen(place: Place) -> None:
     assert answer.data["recommended"]["larger"]["choice"] == {"gpu": 1}
 
 
+@pytest.mark.slow
 def test_workers_are_tried_as_well(place: Place) -> None:
     environment = {"resources": {"cpu": {"requests": 0.1}}, "replicas": {"n_workers": 3, "default_worker": {
         "resources": {"cpu": {"requests": 0.1}}}, "worker": [{"index": 2, "max_restarts": 1}]}}  # fmt: skip

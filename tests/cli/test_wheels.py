@@ -75,6 +75,7 @@ def test_json(house: Path) -> None:
     assert (wheel["name"], wheel["version"], wheel["build"], wheel["why_not"]) == ("torch", "2.3.0", "1", None)
 
 
+@pytest.mark.slow
 def test_folders_of_the_site_and_of_pip(house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no folder of wheels is known" in quick("wheels", "torch").err
     (tmp_path / "home").mkdir(exist_ok=True)
@@ -127,6 +128,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("index")
+@pytest.mark.slow
 def test_an_index_is_asked_through_pip() -> None:
     assert quick("wheels", "--index", "mine").out == "NAME  VERSION\nmine  1.10\n"
     every = quick("wheels", "--index", "--all-versions", "mine", "--json").data

@@ -101,6 +101,7 @@ def test_looking_writes_nothing(target: Target) -> None:
     assert target.home.run_ids() == []
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_counted_and_the_rest_comes(target: Target) -> None:
     endless: list[Any] = []
     endless += [endless] * 9

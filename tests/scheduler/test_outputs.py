@@ -144,6 +144,7 @@ class TestSettling:
         assert (tmp_path / "got" / name).read_bytes() == b"two"
         assert taken.unchecked == 0
 
+    @pytest.mark.slow
     def test_killed_at_any_moment_it_goes_on(self, left: Left, tmp_path: Path) -> None:
         contents = [os.urandom(200_000) for _ in range(10)]
         files = {

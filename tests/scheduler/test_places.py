@@ -162,6 +162,7 @@ def test_a_run_waits_starts_runs_and_finishes(cluster: Cluster) -> None:
     assert list(cluster.engine.jobs) == ["slurm:1"]
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [cluster.submit() for _ in range(100)]
     cluster.turn(4)

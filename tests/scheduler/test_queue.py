@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from phalanx.scheduler.machine import Share
 from tests.scheduler.working import Works
 
@@ -47,6 +49,7 @@ class Work:
         return self.statements, self.files
 
 
+@pytest.mark.slow
 def test_a_turn_does_the_same_work_for_two_hundred_waiting_runs_as_for_twenty(works: Works) -> None:
     works.scheduler.room = Share(1.0, 1e6, 0)
     running = works.submit("echo up; sleep 60", **FEW)

@@ -559,6 +559,7 @@ def test_processes_that_register_at_once_never_get_the_same_number(registry: Reg
     assert again.check() == []
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_journal_index_and_files_agree(registry: Registry, left: Left) -> None:
     chance = random.Random(17)
     told: list[int] = []

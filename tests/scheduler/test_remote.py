@@ -315,6 +315,7 @@ class TestFreeing:
         assert (left.folder("r2").path / "artifacts/x").read_bytes() == b"two"
         assert left.objects() == [sha256(b"two")]
 
+    @pytest.mark.slow
     def test_killed_at_any_moment_nothing_is_lost(self, left: Left, tmp_path: Path) -> None:
         files = {f"outputs/{n}": os.urandom(2000) for n in range(40)}
         folder = left.run("r1", files)

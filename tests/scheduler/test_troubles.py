@@ -55,6 +55,7 @@ def test_daemons_end_with_the_run(works: Works) -> None:
     assert alive(run_id) == set()
 
 
+@pytest.mark.slow
 def test_200_megabytes_of_output_are_kept_and_cost_the_scheduler_nothing(works: Works) -> None:
     run_id = works.submit("head -c 200000000 /dev/zero | tr '\\0' x")
     assert works.settle(run_id).status == "succeeded"

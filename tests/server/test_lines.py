@@ -212,6 +212,7 @@ def test_a_search_goes_on_where_it_stopped(site: Site) -> None:
     assert site.get("/api/v1/runs/search1/lines/search", text="nowhere")["found"] == []
 
 
+@pytest.mark.slow
 def test_the_end_of_a_very_long_log_comes_at_once(site: Site) -> None:
     """The middle is a hole: zeros, which take no room, in one line of a gigabyte."""
     folder = remember(site, "long1")
@@ -240,6 +241,7 @@ def test_the_end_of_a_very_long_log_comes_at_once(site: Site) -> None:
     assert texts(around)[1].startswith("step 0010000")
 
 
+@pytest.mark.slow
 def test_many_replicas_are_read_a_little_each(site: Site) -> None:
     names = [f"worker-{n}" for n in range(150)]
     folder = remember(site, "many1", names)

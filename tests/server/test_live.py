@@ -158,6 +158,7 @@ def test_a_run_listens_to_itself_alone(site: Site) -> None:
     assert site.ask("GET", "/api/v1/runs/nothing-there/live").status_code == 404
 
 
+@pytest.mark.slow
 def test_two_hundred_listen_and_one_thread_looks(own_site: Site) -> None:
     listeners = [Listening(own_site.listening.getsockname(), token=own_site.token) for _ in range(200)]
     assert eventually(lambda: all(one.has("ready") for one in listeners), 30)

@@ -169,6 +169,7 @@ def test_each_attempt_counts_for_itself(tmp_path: Path) -> None:
     assert [known.of(tmp_path, attempt, ["master-0"])["master-0"].step for attempt in (1, 2)] == [90, 20]
 
 
+@pytest.mark.slow
 def test_five_hundred_replicas_are_looked_at_in_a_moment(own_site: Site) -> None:
     run_id = own_site.post("/api/v1/runs", {}, 201)["id"]
     names = b"".join(frame(NAMES, name_payload(number, f"m{number}")) for number in range(200))

@@ -265,6 +265,7 @@ def test_many_params_made_of_another_are_quick_or_refused() -> None:
     assert result.cpu_s < CPU_S, result
 
 
+@pytest.mark.slow
 def test_many_params_that_are_another_are_quick_or_refused() -> None:
     lines = "".join(f"  p{n}: '{{{{ p0 }}}}'\n" for n in range(1, 40_000))
     result = load_limited(EXPERIMENT + "params:\n  p0: 1\n" + lines, cpu_s=8)
@@ -272,6 +273,7 @@ def test_many_params_that_are_another_are_quick_or_refused() -> None:
     assert result.cpu_s < 6.0, result
 
 
+@pytest.mark.slow
 def test_ninety_thousand_params_are_read() -> None:
     result = load_limited(EXPERIMENT + "params:\n" + "".join(f" k{n:05}: 1\n" for n in range(90_000)))
     assert result.ended == "spec", result

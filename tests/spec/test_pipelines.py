@@ -234,6 +234,7 @@ def test_a_circle_of_many_ops_is_told_with_a_few_of_them() -> None:
 # pipelines that mean harm ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_long_row_of_ops_that_are_listed_last_to_first_is_read() -> None:
     ops = "".join(f"- {{name: a{n}, template: {{path: x}}, dependencies: [a{n + 1}]}}\n" for n in range(10_000))
     result = load_limited(f"{HEAD}ops:\n{ops}- {{name: a10000, template: {{path: x}}}}\n", cpu_s=8)

@@ -401,6 +401,7 @@ def test_a_billion_laughs_through_merge_keys_are_a_fault() -> None:
     assert_quickly_refused(EXPERIMENT + bomb, f"the file unfolds to more than {MAX_NODES} values")
 
 
+@pytest.mark.slow
 def test_many_anchors_that_are_named_anew_inside_themselves_cost_no_more_than_others() -> None:
     text = EXPERIMENT + "params:\n  l:\n" + "".join(f"  - &a{n} [&a{n} x]\n" for n in range(30_000))
     result = load_limited(text)
@@ -408,14 +409,17 @@ def test_many_anchors_that_are_named_anew_inside_themselves_cost_no_more_than_ot
     assert result.cpu_s < CPU_S, result
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_unknown_keys_are_refused_quickly() -> None:
     assert_quickly_refused("".join(f"k{n:05}: 1\n" for n in range(95_000)), "unknown key `k0")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_duplicate_keys_are_refused_quickly() -> None:
     assert_quickly_refused(EXPERIMENT + "params:\n" + " k: 1\n" * 100_000, "stands twice")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_faults_in_a_list_are_refused_quickly() -> None:
     assert_quickly_refused(EXPERIMENT + "environment:\n  secret_refs:\n" + "  - a b\n" * 100_000, "expected a name")
 

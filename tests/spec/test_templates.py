@@ -331,6 +331,7 @@ def test_a_template_of_a_mebibyte_is_refused_quickly() -> None:
     ],
     ids=["in", "sum", "sort", "string"],
 )
+@pytest.mark.slow
 def test_a_loop_over_a_long_list_that_looks_at_all_of_it_each_time_is_refused(template: str) -> None:
     assert_quickly_refused(run_command(template, MANY), "")
 
@@ -347,6 +348,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("template", SLOW.values(), ids=SLOW)
+@pytest.mark.slow
 def test_a_template_of_many_slow_steps_is_quick_or_refused(template: str) -> None:
     result = load_limited(run_command(template, f"params:\n{LISTS}"), cpu_s=8)
     assert result.ended in ("spec", "errors"), result

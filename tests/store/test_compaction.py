@@ -487,6 +487,7 @@ class TestInterrupted:
         assert inner == [None, None]
         assert len(surviving(tmp_path)) == 1
 
+    @pytest.mark.slow
     def test_killed_at_any_moment_nothing_is_lost_or_counted_twice(self, tmp_path: Path) -> None:
         points = self.points()
         chance = random.Random(11)
@@ -527,6 +528,7 @@ def compact_and_kill(run: Path, seconds: float) -> bool:
         return child.stdout.read() == ""
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_less_while_files_are_compacted(tmp_path: Path) -> None:
     """Attempts are compacted one after another, in another process, while this one reads all the time."""
     program = (

@@ -150,6 +150,7 @@ def test_records_that_say_nothing_are_passed_over(tmp_path: Path) -> None:
     assert decoded(tmp_path / "a.points") == {"loss": [(0, START, 1.0), (2, START, 3.0)]}
 
 
+@pytest.mark.slow
 def test_a_record_of_very_many_values_is_read(tmp_path: Path) -> None:
     values = [(number, float(number)) for number in range(90_000)]  # more than a chunk of the file
     names = b"".join(name_record(number, f"m{number}") for number in range(90_000))

@@ -118,6 +118,7 @@ def test_a_kill_in_the_middle_of_writing_loses_nothing_that_was_written(tmp_path
         store.record(status(3, "stopped", 5, run_id=seen[0]))
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_file_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
     for place in range(8):
         process = writer(tmp_path / str(place), "r", 1)

@@ -338,6 +338,7 @@ def test_copies_of_a_run_are_the_run(run: TrackedRun, replica: Replica) -> None:
 # many --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_64_processes_of_8_replicas_at_once(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "abc"
     text = """

@@ -106,6 +106,7 @@ def test_what_holds_itself_is_told_as_far_as_it_is_new(run: TrackedRun, replica:
     assert run.dropped == {}
 
 
+@pytest.mark.slow
 def test_params_without_end_come_to_one(run: TrackedRun, replica: Replica) -> None:
     bush: dict[str, Any] = {"leaf": 1}
     thicket: list[Any] = [1]

@@ -259,7 +259,7 @@ class Supervisor:
         tree = processes.descendants(os.getpid())
         usage = self.meter.measure(tree)
         self._raise_peak(usage._asdict())
-        self._look_at_disk()
+        self.was_full = self.was_full or _is_full(self.task.folder)
         self._sync_what_is_tracked()
         if now - self.last_sample >= SAMPLE_S:
             self.last_sample = now
@@ -315,9 +315,6 @@ class Supervisor:
         except OSError as fault:
             self.was_full = self.was_full or fault.errno in (errno.ENOSPC, errno.EDQUOT)
 
-    def _look_at_disk(self) -> None:
-        self.was_full = self.was_full or _is_full(self.task.folder)
-
     # the end -----------------------------------------------------------------------------------------------------
 
     def _judge(self, status: int) -> End:
@@ -339,8 +336,7 @@ class Supervisor:
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
-        self._look_at_disk()
-        if self.was_full:
+        if self.was_full or _is_full(self.task.folder):
             how += NO_SPACE
         return End("error", code, number, how)
 
