@@ -15,7 +15,7 @@ from uuid import uuid4
 from phalanx.agent.processes import find_marked, read_stat, send
 
 MARK = "PHALANX_TEST_MARK"
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 
 
 class Marked:
@@ -33,7 +33,7 @@ class Marked:
 
     def wait_for_any(self, process: subprocess.Popen[bytes], *files: Path) -> None:
         """Until one of the files is there, or the process has ended."""
-        until = time.monotonic() + 3 * PATIENCE_S
+        until = time.monotonic() + 2 * PATIENCE_S
         while process.poll() is None and not any(file.exists() for file in files):
             assert time.monotonic() < until, f"none of {files} came"
             time.sleep(0.02)

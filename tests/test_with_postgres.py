@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import Moment, marked
+from tests.leftovers import PATIENCE_S, Moment, marked
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "with_postgres.sh"
 PROGRAMS = {
@@ -39,7 +39,7 @@ def command_in(folder: Path, *command: str) -> list[str]:
 def test_the_command_runs_beside_a_server_that_is_stopped_afterwards(tmp_path: Path) -> None:
     with marked() as here:
         command = command_in(tmp_path, "sh", "-c", f'echo "$PHALANX_TEST_POSTGRES" >{tmp_path}/url; exit 7')
-        assert here.start(command, variables_in(tmp_path)).wait(20) == 7
+        assert here.start(command, variables_in(tmp_path)).wait(PATIENCE_S) == 7
     assert (tmp_path / "url").read_text().startswith("postgresql://phalanx@/postgres?host=/tmp/")
     started, stopped = (tmp_path / "calls").read_text().splitlines()
     assert " start " in started
@@ -54,7 +54,7 @@ def test_told_to_end_at_any_moment_it_ends_the_command_and_the_server(tmp_path: 
     moment = Moment(tmp_path, 1, before)
     with marked() as here:
         process = here.start(command_in(tmp_path, "sleep", "600"), {**variables_in(tmp_path), **moment.variables})
-        assert process.wait(20) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert moment.has_come
         assert here.left() == []
     assert " stop" in (tmp_path / "calls").read_text().splitlines()[-1]

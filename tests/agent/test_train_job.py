@@ -18,7 +18,7 @@ from phalanx.agent import train_job
 from tests.agent.podding import Pod
 from tests.agent.running import wait_for
 from tests.agent.test_zip import interpreters
-from tests.leftovers import marked
+from tests.leftovers import PATIENCE_S, marked
 
 PREPARE, RUN = "--train-job prepare", "--train-job run"
 AT_ONCE = "import phalanx.agent.train_job as t; t.HELD_S = 0.0"
@@ -111,7 +111,7 @@ def test_who_is_restarted_waits_to_be_removed(tmp_path: Path, is_ended: bool) ->
         wait_for(lambda: b"not started again" in faults.read_bytes() or b"end.json" in said.read_bytes())
         assert process.poll() is None
         process.terminate()
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert here.left() == []
 
 
@@ -141,7 +141,7 @@ def test_told_to_end_right_before_or_after_it_starts_a_process_it_leaves_none(tm
             here.wait_for_any(process, root / "running")
             if not (root / "told").exists():  # there were no more
                 break
-            assert process.wait(10) == 143
+            assert process.wait(PATIENCE_S) == 143
             assert here.left() == []
     assert number > {"--prepare": 6, "--pod": 2, PREPARE: 8}[mode]
 
@@ -164,7 +164,7 @@ def test_a_step_that_starts_processes_all_the_time_is_ended_with_them(tmp_path: 
         process = here.start(pod.command(PREPARE), pod.variables(), cwd=tmp_path)
         wait_for(lambda: hops.exists() and hops.stat().st_size > 20)
         process.terminate()
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         size = hops.stat().st_size
         time.sleep(0.2)
         assert hops.stat().st_size == size
@@ -179,5 +179,5 @@ def test_as_the_first_process_of_all_it_hears_also_while_it_prepares(tmp_path: P
         wait_for((tmp_path / "ready").exists)
         (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(first), signal.SIGTERM)
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert here.left() == []

@@ -21,7 +21,7 @@ from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import faults_of
 from tests.backends.test_kubernetes_operators import OLD, SMALL, job, planned
-from tests.leftovers import marked
+from tests.leftovers import PATIENCE_S, marked
 
 MPI = planned("tensorflow", backend="mpi")
 GPUS = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
@@ -264,7 +264,7 @@ def test_a_host_that_only_stays_leaves_nothing_when_it_is_told_to_end(tmp_path: 
         process = here.start(main(specs(MPI, OLD)["Worker"])["command"], variables)
         here.wait_for_any(process, tmp_path / "sleeping")
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert here.left() == []
 
 

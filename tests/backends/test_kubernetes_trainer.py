@@ -31,7 +31,7 @@ from tests.backends.kubernetes_schemas import faults_of
 from tests.backends.test_kubernetes_discovering import asked, named
 from tests.backends.test_kubernetes_operators import SMALL, TRAINER, job, planned
 from tests.backends.test_local import HOSTILE
-from tests.leftovers import Marked, Moment, marked
+from tests.leftovers import PATIENCE_S, Marked, Moment, marked
 
 
 def patches(found: Any) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
         process = container.started(here)
         wait_for(container.ready.exists)
         process.terminate()
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert here.left() == []
 
 
@@ -281,7 +281,7 @@ def test_whenever_a_container_is_told_to_end_none_of_its_processes_stays(tmp_pat
             here.wait_for_any(process, moment.file, container.ready)
             if not moment.has_come:  # the agent has come first
                 break
-            assert process.wait(10) == -signal.SIGTERM
+            assert process.wait(PATIENCE_S) == -signal.SIGTERM
             assert here.left() == []
     assert number > 10
 

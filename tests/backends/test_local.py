@@ -30,7 +30,7 @@ from tests.backends.starting import (
     wait_for,
     written,
 )
-from tests.leftovers import Moment, marked
+from tests.leftovers import PATIENCE_S, Moment, marked
 
 HOSTILE = [
     "it's", '"', "'\"'\"'", "a\nb", "a\r\nb\n", "\t x ", "", "$(touch pwned)", "`touch pwned`", "${HOME}", "$HOME",
@@ -282,7 +282,7 @@ def test_told_to_end_while_it_starts_them_the_script_ends_all_replicas(
     moment = Moment(tmp_path, number, before)
     with marked() as here:
         process = here.start(["bash", str(job / "start.sh")], environment(3, **moment.variables))
-        assert process.wait(20) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert moment.has_come
         assert here.left() == []
 

@@ -18,7 +18,7 @@ import pytest
 
 import phalanx.backends.kubernetes
 from tests.agent.running import wait_for
-from tests.leftovers import Moment, marked
+from tests.leftovers import PATIENCE_S, Moment, marked
 
 SCRIPT = Path(phalanx.backends.kubernetes.__file__).parent / "start.sh"
 
@@ -286,7 +286,7 @@ def test_who_waits_to_be_removed_ends_when_told(tmp_path: Path, shell: list[str]
         process = here.start([*before, *image.command("train-job", "run", "true")], image.variables(), stderr=err)
         wait_for(lambda: b"not started again" in said.read_bytes())
         os.kill(first_below(process) if is_first else process.pid, signal.SIGTERM)
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert here.left() == []
 
 
@@ -302,7 +302,7 @@ def test_as_the_first_process_it_hears_before_the_agent_is_there(tmp_path: Path,
         wait_for(asked.exists)
         os.kill(first_below(process), signal.SIGTERM)
         go_on.touch()
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
         assert said.read_bytes() == b""
 
 
@@ -320,6 +320,6 @@ def test_whenever_it_is_told_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
             here.wait_for_any(process, moment.file, folder / "ran")
             if not moment.has_come:  # the command has come first
                 break
-            assert process.wait(10) == -signal.SIGTERM
+            assert process.wait(PATIENCE_S) == -signal.SIGTERM
             assert here.left() == []
     assert number > 20
