@@ -36,7 +36,7 @@ as_owner=()
 
 folder=$(mktemp -d /tmp/phalanx-postgres.XXXXXX)  # a socket has a short path
 [ "$(id -u)" -ne 0 ] || chown postgres "$folder"
-command_pid=
+command_pid= told=
 
 clean_up() {
     trap '' INT TERM
@@ -44,7 +44,8 @@ clean_up() {
     rm -rf "$folder"
 }
 trap clean_up EXIT
-trap '[ -z "$command_pid" ] || kill -TERM "$command_pid" 2>/dev/null' INT TERM
+end_command() { [ -z "$command_pid" ] || kill -TERM "$command_pid" 2>/dev/null || true; }
+trap 'told=yes; end_command' INT TERM
 
 cd_and_log() { (cd / && "${as_owner[@]}" "$@" >>"$folder/setup.log" 2>&1) || { cat "$folder/setup.log" >&2; exit 1; }; }
 cd_and_log "$bin/initdb" -D "$folder/data" -U phalanx -A trust -E UTF8 --locale=C.UTF-8 --no-sync
@@ -52,8 +53,10 @@ cd_and_log "$bin/pg_ctl" -D "$folder/data" -l "$folder/server.log" -w -t 60 star
     -o "-c listen_addresses='' -c unix_socket_directories='$folder' -c fsync=off -c synchronous_commit=off"
 
 export PHALANX_TEST_POSTGRES="postgresql://phalanx@/postgres?host=$folder"
+[ -z "$told" ] || exit 143
 "$@" <&0 &
 command_pid=$!
+[ -z "$told" ] || end_command  # a signal may have come before the command had a name
 status=0
 wait "$command_pid" || status=$?
 # A signal ends `wait` before the command: then wait for the command itself.

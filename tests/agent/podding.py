@@ -79,15 +79,21 @@ class Pod:
     def start(
         self, mode: str = "--pod", *, python: str = sys.executable, before: str = "", **variables: str
     ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(mode, python=python, before=before),
+            env=self.variables(**variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.root,
+        )
+
+    def command(self, mode: str = "--pod", *, python: str = sys.executable, before: str = "") -> list[str]:
         """`before`: what is changed in the agent's modules first."""
         agent = str(self.root / "agent" / "agent.pyz")
-        command = [python, "-I", "-S", agent, mode]
-        if before:
-            script = f"import sys; sys.path.insert(0, {agent!r}); {before}"
-            command = [python, "-I", "-S", "-c", f"{script}; from phalanx.agent.podded import run; sys.exit(run())"]
-        return subprocess.Popen(
-            command, env=self.variables(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.root
-        )
+        if not before:
+            return [python, "-I", "-S", agent, *mode.split()]
+        lines = ("import sys", f"sys.path.insert(0, {agent!r})", before, "from phalanx.agent.__main__ import main")
+        return [python, "-I", "-S", "-c", "\n".join((*lines, "sys.exit(main())")), *mode.split()]
 
     def run(self, mode: str = "--pod", **options: str) -> Said:
         process = self.start(mode, **options)

@@ -21,6 +21,7 @@ from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import faults_of
 from tests.backends.test_kubernetes_operators import OLD, SMALL, job, planned
+from tests.leftovers import PATIENCE_S, marked
 
 MPI = planned("tensorflow", backend="mpi")
 GPUS = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
@@ -254,6 +255,17 @@ def test_so_many_hosts_that_no_argument_holds_them_are_in_the_operators_file() -
     assert "--host" not in first.argv
     assert "--host" in mpijobs.adapted(MPI, MPIJOB).replicas[0].argv
     assert mpijobs.adapted(MPI, MPIJOB_V1).shared.get("OMPI_MCA_plm_rsh_args") is None
+
+
+def test_a_host_that_only_stays_leaves_nothing_when_it_is_told_to_end(tmp_path: Path) -> None:
+    pretend(tmp_path, "sleep", f': >"{tmp_path}/sleeping"; exec {shutil.which("sleep")} "$1"')
+    with marked() as here:
+        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        process = here.start(main(specs(MPI, OLD)["Worker"])["command"], variables)
+        here.wait_for_any(process, tmp_path / "sleeping")
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+        assert here.left() == []
 
 
 def command_of_hosts() -> list[str]:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
+import re
+import signal
 import subprocess
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx.agent import train_job
 from phalanx.backends.kubernetes import kubeflow, sighted, trainer, words
+from phalanx.backends.kubernetes.carrying import start_script
 from phalanx.backends.kubernetes.discovering import discover, survey
 from phalanx.backends.kubernetes.offer import OFFLINE
 from phalanx.backends.kubernetes.operators import USUAL
 from phalanx.backends.kubernetes.place import Cluster, Place, Settings, Store
+from phalanx.backends.kubernetes.volumes import SHM_AT
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.spec.model import Build
+from tests.agent.podding import Pod
+from tests.agent.running import wait_for
 from tests.backends.apiserver import FakeApiServer
 from tests.backends.kubernetes_schemas import faults_of
 from tests.backends.test_kubernetes_discovering import asked, named
 from tests.backends.test_kubernetes_operators import SMALL, TRAINER, job, planned
 from tests.backends.test_local import HOSTILE
+from tests.leftovers import PATIENCE_S, Marked, Moment, marked
 
 
 def patches(found: Any) -> dict[str, Any]:
@@ -217,94 +225,65 @@ def test_a_runtime_of_the_namespace_is_named_as_such() -> None:
         job(planned("pytorch", kubernetes={"runtime": "theirs"}), cluster)
 
 
-class Container:
-    """A TrainJob's container on this machine: its script with the pod's folders below another, and our start in it
-    replaced. `run` is started as often as a kubelet does."""
-
-    def __init__(self, folder: Path, made: Plan, start: str, held_s: int = 0) -> None:
-        self.folder, self.held_s = folder, held_s
-        self.found = job(made, TRAINER)["spec"]["trainer"]
-        for name in ("phalanx/job", "phalanx/run", "dev/shm"):
-            (folder / name).mkdir(parents=True)
-        (folder / "phalanx/job/start.sh").write_text(start)
-
-    def run(self, index: int = 0) -> subprocess.CompletedProcess[str]:
-        with self.started(index) as process:
-            said, faults = process.communicate(timeout=20)
-        return subprocess.CompletedProcess(process.args, process.returncode, said, faults)
-
-    def started(self, index: int = 0) -> subprocess.Popen[str]:
-        words = [word.replace("$$", "$") for word in (*self.found["command"], *self.found["args"])]
-        text = words[2].replace(f"sleep {trainer.HELD_S}", f"sleep {self.held_s}")
-        words[2] = text.replace("/phalanx/", f"{self.folder}/phalanx/").replace("/dev/shm", f"{self.folder}/dev/shm")
-        env = {each["name"]: each["value"] for each in self.found["env"] if "value" in each}
-        env |= {
-            "PATH": os.environ["PATH"],
-            "PHALANX_ATTEMPT": "1",
-            "PHALANX_POD": "me",
-            "JOB_COMPLETION_INDEX": str(index),
-        }
-        pipe = subprocess.PIPE
-        return subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True)
-
-
-def test_the_container_unpacks_the_code_and_no_shell_reads_the_command(tmp_path: Path) -> None:
+def test_one_container_prepares_and_runs_and_no_shell_reads_the_command() -> None:
     written = " ".join(text for text in HOSTILE if text and text == " ".join(text.split()))
     made = planned("pytorch", written)
-    done = Container(tmp_path, made, 'echo "$1"; shift; [ $# -eq 0 ] || printf "%s\\0" "$@"\n').run()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"prepare\nrun\nbash\0-c\0{made.command}\0"
+    found = job(made, TRAINER)["spec"]["trainer"]
+    assert found["command"] == ["/bin/sh", "/phalanx/job/start.sh", "train-job", "prepare"]
+    assert [word.replace("$$", "$") for word in found["args"]] == ["bash", "-c", made.command]
 
 
-def test_code_that_cannot_be_prepared_is_not_run(tmp_path: Path) -> None:
-    done = Container(tmp_path, planned("pytorch"), "echo $1; [ $1 = run ] || exit 78\n").run()
-    assert (done.returncode, done.stdout) == (78, "prepare\n")
+def test_an_image_with_the_code_in_it_is_not_unpacked() -> None:
+    found = job(planned("pytorch", kubernetes={"code": "image"}), TRAINER)["spec"]["trainer"]
+    assert found["command"][-2:] == ["train-job", "run"]
 
 
-def test_an_image_with_the_code_in_it_is_not_unpacked(tmp_path: Path) -> None:
-    done = Container(tmp_path, planned("pytorch", kubernetes={"code": "image"}), "echo $1\n").run()
-    assert (done.returncode, done.stdout) == (0, "run\n")
+def test_agents_and_the_shell_that_stands_in_for_them_agree_about_restarted_containers() -> None:
+    (seconds,) = re.findall(r"seconds=(\d+)", start_script())
+    assert int(seconds) == train_job.HELD_S
+    assert f"{train_job.SHARED_MEMORY}\n" in start_script()
+    assert train_job.SHARED_MEMORY == SHM_AT
+    assert f"/{train_job.MARKER}" in start_script()
+
+
+class Container:
+    """The container of a TrainJob on this machine. It is told to end while it prepares its replica."""
+
+    def __init__(self, root: Path, shell: str = "/bin/sh") -> None:
+        self.root, self.ready = root, root / "ready"
+        code = {"kind": "none", "working": str(root)}
+        self.pod = Pod(root, "sleep 600", steps=["echo > ready; sleep 600"], code=code)
+        (root / "job" / "start.sh").write_text(start_script())
+        (root / "shm").mkdir()
+        found = job(planned("pytorch"), TRAINER)["spec"]["trainer"]
+        self.command = [shell, *(word.replace("/phalanx", str(root)) for word in found["command"][1:]), *found["args"]]
+
+    def started(self, here: Marked, **variables: str) -> subprocess.Popen[bytes]:
+        return here.start(self.command, self.pod.variables(**variables), cwd=self.root)
 
 
 def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
-    """The first process of a container heeds no signal that it does not ask for."""
-    start = "trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done\n"
-    with Container(tmp_path, planned("pytorch"), start).started(0) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    container = Container(tmp_path)
+    with marked() as here:
+        process = container.started(here)
+        wait_for(container.ready.exists)
         process.terminate()
-        assert process.stdout.read() == "ended\n"
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE_S) == 143
+        assert here.left() == []
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_what_has_ended_is_not_started_again_by_a_kubelet(tmp_path: Path, index: int) -> None:
-    """A JobSet starts containers again when its runtime does not say otherwise, and a TrainJob cannot."""
-    container = Container(tmp_path, planned("pytorch"), "echo $1 ${PHALANX_POD-}; [ $1 = prepare ] || exit 3\n")
-    done = container.run(index)
-    assert (done.returncode, done.stdout) == (3, "prepare me\nrun me\n")
-    again = container.run(index)  # killed, or without an agent: nobody said how it ended
-    assert (again.returncode, again.stdout) == (1, "")
-    assert "is not started again" in again.stderr
-    for number, name in enumerate(("master-0", "worker-0", "worker-1", "worker-2")):
-        folder = tmp_path / f"phalanx/run/replicas/{name}/attempt-1"
-        folder.mkdir(parents=True)
-        if number == index:
-            (folder / "end.json").touch()
-    again = container.run(index)  # its agent sees its end, and tells it once more
-    assert (again.returncode, again.stdout, again.stderr) == (1, "run\n", "")
-    assert "not started" in container.run(3).stderr
-
-
-def test_who_is_started_again_waits_to_be_taken_away(tmp_path: Path) -> None:
-    container = Container(tmp_path, planned("pytorch"), "true\n", held_s=60)
-    assert container.run().returncode == 0
-    with container.started(0) as process:
-        assert process.stderr is not None
-        assert "not started again" in process.stderr.readline()
-        assert process.poll() is None
-        process.terminate()
-        assert process.wait(10) == 143
+def test_whenever_a_container_is_told_to_end_none_of_its_processes_stays(tmp_path: Path) -> None:
+    """At every moment at which its shell acts on signals. What becomes of the agent's, `test_train_job` knows."""
+    for number in count(1):
+        container, moment = Container(tmp_path / str(number), "bash"), Moment(tmp_path, number)
+        with marked() as here:
+            process = container.started(here, **moment.variables)
+            here.wait_for_any(process, moment.file, container.ready)
+            if not moment.has_come:  # the agent has come first
+                break
+            assert process.wait(PATIENCE_S) == -signal.SIGTERM
+            assert here.left() == []
+    assert number > 10
 
 
 def pod_of_job_set(*, last: dict[str, Any] | None = None, **state: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from tests.backends.starting import (
     written,
 )
 from tests.examples import examples
+from tests.leftovers import PATIENCE_S, Moment, marked
 
 HOSTILE = [
     "it's", '"', "'\"'\"'", "a\nb", "a\r\nb\n", "\t x ", "", "$(touch pwned)", "`touch pwned`", "${HOME}", "$HOME",
@@ -271,6 +272,21 @@ def test_ending_the_script_ends_all_replicas(tmp_path: Path, number: signal.Sign
         put_away(process)
     assert left == []
     assert process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("before", "number"), [("start *", 1), ("workers+=*", 1), ("workers+=*", 2), ("helpers+=*", 1), ("code=0 *", 1)]
+)
+def test_told_to_end_while_it_starts_them_the_script_ends_all_replicas(
+    tmp_path: Path, before: str, number: int
+) -> None:
+    job = written(experiment("sleep 600", "tensorflow", n_workers=1, n_ps=1), tmp_path / "job")
+    moment = Moment(tmp_path, number, before)
+    with marked() as here:
+        process = here.start(["bash", str(job / "start.sh")], environment(3, **moment.variables))
+        assert process.wait(PATIENCE_S) == 143
+        assert moment.has_come
+        assert here.left() == []
 
 
 def test_the_code_of_a_single_command_is_the_code_of_the_run(tmp_path: Path) -> None:

@@ -6,15 +6,19 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import phalanx.backends.kubernetes
+from tests.agent.running import wait_for
+from tests.leftovers import PATIENCE_S, Moment, marked
 
 SCRIPT = Path(phalanx.backends.kubernetes.__file__).parent / "start.sh"
 
@@ -36,7 +40,7 @@ class Image:
 
     def __init__(self, folder: Path, shell: list[str], *tools: str) -> None:
         self.root, self.programs, self.shell = folder / "phalanx", folder / "bin", shell
-        for name in ("job", "agent", "bundle", "code"):
+        for name in ("job", "agent", "bundle", "code", "shm"):
             (self.root / name).mkdir(parents=True)
         self.programs.mkdir()
         self.place(steps=[], working=str(self.root / "code"))
@@ -61,15 +65,20 @@ class Image:
         is_old = version.startswith(("2", "3.6"))
         return self.program(name, f'[ "$3" = -c ] && exit {int(is_old)}; echo {version} "$@"')
 
-    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    def command(self, *arguments: str) -> list[str]:
         script = SCRIPT.read_text()
         for path in ("/usr/local/bin/python3", "/usr/bin/python3", "/opt/conda/bin/python3"):
             assert path in script
             script = script.replace(path, "/no" + path)  # those of this machine are not the image's
         (self.root / "job" / "start.sh").write_text(script)
+        return [*self.shell, str(self.root / "job" / "start.sh"), *arguments]
+
+    def variables(self, **more: str) -> dict[str, str]:
+        return {"PATH": str(self.programs), "PHALANX_POD_ROOT": str(self.root), **more}
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
         answer = subprocess.run(
-            [*self.shell, str(self.root / "job" / "start.sh"), *arguments],
-            env={"PATH": str(self.programs), "PHALANX_POD_ROOT": str(self.root), **variables},
+            self.command(*arguments), env=self.variables(**variables),
             capture_output=True, text=True, check=False, timeout=20,
         )  # fmt: skip
         return answer.returncode, answer.stdout, answer.stderr
@@ -82,11 +91,19 @@ def pack(path: Path) -> None:
         archive.addfile(entry, io.BytesIO(b"code"))
 
 
-@pytest.mark.parametrize(("mode", "wanted"), [("run", "--pod"), ("prepare", "--prepare")])
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [
+        ("run", "--pod"),
+        ("prepare", "--prepare"),
+        ("train-job prepare", "--train-job prepare"),
+        ("train-job run", "--train-job run"),
+    ],
+)
 def test_the_agent_takes_over_where_there_is_a_python(tmp_path: Path, shell: list[str], mode: str, wanted: str) -> None:
     image = Image(tmp_path, shell)
     image.python("python3", "3.9")
-    code, out, err = image.run(mode, "echo", "$(never read)")
+    code, out, err = image.run(*mode.split(), "echo", "$(never read)")
     assert (code, err) == (0, "")
     assert out == f"3.9 -I -S {image.root}/agent/agent.pyz {wanted}\n"
 
@@ -197,3 +214,112 @@ def test_where_there_is_no_bash_its_ancestor_runs_the_command(tmp_path: Path, sh
     image = Image(tmp_path, shell)
     code, said, _ = image.run("run", "bash", "-c", 'echo "it ran"; exit 3')
     assert (code, said) == (3, "it ran\n")
+
+
+# a TrainJob's container, without a Python ----------------------------------------------------------------------------
+
+
+def test_one_container_unpacks_the_code_and_runs_the_command(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
+    image.program("train", 'cat sub/train.txt; for word in "$@"; do echo "[$word]"; done; exit 7')
+    pack(image.root / "bundle" / "code.tar.gz")
+    code, out, _ = image.run("train-job", "prepare", "train", "a b", "$(echo evil)", "it's")
+    assert (code, out) == (7, "code[a b]\n[$(echo evil)]\n[it's]\n")
+
+
+def test_what_cannot_be_unpacked_is_not_run(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    image.program("train", "echo ran")
+    assert image.run("train-job", "prepare", "train")[:2] == (78, "")
+
+
+def test_code_that_is_in_the_image_is_not_unpacked(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.program("train", "echo ran")
+    assert image.run("train-job", "run", "train")[:2] == (0, "ran\n")
+
+
+def test_without_shared_memory_the_command_runs(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.program("train", "echo ran")
+    (image.root / "shm").rmdir()
+    code, out, err = image.run("train-job", "run", "train")
+    assert (code, out) == (0, "ran\n")
+    assert err.count("\n") == 1, "nothing but that there is no Python"
+
+
+def test_a_container_that_is_restarted_runs_nothing_and_waits_to_be_removed(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell)
+    image.program("train", "echo ran")
+    image.program("sleep", f'echo "$1" >>{tmp_path}/slept')
+    assert image.run("train-job", "run", "train")[:2] == (0, "ran\n")
+    if "busybox" in shell[0]:
+        pytest.skip("it has a `sleep` of its own")
+    code, out, err = image.run("train-job", "run", "train")
+    assert (code, out) == (1, "")
+    assert err == "phalanx: what ran in this pod has ended, and is not started again\n"
+    assert sum(map(int, (tmp_path / "slept").read_text().split())) == 600
+
+
+# signals -------------------------------------------------------------------------------------------------------------
+
+UNSHARE = (shutil.which("unshare") or "unshare", "--pid", "--fork", "--kill-child")
+needs_namespaces = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("unshare") is None, reason="only root makes a namespace"
+)
+
+
+def first_below(process: subprocess.Popen[bytes]) -> int:
+    """The first process of the namespace that `unshare` has made."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_for(children.read_text)
+    return int(children.read_text())
+
+
+@pytest.mark.parametrize("is_first", [False, pytest.param(True, marks=needs_namespaces)])
+def test_who_waits_to_be_removed_ends_when_told(tmp_path: Path, shell: list[str], is_first: bool) -> None:
+    image = Image(tmp_path, shell, "sleep")
+    (image.root / "shm" / ".phalanx-begun").touch()
+    said = tmp_path / "said"
+    with marked() as here, said.open("wb") as err:
+        before = UNSHARE if is_first else ()
+        process = here.start([*before, *image.command("train-job", "run", "true")], image.variables(), stderr=err)
+        wait_for(lambda: b"not started again" in said.read_bytes())
+        os.kill(first_below(process) if is_first else process.pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 143
+        assert here.left() == []
+
+
+@needs_namespaces
+@pytest.mark.parametrize("mode", ["run", "prepare", "train-job run"])
+def test_as_the_first_process_it_hears_before_the_agent_is_there(tmp_path: Path, shell: list[str], mode: str) -> None:
+    image = Image(tmp_path, shell, "sleep")
+    asked, go_on = tmp_path / "asked", tmp_path / "go-on"
+    image.program("python3", f': >"{asked}"; until [ -e "{go_on}" ]; do sleep 0.02; done; echo "$@"')
+    said = tmp_path / "said"
+    with marked() as here, said.open("wb") as out:
+        process = here.start([*UNSHARE, *image.command(*mode.split(), "true")], image.variables(), stdout=out)
+        wait_for(asked.exists)
+        os.kill(first_below(process), signal.SIGTERM)
+        go_on.touch()
+        assert process.wait(PATIENCE_S) == 143
+        assert said.read_bytes() == b""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="only bash says what it is about to do")
+def test_whenever_it_is_told_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
+    for number in count(1):
+        folder = tmp_path / str(number)
+        image = Image(folder, [str(shutil.which("bash"))], "mkdir", "tar", "gzip", "sleep")
+        image.program("train", f': >"{folder}/ran"; sleep 600')
+        pack(image.root / "bundle" / "code.tar.gz")
+        moment = Moment(tmp_path, number)
+        with marked() as here:
+            command = image.command("train-job", "prepare", "train")
+            process = here.start(command, image.variables(**moment.variables), stderr=subprocess.DEVNULL)
+            here.wait_for_any(process, moment.file, folder / "ran")
+            if not moment.has_come:  # the command has come first
+                break
+            assert process.wait(PATIENCE_S) == -signal.SIGTERM
+            assert here.left() == []
+    assert number > 20

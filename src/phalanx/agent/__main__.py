@@ -1,5 +1,6 @@
 """python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
-or, in a pod, where all there is to know stands in fixed places: python -m phalanx.agent --pod | --prepare"""
+or, in a pod, where all there is to know stands in fixed places:
+python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from phalanx.agent.launching import AS_RANK, launch, launched_rank, read, read_p
 from phalanx.agent.meeting import NotMet
 
 MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
+IN_PODS = "--pod | --prepare | --train-job prepare|run"
 
 
 def main() -> int:
@@ -21,8 +23,12 @@ def main() -> int:
         from phalanx.agent import readying
 
         return readying.prepare()
+    if len(given) == 2 and given[0] == "--train-job":
+        from phalanx.agent import train_job
+
+        return train_job.run(is_prepared=given[1] != "prepare")
     if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
-        print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | --pod | --prepare", file=sys.stderr)
+        print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None
     if mode in ("--here", "--gather", "--settle", "--leave"):

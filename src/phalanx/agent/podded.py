@@ -43,6 +43,7 @@ MOST_OUTPUTS = 4 << 20  # bytes of them that come home with the log: kubelets ke
 PORT = 2222
 MISUSED = 78  # as sysexits has it: the configuration is wrong
 STOPPED = 128 + signal.SIGTERM
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)  # an image may choose which of them a container is sent
 _PR_SET_DUMPABLE = 4
 
 
@@ -222,8 +223,18 @@ def run() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     keep_to_ourselves()
     pod = arrived()
-    if pod is None:
-        return MISUSED
+    return MISUSED if pod is None else run_replica(pod).code
+
+
+class Outcome(NamedTuple):
+    """`code`: for the container to exit with. `is_told`: whether it was told to end."""
+
+    code: int
+    is_told: bool
+
+
+def run_replica(pod: Pod) -> Outcome:
+    """The replica from its start to its end. The caller has blocked the signals in `WATCHED`."""
     processes.adopt_orphans()
     try:
         for name in pod.names:
@@ -232,8 +243,10 @@ def run() -> int:
                 pod = pod._replace(plan={**pod.plan, "meets": []})  # the others are at work: nobody waits for us there
     except NotHere as fault:
         say_end(pod, str(fault), [])
-        return MISUSED
-    return Life(pod).live()
+        return Outcome(MISUSED, is_told=False)
+    life = Life(pod)
+    code = life.live()
+    return Outcome(code, is_told=life.told_at is not None)
 
 
 def _go_on(pod: Pod, folder: str) -> bool:
@@ -331,7 +344,7 @@ class Life:
         """What we are told, and who has ended: ours, and orphans of whoever has gone."""
         caught = signal.sigtimedwait(WATCHED, patience_s)
         told = caught.si_signo if caught is not None else None
-        if told in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        if told in ENDING:
             self.told_at = self.told_at or time.monotonic()
             processes.send(self.supervisors, signal.SIGTERM if told == signal.SIGINT else told)
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -193,6 +194,20 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def kill_descendants(patience_s: float = 5.0) -> None:
+    """Kills and reaps everything below this process, also what is forked meanwhile. Orphans are only found again after
+    `adopt_orphans`."""
+    until = time.monotonic() + patience_s  # the kernel may hold a process longer than anyone can wait
+    while time.monotonic() < until:
+        send((stat.pid for stat in descendants(os.getpid())), signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
 
 
 def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:

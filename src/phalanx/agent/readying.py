@@ -1,5 +1,6 @@
-"""Before the replica of a pod starts, in a container of its own: the code in its place, and the steps of the file run.
-What fails there is the end of the replica. Standard library only, Python 3.8+.
+"""Prepares the replica of a pod, mostly in an init container: puts the code in its place and runs the file's steps.
+
+What fails here is the end of the replica. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -10,31 +11,48 @@ from collections.abc import Callable
 
 from phalanx.agent import processes
 from phalanx.agent.delivering import fetch
-from phalanx.agent.podded import MISUSED, STOPPED, Pod, arrived, forget, keep_to_ourselves, say_end, whose
+from phalanx.agent.podded import ENDING, MISUSED, STOPPED, Pod, arrived, forget, keep_to_ourselves, say_end, whose
 from phalanx.agent.preparing import NotPrepared, install, make_venv_above, unpack_code
+from phalanx.agent.supervising import WATCHED
 from phalanx.posting import Post, Refused, Unavailable
 
 FETCH_S = 300.0
 
 
 def prepare() -> int:
-    """The code in its place, and the steps of the file run. What fails is the end of the replica."""
-    signal.signal(signal.SIGTERM, _leave_at_once)  # the first process of a container heeds no other
+    """All that an init container does. Answers its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     keep_to_ourselves()
     pod = arrived()
-    if pod is None:
-        return MISUSED
+    return MISUSED if pod is None else prepare_replica(pod)
+
+
+def prepare_replica(pod: Pod) -> int:
+    """The code in its place, and the steps of the file run. What fails is the end of the replica. Answers an exit code.
+
+    The caller has blocked the signals in `WATCHED`, so that none arrives before the handlers are there; they are
+    blocked again when this returns.
+    """
+    processes.adopt_orphans()
+    for number in ENDING:
+        signal.signal(number, _leave_at_once)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     try:
         _bring_code(pod)
         _make_python(pod, lambda text: print(text, flush=True))
     except NotPrepared as fault:
         say_end(pod, f"{fault}{_advice(fault)}", fault.lines)
         return MISUSED
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
     return 0
 
 
 def _leave_at_once(*_: object) -> None:
-    processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
+    """Kills by what the kernel lists as below us: there is no moment at which a child is not on that list."""
+    processes.kill_descendants()
     os._exit(STOPPED)
 
 

@@ -259,7 +259,7 @@ class Supervisor:
         tree = processes.descendants(os.getpid())
         usage = self.meter.measure(tree)
         self._raise_peak(usage._asdict())
-        self.was_full = self.was_full or _is_full(self.task.folder)
+        self.was_full |= _is_full(self.task.folder)
         self._sync_what_is_tracked()
         if now - self.last_sample >= SAMPLE_S:
             self.last_sample = now
@@ -313,7 +313,7 @@ class Supervisor:
         try:
             self.spool.append_json({"at": round(time.time(), 3), **data})
         except OSError as fault:
-            self.was_full = self.was_full or fault.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.was_full |= fault.errno in (errno.ENOSPC, errno.EDQUOT)
 
     # the end -----------------------------------------------------------------------------------------------------
 

@@ -151,7 +151,8 @@ while IFS=: read -r name word uid rest || [ -n "$name" ]; do
 done </etc/passwd >"$1/passwd"
 [ -n "$named" ] || printf '%s\\n' "phalanx:x:$me:$(id -g)::$2:/bin/sh" >>"$1/passwd"
 """
-_STAY = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+# A shell acts on a signal when a command has ended: a short one. One in the background would be left behind.
+_STAY = "trap 'exit 0' TERM; while :; do sleep 1; done"
 
 
 def is_mpi(made: Plan) -> bool:

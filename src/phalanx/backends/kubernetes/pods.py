@@ -34,7 +34,7 @@ _GRACE = "terminationGracePeriodSeconds"
 _NO_GPU = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}  # images for GPUs show all that the node has
 _INDICES = ("PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")  # by which a pod knows who it is
 _EXPANDED = re.compile(r"\$(?=[$(])")
-_START = ("/bin/sh", f"{JOB_AT}/start.sh")
+START = ("/bin/sh", f"{JOB_AT}/start.sh")
 _FETCH = """\
 set -e
 git init -q "$3"
@@ -82,7 +82,7 @@ def template(  # noqa: PLR0913 - what operators want differently
         "securityContext": _restricted(),
     }
     if not is_launched:
-        main["command"] = [*_START, "run"]
+        main["command"] = [*START, "run"]
         main["args"] = [unexpanded(tables.text(made, word)) for word in first.argv]
     if made.is_distributed and container == CONTAINER:
         main["ports"] = [{"containerPort": PORT}]
@@ -354,7 +354,7 @@ def _preparing(
     return {
         "name": PREPARE,
         "image": main["image"],
-        "command": [*_START, "prepare"],
+        "command": [*START, "prepare"],
         **asked,
         "env": variables,
         "envFrom": merging.plain(main["envFrom"] if is_whole else main["envFrom"][-1:]),

@@ -1,9 +1,23 @@
-# How every container of a run begins. Arguments: run|prepare [COMMAND...]. Nothing of the user's stands in this file.
+# How every container of a run begins. Nothing of the user's stands in this file. Arguments:
+#   prepare                           an init container: the code in its place, and the steps of the file run
+#   run [COMMAND...]                  the replica
+#   train-job prepare|run COMMAND...  the container of a TrainJob: `prepare` where needed, then `run`; once in a pod
 # The agent of the run takes over where there is a Python of at least 3.8; otherwise the command itself does.
+#
+# Signals: no child is in the background, and none takes long, so a signal leaves nothing behind. The first process of a
+# container ignores every signal that it has no handler for. Any other ends by TERM, and needs none: right before an `exec`
+# a shell would forget what its handler was told.
 
-root=${PHALANX_POD_ROOT:-/phalanx}
-mode=${1:-run}
+[ "$$" -ne 1 ] || trap 'exit 143' TERM
+
+root=${PHALANX_POD_ROOT:-/phalanx} shared_memory=/dev/shm
+[ "$root" = /phalanx ] || shared_memory=$root/shm
+mode=${1:-run} step=
 [ "$#" -eq 0 ] || shift
+if [ "$mode" = train-job ]; then
+  step=${1:-run}
+  [ "$#" -eq 0 ] || shift
+fi
 
 say() {
   printf 'phalanx: %s\n' "$1" >&2
@@ -24,6 +38,7 @@ for python in "${PHALANX_PYTHON:-}" python3 python /usr/local/bin/python3 /usr/b
   if fits "$python"; then
     case $mode in
     prepare) exec "$python" -I -S "$root/agent/agent.pyz" --prepare ;;
+    train-job) exec "$python" -I -S "$root/agent/agent.pyz" --train-job "$step" ;;
     *) exec "$python" -I -S "$root/agent/agent.pyz" --pod ;;
     esac
   fi
@@ -45,7 +60,22 @@ if [ -r "$root/job/place.json" ]; then
   done <"$root/job/place.json"
 fi
 
-if [ "$mode" = prepare ]; then
+# The kubelet restarts a TrainJob's container: see train_job.py of the agent. Without an agent there is no end to report.
+if [ "$mode" = train-job ]; then
+  if [ -e "$shared_memory/.phalanx-begun" ]; then
+    trap 'exit 143' TERM
+    say "what ran in this pod has ended, and is not started again"
+    seconds=600
+    while [ "$seconds" -gt 0 ]; do
+      sleep 1 # a shell acts on a signal when a command has ended: a short one
+      seconds=$((seconds - 1))
+    done
+    exit 1
+  fi
+  { true >"$shared_memory/.phalanx-begun"; } 2>/dev/null
+fi
+
+if [ "${step:-$mode}" = prepare ]; then
   if [ -n "$steps" ]; then
     say "build steps need a Python of at least 3.8, and this image has none: name an image that has what they install"
     exit 78
@@ -63,7 +93,7 @@ if [ "$mode" = prepare ]; then
     say "the code could not be unpacked"
     exit 78
   }
-  exit 0
+  [ "$mode" = train-job ] || exit 0
 fi
 
 if [ "$#" -eq 0 ]; then

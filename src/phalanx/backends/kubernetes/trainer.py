@@ -15,8 +15,7 @@ from typing import Any
 from phalanx.backends.kubernetes import names, operators, pods
 from phalanx.backends.kubernetes.mpijobs import is_mpi
 from phalanx.backends.kubernetes.operators import NATIVELY, Order
-from phalanx.backends.kubernetes.place import DOMAIN, JOB_AT
-from phalanx.backends.kubernetes.volumes import SHM_AT
+from phalanx.backends.kubernetes.place import DOMAIN
 from phalanx.errors import CallError
 from phalanx.plan.model import Replica
 
@@ -29,7 +28,6 @@ RUNTIMES: Mapping[str, str | None] = MappingProxyType(  # what Trainer itself sh
 MANAGER = f"{DOMAIN}/phalanx"
 NODE, LAUNCHER = "node", "launcher"  # Trainer's names of the jobs in a runtime
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
-HELD_S = 600  # for whoever schedules to see an end, before it is for the cluster to see to it
 MOST = 128  # variables, and words of a command: the definition of TrainJobs takes no more
 RESERVED = (  # variables that Trainer's webhook refuses: it sets them itself
     "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
@@ -43,38 +41,6 @@ _COUNTED = ("pytorch", "deepspeed", "mpi", "horovod")  # runtimes of others coun
 _OF_CONTAINER = ("name", "securityContext", "volumeMounts")
 _ELSEWHERE = ("command", "args", "env", "envFrom", "image", "resources")
 _OURS: Mapping[str, Any] = MappingProxyType({"automountServiceAccountToken": False, "enableServiceLinks": False})
-# A kubelet that starts a container again finds what memory of its pod says. An agent that finds its end tells it again;
-# one that knew that it is in the same pod would take it for the end of an earlier container, and begin anew. Then it is
-# for somebody to take the pod away: a Job that has seen six containers start again takes away all of them.
-_ONCE = f"""\
-trap 'kill "$child"; exit 143' TERM
-begun={SHM_AT}/.phalanx-begun
-if [ -e "$begun" ]; then
-  member=$PHALANX_MEMBERS index=${{JOB_COMPLETION_INDEX:-0}}
-  while [ "$index" -gt 0 ]; do
-    member=${{member#*,}} index=$((index - 1))
-  done
-  if [ -e "REPLICAS/${{member%%,*}}/attempt-$PHALANX_ATTEMPT/end.json" ]; then
-    unset PHALANX_POD
-    /bin/sh {JOB_AT}/start.sh run "$@" &
-    child=$!
-    wait "$child"
-  else
-    echo "phalanx: what ran in this pod has ended, and is not started again" >&2
-  fi
-  sleep {HELD_S} &
-  child=$!
-  wait "$child"
-  exit 1
-fi
-{{ true >"$begun"; }} 2>/dev/null
-"""
-_PREPARE = f"""\
-/bin/sh {JOB_AT}/start.sh prepare &
-child=$!
-wait "$child" || exit
-"""
-_RUN = f'trap - TERM\nexec /bin/sh {JOB_AT}/start.sh run "$@"\n'
 
 
 def job(order: Order) -> dict[str, Any]:
@@ -94,7 +60,7 @@ def job(order: Order) -> dict[str, Any]:
         "trainer": {
             "numNodes": len(replicas),
             **_image(order, main),
-            "command": _command(order, template),
+            "command": _command(template),
             "args": main["args"],
             "env": env,
         },
@@ -193,11 +159,11 @@ def _twice(listed: Iterable[Mapping[str, Any]]) -> list[str]:
     return [name for name, count in Counter(each["name"] for each in listed).items() if count > 1]
 
 
-def _command(order: Order, template: Mapping[str, Any]) -> list[str]:
-    """Nothing of the user's is in the text that the shell reads: their command comes as arguments."""
-    once = _ONCE.replace("REPLICAS", order.tables.path["logs"])
+def _command(template: Mapping[str, Any]) -> list[str]:
+    """Our start does what an init container does elsewhere, and runs the command once, however often a kubelet restarts
+    its container. No shell reads what the user wrote: their command comes as arguments."""
     is_prepared = any(step["name"] == pods.PREPARE for step in template["spec"].get("initContainers", ()))
-    return ["/bin/sh", "-c", pods.unexpanded(f"{once}{_PREPARE if is_prepared else ''}{_RUN}"), "phalanx"]
+    return [*pods.START, "train-job", "prepare" if is_prepared else "run"]
 
 
 def _secrets(order: Order, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

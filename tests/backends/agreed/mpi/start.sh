@@ -25,8 +25,11 @@ end_all() {
   tell -KILL
   wait 2>/dev/null
 }
-trap 'end_all; exit 143' INT TERM HUP
+told= # while replicas are started a signal only leaves word: one that is not on its list yet would not be ended
+trap 'told=yes' INT TERM HUP
 start launcher-0; workers+=($!)
+trap 'end_all; exit 143' INT TERM HUP
+[ -z "$told" ] || { end_all; exit 143; }
 code=0 running=("${workers[@]}")
 while [ "$code" -eq 0 ] && [ "${#running[@]}" -gt 0 ]; do
   sleep 0.1
