@@ -287,6 +287,18 @@ class TestSummaries:
         followed.poll()
         assert followed.summaries["loss"] == Summary(inf, 2.0, 3.0, 5, 1, START + 1)
 
+    def test_the_last_value_is_that_of_the_largest_step_however_it_is_read(self, tmp_path: Path) -> None:
+        logged = [(1, 0.9), (5, 0.5), (3, 0.7), (5, 0.4), (2, 0.8)]
+        writer = PointWriter(tmp_path / "a.points")
+        at_once, in_turns = FolderSummaries(tmp_path), FolderSummaries(tmp_path)
+        for place, (step, value) in enumerate(logged):
+            writer.add(step, START + place, {"loss": value})
+            in_turns.poll()
+        writer.close()
+        at_once.poll()
+        assert at_once.summaries["loss"] == Summary(0.4, 0.4, 0.9, 5, 5, START + 3)
+        assert in_turns.summaries == at_once.summaries
+
     def test_steps_that_were_not_given_are_counted(self, tmp_path: Path) -> None:
         writer = PointWriter(tmp_path / "a.points")
         followed = FolderSummaries(tmp_path, after={"loss": 99})

@@ -326,12 +326,8 @@ class Supervisor:
             return End("finished", 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
             if self.deadline.cause == "timeout":  # no segment follows: the time of the whole run is nearly over
-                return End(
-                    "timeout",
-                    code,
-                    None,
-                    f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s",
-                )
+                saved = f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s"
+                return End("timeout", code, None, saved)
             return End("segment", code, None, "saved, and left for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")

@@ -276,20 +276,22 @@ class FolderSummaries:
 
 
 def _grown(before: Summary | None, columns: Columns, last_step: int | None) -> Summary:
+    """The last value is that of the largest step, and of equal steps the latest."""
     values = columns.values
     finite = values if isfinite(sum(values)) else [value for value in values if isfinite(value)]
     lowest, highest = (min(finite), max(finite)) if finite else (None, None)
-    step = _last_step(columns.steps, last_step)
-    grown = Summary(values[-1], lowest, highest, len(values), step, columns.times[-1])
+    place, step = _largest_step(columns.steps, last_step)
+    grown = Summary(values[place], lowest, highest, len(values), step, columns.times[place])
     if before is None:
         return grown
+    last = before if before.step is not None and before.step > step else grown
     return Summary(
-        grown.last,
+        last.last,
         _either(min, before.min, lowest),
         _either(max, before.max, highest),
         before.count + grown.count,
-        grown.step,
-        grown.at,
+        last.step,
+        last.at,
     )
 
 
@@ -299,15 +301,18 @@ def _either(choose: Callable[[float, float], float], one: float | None, other: f
     return choose(one, other)
 
 
-def _last_step(steps: array[int], before: int | None) -> int:
-    """The last step of a stretch, those counted that were not given."""
-    given = len(steps) - 1
-    while given >= 0 and steps[given] == NO_STEP:
-        given -= 1
-    last = steps[given] if given >= 0 else before
-    for _ in range(len(steps) - 1 - given):
-        last = next_step(last)
-    return next_step(None) if last is None else last
+def _largest_step(steps: array[int], before: int | None) -> tuple[int, int]:
+    """Where in a stretch the largest step is, the last of equal ones; steps that were not given are counted."""
+    found, largest, last = 0, None, before
+    if NO_STEP not in steps:
+        largest = max(steps)
+        return len(steps) - 1 - steps[::-1].index(largest), largest
+    for place, given in enumerate(steps):
+        last = next_step(last) if given == NO_STEP else given
+        if largest is None or last >= largest:
+            found, largest = place, last
+    assert largest is not None, "a stretch has at least one point"
+    return found, largest
 
 
 def point_files(folder: Path) -> list[str]:
