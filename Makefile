@@ -29,8 +29,8 @@ $(READY): pyproject.toml src/phalanx/__init__.py
 page: $(READY) ## build the server's page (web/) with this machine's Node, or with PyPI's
 	@$(BIN)/python scripts/build_page.py --strict
 
-demo: setup ## check and run a distributed experiment on this machine
-	@sh examples/quickstart/demo.sh $(BIN)
+demo: setup ## run a distributed experiment on this machine and open its page; the runs are kept in .demo
+	@$(BIN)/phalanx quickstart examples/quickstart --home .demo
 
 test: setup ## run the tests
 	@# Half of their time they wait for processes: three at once keep two cores busy. What pytest makes of their asserts
@@ -153,5 +153,5 @@ docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
 
 clean: ## remove what the other verbs made
-	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/phalanx/server/page
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist .demo web/node_modules src/phalanx/server/page
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
