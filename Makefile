@@ -7,7 +7,7 @@ comma := ,
 # AGAIN=1: only what failed the last time
 PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 
-.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-postgres test-trackers test-mlflow test-s3 chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -151,6 +151,16 @@ bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside 
 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
+
+dist: setup page ## build the wheel and the sdist into dist/, with the page, and check both
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python -m twine check --strict dist/*
+	@for file in server/page/index.html examples/quickstart/train.py; do \
+		.venv-dist/bin/python -m zipfile -l dist/*.whl | grep "^phalanx/$$file" >/dev/null || { echo "the wheel lacks phalanx/$$file"; exit 1; }; \
+	done
 
 clean: ## remove what the other verbs made
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist .demo web/node_modules src/phalanx/server/page
