@@ -253,7 +253,8 @@ class Step(NamedTuple):
 def next_steps(folder: Path, home: Path, run: Run, environment: Mapping[str, str]) -> list[Step]:
     """Commands that work in the user's shell, in this order."""
     steps = [Step(f"cd {shlex.quote(str(folder))}", "")]
-    steps.append(Step(f"export PHALANX_HOME={shlex.quote(str(home))}", "the runs of this example"))
+    place = '"$PWD/home"' if home == folder.absolute() / "home" else shlex.quote(str(home))
+    steps.append(Step(f"export PHALANX_HOME={place}", "the runs of this example"))
     others = [name for name in ELSEWHERE if environment.get(name)]
     if others:
         steps.append(Step(f"unset {' '.join(others)}", "they name another place"))
@@ -275,7 +276,7 @@ def next_steps(folder: Path, home: Path, run: Run, environment: Mapping[str, str
 
 def _folder_to_add(environment: Mapping[str, str]) -> Path | None:
     """The folder of this `phalanx`, unless the shell finds it by itself."""
-    ours = Path(sys.argv[0]).absolute()
+    ours = Path(os.path.abspath(sys.argv[0]))
     if ours.name != "phalanx" or not ours.is_file():
         ours = Path(sys.executable).with_name("phalanx")
     found = shutil.which("phalanx", path=environment.get("PATH", ""))
