@@ -107,7 +107,7 @@ def exactly(peer: socket.socket, length: int) -> bytes:
     while len(data) < length:
         part = peer.recv(length - len(data))
         if not part:
-            raise ConnectionError("another replica is gone")
+            raise ConnectionResetError("Connection closed by peer")
         data += part
     return bytes(data)
 
