@@ -12,7 +12,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # the next time, also where Python is told to keep none.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 5 --dist worksteal
 
-.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs clean
+.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,8 +34,8 @@ $(READY): pyproject.toml src/phalanx/__init__.py
 page: $(READY) ## build the server's page (web/) with this machine's Node, or with PyPI's
 	@$(BIN)/python scripts/build_page.py --strict
 
-demo: setup ## check and run a distributed experiment on this machine
-	@sh examples/quickstart/demo.sh $(BIN)
+demo: setup ## run a distributed experiment on this machine and open its page; the runs are kept in .demo
+	@$(BIN)/phalanx quickstart examples/quickstart --home .demo
 
 test: setup ## run the tests: three minutes on two cores
 	$(AT_ONCE) -m "not slow"
@@ -171,6 +171,16 @@ bench-frameworks: setup ## measure the start of PyTorch, Horovod and MPI beside 
 docs: setup ## write the generated pages of docs/ again
 	$(BIN)/python scripts/write_docs.py
 
+dist: setup page ## build the wheel and the sdist into dist/, with the page, and check both
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python -m twine check --strict dist/*
+	@for file in server/page/index.html examples/quickstart/train.py; do \
+		.venv-dist/bin/python -m zipfile -l dist/*.whl | grep "^phalanx/$$file" >/dev/null || { echo "the wheel lacks phalanx/$$file"; exit 1; }; \
+	done
+
 clean: ## remove what the other verbs made
-	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/phalanx/server/page
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist .demo web/node_modules src/phalanx/server/page
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

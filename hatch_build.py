@@ -1,11 +1,13 @@
-"""The page belongs into what is given to others: build it when it is not built yet, where that can be done."""
+"""Hooks of the build: the page is built when it is missing, and the README is made fit for PyPI."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class PageHook(BuildHookInterface):
@@ -25,3 +27,14 @@ class PageHook(BuildHookInterface):
             self.app.display_warning(f"the page is not built: {fault}")
         finally:
             sys.path.remove(self.root)
+
+
+class ReadmeHook(MetadataHookInterface):
+    def update(self, metadata: dict[str, Any]) -> None:
+        sys.path.insert(0, self.root)
+        try:
+            from scripts.pypi_readme import pypi_readme
+        finally:
+            sys.path.remove(self.root)
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": pypi_readme(text)}

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts.pypi_readme import pypi_readme
 
-from phalanx import plan, spec
+from phalanx import __version__, plan, spec
 from phalanx.cli import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,3 +54,24 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 110
+    assert "\n$ make demo " in text
+    assert "\n$ make test " in text
+
+
+def test_on_pypi_the_readme_has_no_picture_and_no_link_into_the_repository() -> None:
+    text = pypi_readme((ROOT / "README.md").read_text())
+    assert "pip install phalanx" in text
+    assert "[apache-2.0]" not in text.lower()
+    assert "<!--" not in text
+    assert [target for target in re.findall(r"\]\(([^)]+)\)", text) if not target.startswith("https://")] == []
+
+
+def test_the_changelog_has_a_dated_section_for_this_version() -> None:
+    sections = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", sections[1])

@@ -107,7 +107,7 @@ def exactly(peer: socket.socket, length: int) -> bytes:
     while len(data) < length:
         part = peer.recv(length - len(data))
         if not part:
-            raise ConnectionError("another replica is gone")
+            raise ConnectionResetError("Connection closed by peer")
         data += part
     return bytes(data)
 
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=0.5)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=64, help="over all replicas")
+    parser.add_argument("--broken-rank", type=int, default=-1, help="this rank fails, to show how that is reported")
     options = parser.parse_args()
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     address = (os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500")))
@@ -124,6 +125,8 @@ def main() -> None:
     reduce = AllReduce(rank, size, address)
     weights = array("d", bytes(8 * CLASSES * PIXELS))
     for step in range(options.steps):
+        if rank == options.broken_rank and step == options.steps // 2:
+            raise RuntimeError(f"rank {rank} is broken on purpose, at step {step}")
         batch = [(digit := noise.randrange(CLASSES), draw(digit, noise)) for _ in range(options.batch_size // size)]
         slope, loss, right = gradient(weights, batch)
         mean = reduce.sum(array("d", [*slope, loss, right]))

@@ -29,7 +29,11 @@ class Served:
         for name in [name for name in self.environment if name.startswith("MLFLOW_")]:
             del self.environment[name]
         self.process = subprocess.Popen(
-            [COMMAND, "serve", "--port", "0", "--json"], env=self.environment, stdout=subprocess.PIPE, text=True
+            [COMMAND, "serve", "--port", "0", "--json"],
+            cwd=home.parent,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.url: str = json.loads(self.process.stdout.readline())["url"]
@@ -38,6 +42,7 @@ class Served:
     def phalanx(self, *arguments: str) -> Any:
         done = subprocess.run(
             [COMMAND, *arguments, "--json"],
+            cwd=self.home.parent,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -66,8 +71,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def mlflow(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The real one, which finds the server as its users' does: by the environment."""
+def mlflow(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The real one, which finds the server as its users' does: by the environment.
+
+    In a folder of its own: a client without a server writes ./mlflow.db.
+    """
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", served.url)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", served.token)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

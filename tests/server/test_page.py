@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -270,3 +271,12 @@ def test_an_installed_wheel_serves_the_page_that_it_brought(tmp_path: Path) -> N
     finally:
         serve.terminate()
         serve.communicate(timeout=30)
+    quickstart = subprocess.run(
+        [str(place / "bin" / "phalanx"), "quickstart", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        timeout=240,
+        check=True,
+    )
+    outcome = json.loads(quickstart.stdout)
+    assert (outcome["status"], outcome["page"]) == ("succeeded", True)

@@ -24,6 +24,7 @@ from tests.slurm.processes import wait_until
 
 SQUEUE = ["squeue", "-h", "-t", "all", "-o", "%A|%i|%T|%r|%S|%e|%V|%N|%k"]
 SACCT = ["sacct", "-nXP", "-o", "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList,Comment"]
+SBATCH_TRUE = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"]  # by default it writes ./slurm-<job>.out
 SITE = {
     "sinfo-nodes": "sinfo -h -N -o '%N|%P|%c|%m|%G|%f|%T'",
     "sinfo-partitions": "sinfo -h -o '%P|%l|%L|%D|%s|%a'",
@@ -152,7 +153,7 @@ class Recorder:
 
     def refusal(self, options: list[str]) -> dict[str, object]:
         """How a job is refused; of one that is taken all the same, what it waits for."""
-        done = self.cluster.call("sbatch", "--parsable", *options, "--wrap", "true")
+        done = self.cluster.call(*SBATCH_TRUE, *options)
         answer = {"options": options, "code": done.returncode, "out": done.stdout, "err": self.scrubbed(done.stderr)}
         if done.returncode == 0:
             time.sleep(1.0)
@@ -355,7 +356,7 @@ def silent(here: Recorder) -> None:
     answers = {}
     for kill, start in (("kill_database", "start_database"), ("kill_controller", "start_controller")):
         getattr(here.cluster, kill)()
-        for command in (SQUEUE, SACCT, ["sbatch", "--parsable", "--wrap", "true"], ["scancel", "1"]):
+        for command in (SQUEUE, SACCT, SBATCH_TRUE, ["scancel", "1"]):
             begun = time.monotonic()
             done = here.cluster.call(*command)
             answers[f"{command[0]} after {kill}"] = {

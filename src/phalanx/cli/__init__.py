@@ -12,6 +12,10 @@ import click
 from phalanx import __version__
 
 SECTIONS = {
+    "Start here": {
+        "quickstart": "Run an example on this machine, and open its page.",
+        "init": "Write a commented starter file.",
+    },
     "Runs": {
         "run": "Run a file, here or on a cluster.",
         "ps": "List runs.",
@@ -43,7 +47,6 @@ SECTIONS = {
         "plan": "Show who will run what, with which resources, rank and environment.",
         "convert": "Print a file in the one modern form.",
         "schema": "Print the JSON Schema of a polyaxonfile, for editors.",
-        "init": "Write a commented starter file.",
     },
     "This place": {
         "site": "Write, show and list profiles of clusters.",
