@@ -161,6 +161,7 @@ def test_the_server_answers_for_the_name_that_its_settings_tell_pods(tmp_path: P
     assert f"--allow-host={service['metadata']['name']}" in container["args"]
 
 
+@pytest.mark.slow
 def test_the_server_starts_as_the_deployment_says_and_answers_to_its_names(tmp_path: Path) -> None:
     [container] = read(ROOT / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     settings = tmp_path / "kubernetes.yml"

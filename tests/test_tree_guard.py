@@ -33,7 +33,11 @@ def session(repository: Path, test: str, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n", "1")], ids=["alone", "with workers"])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("-p", "xdist.plugin", "-n", "1"), marks=pytest.mark.slow)],
+    ids=["alone", "with workers"],
+)
 def test_a_file_left_in_the_repository_fails_the_session_and_is_named(
     repository: Path, options: tuple[str, ...]
 ) -> None:

@@ -182,6 +182,7 @@ def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pyt
 
 @pytest.mark.parametrize("with_agent", [True, False])
 @pytest.mark.parametrize("cut", range(1, 9))
+@pytest.mark.slow
 def test_a_reader_that_comes_after_any_line_misses_none_and_writes_none_twice(
     there: Works, cut: int, with_agent: bool
 ) -> None:

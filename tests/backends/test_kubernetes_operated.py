@@ -189,6 +189,7 @@ def test_a_replica_that_is_not_started_again_has_ended_as_it_said(there: Works) 
     assert (end["cause"], end["code"]) == ("error", 7)
 
 
+@pytest.mark.slow
 def test_an_operator_that_gives_up_is_not_somebody_who_deleted_pods(there: Works) -> None:
     run = Operated(there, AGAIN)
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")

@@ -197,6 +197,7 @@ def test_pods_that_somebody_else_deleted_are_no_failure(there: Works) -> None:
     assert run.end("master-0")["cause"] == "stopped"
 
 
+@pytest.mark.slow
 def test_what_was_never_seen_is_not_known(there: Works) -> None:
     run = Attended(there, ONE, phase=None)
     until(lambda: run.engine.observe(["kubernetes:default/phalanx-other.1"]).keys() == {run.handle})

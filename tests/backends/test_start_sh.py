@@ -307,6 +307,7 @@ def test_as_the_first_process_it_hears_before_the_agent_is_there(tmp_path: Path,
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="only bash says what it is about to do")
+@pytest.mark.slow
 def test_whenever_it_is_told_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
     for number in count(1):
         folder = tmp_path / str(number)

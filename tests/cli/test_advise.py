@@ -118,6 +118,7 @@ def test_of_one_that_failed_nothing_is_lowered(place: Place) -> None:
     assert "keep" in answer.out
 
 
+@pytest.mark.slow
 def test_one_that_runs_is_judged_by_what_was_seen_so_far(place: Place) -> None:
     process, run = place.begun(environment=resources(memory="4Gi"))
     wait_for(lambda: advised_live(place, run)["roles"][0]["memory_mib"]["used"])
@@ -195,6 +196,7 @@ def lengthen(attempt: Path, seconds: float) -> None:
     (attempt / "end.json").write_text(json.dumps(end))
 
 
+@pytest.mark.slow
 def test_several_runs_are_advised_one_by_one_and_summed_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.folder)
     one = place.ran("sleep 0.3", "--name", "one", environment=resources(cpu=2))

@@ -60,6 +60,7 @@ def test_only_a_run_that_is_there_can_be_resumed(place: Place) -> None:
     assert "nobody" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_of_work_is_gone_is_told_so(place: Place, tmp_path: Path) -> None:
     run_id = place.ran("true")
     shutil.move(place.folder, tmp_path / "moved")
@@ -83,6 +84,7 @@ def test_a_snapshot_keeps_the_code_as_it_was(place: Place) -> None:
     assert (place.attempt(again["id"]) / "log").read_text().startswith("old")
 
 
+@pytest.mark.slow
 def test_a_run_made_from_a_snapshot_has_a_copy_of_its_own(place: Place) -> None:
     (place.folder / "code.txt").write_text("old")
     first = place.ran("cat code.txt", "--snapshot")
@@ -138,6 +140,7 @@ def test_rerun_tells_what_has_changed_since(place: Place) -> None:
     assert "torch 0.0.1" in answer.err
 
 
+@pytest.mark.slow
 def test_build_steps_run_once_and_are_kept_by_their_content(place: Place) -> None:
     steps = {"build": {"build_steps": ["echo built >> builds.txt"]}}
     command = "echo $VIRTUAL_ENV; python -c 'import sys; print(sys.prefix)'"
@@ -180,6 +183,7 @@ def test_a_healthy_home_is_told_so(place: Place) -> None:
     assert (answer.code, answer.out.splitlines()[-1]) == (0, "all is well")
 
 
+@pytest.mark.slow
 def test_the_database_is_made_again_from_the_folders(place: Place) -> None:
     first = place.ran("exit 3", environment={"max_restarts": 1, "replicas": {"n_workers": 1}}, framework="pytorch")
     second = place.ran("true", "--name", "other", params={"lr": 0.1})
@@ -196,6 +200,7 @@ def test_the_database_is_made_again_from_the_folders(place: Place) -> None:
 
 
 @pytest.mark.parametrize("damage", ["row", "folder", "status"])
+@pytest.mark.slow
 def test_what_does_not_agree_is_found(place: Place, damage: str) -> None:
     run_id = place.ran("true")
     if damage == "folder":
@@ -209,6 +214,7 @@ def test_what_does_not_agree_is_found(place: Place, damage: str) -> None:
     assert run_id in " ".join(answer.data["problems"])
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_beside_a_server(place: Place) -> None:
     server = place.start("serve", "--port", "0", "--json")
     assert server.stdout is not None

@@ -502,7 +502,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("verb", ["check", "plan", "convert"])
+@pytest.mark.parametrize(
+    "verb", ["check", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("plan", "convert"))]
+)
 def test_a_hostile_file_ends_in_errors_and_never_in_a_traceback(name: str, verb: str) -> None:
     said = quick(verb, "-f", "-", stdin=HOSTILE[name])
     told = quick(verb, "--json", "-f", "-", stdin=HOSTILE[name])
@@ -512,6 +514,7 @@ def test_a_hostile_file_ends_in_errors_and_never_in_a_traceback(name: str, verb:
     assert all(set(error) == ERROR_KEYS and error["message"] for error in told.data["errors"])
 
 
+@pytest.mark.slow
 def test_hostile_files_in_the_real_command(tmp_path: Path) -> None:
     for number, name in enumerate(
         ("alias bomb", "deep lists", "a tag that runs code", "a huge text", "half a template")

@@ -38,6 +38,7 @@ def test_a_cluster_that_is_fit_is_described(server: FakeApiServer, tmp_path: Pat
     assert is_silent_about_itself(answer)
 
 
+@pytest.mark.slow
 def test_the_same_as_json(server: FakeApiServer) -> None:
     assert "note: there are no nodes now" in quick("doctor", "--on", "kubernetes").out
     server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "status": {}})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import THREE, Place, place_fixture
 
 __all__ = ["place_fixture"]
@@ -36,6 +38,7 @@ def test_whoever_lost_another_is_not_the_first(place: Place) -> None:
     assert "exit code 1, after worker-1 failed" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nobody_says_anything_is_ended_and_says_where_it_was(place: Place) -> None:
     (place.folder / "train.py").write_text(
         "import os, time\n"
@@ -54,6 +57,7 @@ def test_a_run_in_which_nobody_says_anything_is_ended_and_says_where_it_was(plac
     assert "the others wait for worker-0" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_talking_is_left_alone(place: Place) -> None:
     (place.folder / "talk.py").write_text(
         "import time\n"
@@ -66,6 +70,7 @@ def test_a_run_that_goes_on_talking_is_left_alone(place: Place) -> None:
     assert answer.code == 0, answer.err
 
 
+@pytest.mark.slow
 def test_a_failure_of_an_earlier_attempt_is_not_told_of_the_last_one(place: Place) -> None:
     run_id = place.ran("[ $PHALANX_ATTEMPT = 2 ]")
     assert "master-0 failed first" in place.call("show", run_id).out
@@ -73,6 +78,7 @@ def test_a_failure_of_an_earlier_attempt_is_not_told_of_the_last_one(place: Plac
     assert "failed first" not in place.call("show", run_id).out
 
 
+@pytest.mark.slow
 def test_a_rebuilt_database_tells_the_same(place: Place) -> None:
     run_id = place.ran(FAILING.format("exit 5"), framework="plain", environment=THREE)
     before = place.call("show", run_id, "--json").data
@@ -90,6 +96,7 @@ def test_processes_that_a_replica_starts_itself_have_series_of_their_own(place: 
     assert [(line["replica"], line["rank"]) for line in metric["series"]] == [("master-0", 0), ("master-0.1", 1)]
 
 
+@pytest.mark.slow
 def test_several_processes_of_a_replica_are_replicas_of_their_own_to_every_command(place: Place) -> None:
     (place.folder / "log.py").write_text(
         "import os\nfrom phalanx import tracking\n"

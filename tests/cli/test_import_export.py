@@ -41,6 +41,7 @@ def test_runs_of_mlflow_come_in_and_can_be_asked_for(place: Place) -> None:
     assert (failed["name"], "failed in MLflow" in failed["reason"]) == ("broken", True)
 
 
+@pytest.mark.slow
 def test_a_second_import_leaves_alone_what_is_here(place: Place) -> None:
     source = str(mlruns(place.folder))
     first = place.call("import", source, "--json").data
@@ -152,6 +153,7 @@ def test_a_real_run_goes_out_and_comes_back(place: Place, tmp_path: Path) -> Non
     assert other.call("doctor").code == 0
 
 
+@pytest.mark.slow
 def test_a_zip_goes_out_and_comes_back(place: Place, tmp_path: Path) -> None:
     run_id = place.ran("echo printed")
     assert place.call("export", run_id, "-o", "out.zip").code == 0
@@ -176,6 +178,7 @@ def test_a_hostile_zip_writes_nothing_elsewhere(place: Place) -> None:
 
 
 @pytest.mark.parametrize("form", ["files", "csv", "jsonl", "parquet"])
+@pytest.mark.slow
 def test_imported_runs_go_out_in_every_form(place: Place, form: str) -> None:
     place.call("import", str(mlruns(place.folder)))
     answer = place.call(
@@ -220,6 +223,7 @@ def test_an_export_does_not_write_over_anything(place: Place) -> None:
     assert (answer.code, "is there already" in answer.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_docs_do_what_they_say(place: Place) -> None:
     page = Path(__file__).resolve().parent.parent.parent / "docs" / "moving.md"
     script = "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))

@@ -75,6 +75,7 @@ def test_times_stand_before_the_lines(place: Place) -> None:
     assert (len(day), len(clock), text) == (10, 12, "x")
 
 
+@pytest.mark.slow
 def test_the_tail_is_the_end_of_all_logs_together(place: Place) -> None:
     run_id = place.ran("seq 1 500; sleep 0.5; echo last of $RANK", **GANG)
     assert place.call("logs", run_id, "--tail", "3").out.count("last of") == 3
@@ -85,6 +86,7 @@ def test_the_tail_is_the_end_of_all_logs_together(place: Place) -> None:
     assert place.call("logs", run_id, "--tail", "0").out == ""
 
 
+@pytest.mark.slow
 def test_every_attempt_keeps_its_own(place: Place) -> None:
     command = 'echo attempt $PHALANX_ATTEMPT; [ "$PHALANX_ATTEMPT" = 2 ] || exit 4'
     run_id = place.ran(command, environment={"max_restarts": 1})
@@ -105,6 +107,7 @@ def test_nothing_in_a_log_can_command_the_terminal(place: Place) -> None:
     assert rows(raw)[2]["line"] == "10%\r99%\rdone"
 
 
+@pytest.mark.slow
 def test_an_endless_line_is_told_in_pieces(place: Place) -> None:
     run_id = place.ran("head -c 100000 /dev/zero | tr '\\0' x; echo end")
     out = place.call("logs", run_id).out
@@ -154,6 +157,7 @@ def test_following_goes_on_until_the_run_is_over(place: Place) -> None:
     assert place.status(run_id) == "succeeded"
 
 
+@pytest.mark.slow
 def test_following_schedules_when_nobody_else_does(place: Place) -> None:
     process, run_id = place.begun(then="while [ ! -e go ]; do sleep 0.05; done; echo over")
     process.kill()

@@ -107,6 +107,7 @@ def test_every_command_that_it_suggests_works(finished: tuple[Path, Answer]) -> 
             page.kill()
 
 
+@pytest.mark.slow
 def test_it_runs_once_more_on_the_same_folder_and_answers_programs(tmp_path: Path) -> None:
     for number in (1, 2):
         answer = called("--json", "--no-ui", cwd=tmp_path, PHALANX_DATABASE="postgresql://nowhere.invalid/x")
@@ -119,6 +120,7 @@ def test_it_runs_once_more_on_the_same_folder_and_answers_programs(tmp_path: Pat
     assert "unset PHALANX_DATABASE" in answer.data["next"]
 
 
+@pytest.mark.slow
 def test_in_a_terminal_it_stays_with_the_page_until_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     kept = {name: value for name, value in environment(TERM="xterm").items() if name not in ("CI", "SSH_CONNECTION")}
@@ -145,6 +147,7 @@ def test_in_a_terminal_it_stays_with_the_page_until_ctrl_c(tmp_path: Path) -> No
     assert b"Try next, in another terminal:" in shown
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_it_with_that_code(tmp_path: Path) -> None:
     """It fails because there is no python3 on the PATH."""
     tools = tmp_path / "bin"

@@ -295,6 +295,7 @@ def test_a_detached_run_is_followed_stopped_and_removed(laptop: Laptop) -> None:
     assert laptop.quick("show", run_id).code == 2
 
 
+@pytest.mark.slow
 def test_runs_are_made_again(trained: tuple[str, Answer, Laptop]) -> None:
     run_id, _, laptop = trained
     for verb in ("restart", "copy"):
@@ -371,6 +372,7 @@ def test_what_is_only_done_at_home_says_so(laptop: Laptop, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["check", "plan", "convert", "schema"])
+@pytest.mark.slow
 def test_files_are_looked_at_here_whatever_the_server_is(laptop: Laptop, words: str) -> None:
     laptop.file("true")
     answer = laptop.call(words, "--json", PHALANX_SERVER="http://127.0.0.1:9")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 
@@ -24,6 +26,7 @@ def test_json_tells_what_was_removed(place: Place) -> None:
     assert place.call("rm", run_id, "--json").data == {"ok": True, "removed": [run_id]}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_over_is_kept(place: Place) -> None:
     process, run_id = place.begun()
     done = place.remember("aaaa2").id

@@ -83,6 +83,7 @@ def test_ctrl_c_stops_the_run(place: Place) -> None:
     assert is_silent_about_itself(answer)
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_leaves_the_run_to_go_on(place: Place) -> None:
     process, run_id = place.begun(then="while [ ! -e go ]; do sleep 0.05; done; echo done")
     os.killpg(process.pid, signal.SIGHUP)
@@ -162,6 +163,7 @@ def test_a_time_limit_that_is_no_time_is_a_wrong_call(place: Place) -> None:
     assert "--timeout 'soon'" in answer.err
 
 
+@pytest.mark.slow
 def test_higher_priorities_leave_the_queue_first(place: Place) -> None:
     blocker = place.queued("while [ ! -e go ]; do sleep 0.05; done", name="blocker.yml", environment=ALL_CPUS)
     place.until(blocker, "running")
@@ -283,6 +285,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 255])
+@pytest.mark.slow
 def test_no_exit_code_is_taken_for_another(place: Place, code: int) -> None:
     assert place.run(f"exit {code}").code == code
 

@@ -22,6 +22,7 @@ def faults(document: Any) -> list[str]:
     return [f"{list(error.absolute_path)}: {error.message[:200]}" for error in validator().iter_errors(document)]
 
 
+@pytest.mark.slow
 def test_it_is_a_json_schema() -> None:
     answer = called("schema")
     assert (answer.code, answer.err) == (0, "")

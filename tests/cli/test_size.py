@@ -82,6 +82,7 @@ def test_a_larger_one_that_is_hardly_faster_is_not_worth_it(place: Place) -> Non
 
 
 @two_cores
+@pytest.mark.slow
 def test_a_program_that_tracks_nothing_is_measured_by_how_long_it_takes(place: Place) -> None:
     found = sized(place, "-f", script(place, FINISHES), "--try", "cpu=1,2", "--for", "30s")
     assert found["measure"] == "duration"
@@ -117,6 +118,7 @@ def test_a_program_that_fails_is_said_to_fail(place: Place) -> None:
     assert "nothing can be recommended: no trial got as far as to be measured" in answer.out
 
 
+@pytest.mark.slow
 def test_without_a_gpu_there_is_none_to_be_seen(place: Place) -> None:
     folder = place.folder.parent / "bin"
     folder.mkdir()

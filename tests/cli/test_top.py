@@ -47,6 +47,7 @@ def test_it_shows_what_every_replica_uses(place: Place) -> None:
     assert frame.count("MiB") == 4
 
 
+@pytest.mark.slow
 def test_it_shows_the_queue_and_what_is_asked_for(place: Place) -> None:
     blocker = place.queued("sleep 60", name="a.yml", environment=ALL_CPUS)
     place.until(blocker, "running")
@@ -62,6 +63,7 @@ def test_it_shows_the_queue_and_what_is_asked_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize("way", ["q", "ctrl-c"])
+@pytest.mark.slow
 def test_live_it_draws_until_it_is_left_and_gives_the_terminal_back(place: Place, way: str) -> None:
     run_id = place.queued("touch ready; sleep 60")
     wait_for((place.folder / "ready").exists)

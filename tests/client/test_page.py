@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.server.site import Site
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "client.md"
@@ -21,6 +23,7 @@ print("trained", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs_as_it_stands(site: Site, tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "train.py").write_text(TRAIN)

@@ -154,6 +154,7 @@ def test_events_are_read_and_everything_else_passed_over() -> None:
     assert list(parsed(lines)) == [Event("run", {"id": "x"})]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_for_a_while_is_waited_for() -> None:
     row = {"id": "abc", "status": "running", "attempt": 1}
     line = {"at": 1.0, "replica": "master-0", "rank": 0, "text": "hello", "replicas": ["master-0"]}

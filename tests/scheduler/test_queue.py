@@ -99,6 +99,7 @@ def test_a_start_does_the_same_work_however_many_wait_behind_it(works: Works) ->
     works.discard_queue()
 
 
+@pytest.mark.slow
 def test_nothing_is_remembered_of_runs_that_are_over(works: Works) -> None:
     runs = [works.submit("exit 0", priority=number % 3) for number in range(12)]
     works.settle(*runs)

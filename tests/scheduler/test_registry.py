@@ -549,6 +549,7 @@ def start(left: Left, count: int, name: str, path: str = "models/net/17-1") -> s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_processes_that_register_at_once_never_get_the_same_number(registry: Registry, left: Left) -> None:
     started = [start(left, 15, str(name)) for name in range(4)]
     given = [line for process in started for line in process.communicate()[0].split() if line != "ready"]

@@ -439,6 +439,7 @@ def test_many_files_that_are_no_event_files(it: Gathered, monkeypatch: pytest.Mo
 # under a real scheduler ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_training_that_only_knows_tensorboard(works: Works, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     (tmp_path / "train.py").write_text("""

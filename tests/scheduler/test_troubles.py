@@ -160,7 +160,7 @@ def wait_until(condition: Callable[[], object], patience_s: float = 40.0) -> Non
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1300k", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", str(disk)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("needs the right to mount a small disk")
     yield disk

@@ -90,6 +90,7 @@ def asked(site: Site, method: str, path: str, body: bytes = b"") -> tuple[int, b
         connection.close()
 
 
+@pytest.mark.slow
 def test_no_address_leads_out_of_a_runs_folder(site: Site, run_id: str) -> None:
     kept = [(site.home.path / name).read_bytes() for name in ("tokens.json", "server.secret")]
     tried = set()

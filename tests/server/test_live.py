@@ -184,6 +184,7 @@ def test_the_thread_goes_when_nobody_listens(own_site: Site, monkeypatch: pytest
         assert looking._thread is not None
 
 
+@pytest.mark.slow
 def test_a_server_ends_in_peace_though_somebody_listens(tmp_path: Path) -> None:
     serve = Serve(tmp_path / "home")
     address = urlsplit(serve.url)

@@ -191,6 +191,7 @@ def test_the_same_batch_of_one_metric_keeps_its_order(site: Site) -> None:
     assert history(site, run_id, "m") == [(0, 1.0), (0, 2.0), (0, 3.0)]
 
 
+@pytest.mark.slow
 def test_what_many_log_at_once_is_all_there(site: Site) -> None:
     runs = [site.begin() for _ in range(2)]
 

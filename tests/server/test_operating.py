@@ -105,6 +105,7 @@ def test_in_a_terminal_an_address_is_printed_that_signs_the_owner_in(home: Path)
     assert re.search(rf"open http://127\.0\.0\.1:\d+/#token={re.escape(token)}\s", shown)
 
 
+@pytest.mark.slow
 def test_that_can_be_left_out(home: Path) -> None:
     shown = in_terminal(home, "serve", "--port", "0", "--no-token-url")
     assert "serving at" in shown
@@ -130,6 +131,7 @@ def test_ui_starts_a_server_and_opens_the_page_signed_in(home: Path, tmp_path: P
     assert (home / "open.html").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_ui_uses_the_server_that_is_up(home: Path, tmp_path: Path) -> None:
     serve = Serve(home)
     run_id = serve.ask("POST", "/api/v1/runs", json={"name": "mine"}).json()["id"]
@@ -214,6 +216,7 @@ def test_what_went_wrong_is_one_line_in_either_form() -> None:
 # ends ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_under_way_is_answered_and_nobody_new_is_let_in(home: Path) -> None:
     """A file whose second half is sent after the server was told to end."""
     server = Watched(home)
@@ -246,6 +249,7 @@ def test_what_is_under_way_is_answered_and_nobody_new_is_let_in(home: Path) -> N
     assert server.errors.read_text() == ""
 
 
+@pytest.mark.slow
 def test_live_streams_are_ended_at_once_and_systemd_knows(home: Path, manager: socket.socket) -> None:
     server = Watched(home)
     assert manager.recv(100) == b"READY=1"
@@ -296,6 +300,7 @@ def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("options", "address"), [((), "127.0.0.1"), (("--behind-proxy",), "203.0.113.9")])
+@pytest.mark.slow
 def test_a_proxy_is_believed_only_when_that_is_asked_for(home: Path, options: tuple[str, ...], address: str) -> None:
     server = Watched(home, "--allow-host", "phalanx.example", "--access-log", *options)
     told = {"Host": "phalanx.example", "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
@@ -383,6 +388,7 @@ def typed(script: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_a_home_is_copied_while_it_is_in_use_and_brought_back(home: Path, tmp_path: Path) -> None:
     """As the documentation says, with a server, a run under way and somebody who logs all the time."""
     serve = Serve(home)

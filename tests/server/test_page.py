@@ -221,6 +221,7 @@ def test_a_build_that_fails_is_told_and_leaves_the_page_that_was_there(tmp_path:
     assert "built" in (page / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_without_node_the_page_is_left_out(tmp_path: Path) -> None:
     """An old Node, and an index of packages that has none."""
     tree = copy_of_the_tree(tmp_path / "tree")

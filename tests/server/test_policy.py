@@ -88,6 +88,7 @@ def test_whoever_is_refused_is_refused_everywhere(people: People) -> None:
     assert asked > 300
 
 
+@pytest.mark.slow
 def test_whoever_may_is_never_refused(people: People) -> None:
     """What they are answered depends on what they ask; it is neither a refusal nor a fault of ours."""
     asked = 0

@@ -110,6 +110,7 @@ def test_the_token_is_never_printed(home: Path) -> None:
     assert str(home / "token") in said
 
 
+@pytest.mark.slow
 def test_the_same_token_serves_the_next_time(home: Path) -> None:
     first = Serve(home)
     token = (home / "token").read_text()
@@ -120,6 +121,7 @@ def test_the_same_token_serves_the_next_time(home: Path) -> None:
     second.end()
 
 
+@pytest.mark.slow
 def test_a_home_has_one_server(serve: Serve) -> None:
     answer = called("serve", "--port", "0", PHALANX_HOME=str(serve.home))
     assert answer.code == 2
@@ -140,12 +142,14 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "told"), [("no.such.host.invalid", "not an address"), ("203.0.113.7", "not an address")]
 )
+@pytest.mark.slow
 def test_an_address_of_another_machine_is_told(home: Path, host: str, told: str) -> None:
     answer = called("serve", "--host", host, "--port", "0", PHALANX_HOME=str(home))
     assert answer.code == 2
     assert told in answer.err
 
 
+@pytest.mark.slow
 def test_what_is_open_to_others_is_said_to_be_unencrypted(home: Path) -> None:
     serve = Serve(home, "--host", "0.0.0.0", "--allow-host", "gpu.example")
     assert serve.url.startswith("http://127.0.0.1:")
@@ -167,6 +171,7 @@ def test_other_verbs_do_not_import_fastapi() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_another_home_can_be_named(tmp_path: Path, home: Path) -> None:
     serve = Serve(home, "--home", str(tmp_path / "other"))
     assert (tmp_path / "other" / "server.json").exists()
@@ -203,6 +208,7 @@ def test_the_server_schedules_while_nobody_else_does(serve: Serve, tmp_path: Pat
     assert "done" in log
 
 
+@pytest.mark.slow
 def test_a_run_knows_the_address_of_its_server(serve: Serve, tmp_path: Path) -> None:
     command = "echo uri=$MLFLOW_TRACKING_URI run=$MLFLOW_RUN_ID token=${MLFLOW_TRACKING_TOKEN:0:4}"
     (tmp_path / "polyaxonfile.yml").write_text(f'version: 1\nkind: job\nrun:\n  cmd: "{command}"\n')
@@ -213,6 +219,7 @@ def test_a_run_knows_the_address_of_its_server(serve: Serve, tmp_path: Path) -> 
     assert f"run={run_id} token=phr_" in log
 
 
+@pytest.mark.slow
 def test_who_schedules_already_goes_on(home: Path) -> None:
     lease = Lease(Home(home))
     assert lease.take()
@@ -227,6 +234,7 @@ def test_who_schedules_already_goes_on(home: Path) -> None:
 # kills --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_answered_outlives_the_server(serve: Serve) -> None:
     """Whoever logs while the server is killed at once loses nothing that was answered."""
     run_id = serve.ask("POST", "/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()["run"]["info"][
@@ -270,6 +278,7 @@ def test_what_was_answered_outlives_the_server(serve: Serve) -> None:
     again.end()
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_records_and_not_the_server(serve: Serve) -> None:
     """A folder that may not be written stands for a disk that takes nothing more."""
     run_id = serve.ask("POST", "/api/v1/runs", json={}).json()["id"]

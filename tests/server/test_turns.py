@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from phalanx.server.turns import Turns
 from tests.server.site import Site
 
@@ -53,6 +55,7 @@ def test_who_waits_to_be_alone_is_not_starved_by_who_asks_again() -> None:
     waiting.join()
 
 
+@pytest.mark.slow
 def test_what_was_just_set_is_never_shown_as_it_was_before(site: Site) -> None:
     """The scheduler brings what it reads from the files into the store, while the files go on."""
     run_id = site.begin()

@@ -275,6 +275,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("template", BOMBS.values(), ids=BOMBS)
+@pytest.mark.slow
 def test_a_template_that_would_eat_time_or_memory_is_refused_quickly(template: str) -> None:
     result = load_limited(run_command(template))
     assert result.ended == "errors", result

@@ -57,6 +57,7 @@ def surviving(run: Path, metric: str = "loss") -> list[Kept]:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_compacted_attempts_read_as_the_files_did(tmp_path: Path, seed: int) -> None:
     """Attempt after attempt, with a reader that was there all the time."""
     chance = random.Random(100 + seed)

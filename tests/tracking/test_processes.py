@@ -388,6 +388,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_no_completed_call_is_lost_whenever_it_is_killed(tmp_path: Path) -> None:
     """The child tells after each call, by memory that outlives it, how many it has made."""
     chance = random.Random(5)

@@ -332,6 +332,7 @@ def test_children_are_sent_along(outbox: Path, post: Post, tmp_path: Path) -> No
     assert (sent.values("child"), sent.values("started")) == ([1.0], [2.0])
 
 
+@pytest.mark.slow
 def test_what_is_left_is_sent_by_the_command(place: Place, post: Post, tmp_path: Path) -> None:
     """After kill -9, too."""
     text = """
@@ -387,6 +388,7 @@ def test_the_token_of_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # to the real one -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_real_server_takes_it(place: Place, tmp_path: Path) -> None:
     pytest.importorskip("fastapi")
     with _socket_port() as port:

@@ -39,6 +39,12 @@ def agent_file(folder: Path) -> Path:
     return _packed(folder, "agent", "pyz", _own("agent"))
 
 
+def pack(folder: Path) -> None:
+    """Make both files, where they are not there yet. Raises OSError."""
+    agent_file(folder)
+    client_file(folder)
+
+
 def client_file(folder: Path) -> Path:
     """The tracking client in a folder, in the same way."""
     return _packed(folder, "tracking", "zip", _own("tracking"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx import backends, plan, spec
 from phalanx.backends import Job
-from phalanx.backends.agent_zip import carry
+from phalanx.backends.agent_zip import carry, pack
 from phalanx.errors import CallError
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
@@ -72,6 +72,8 @@ def submit(  # noqa: PLR0913 - all that makes a run
             put_code(folder / "code")
         if outputs is not None:
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
+        if run.backend in LOCAL:
+            pack(home.agents)  # now, so that a disk without room for the agent refuses the run and does not strand it
         if job is not None and job.carries_agent:
             carry(folder / "job", home.agents)
             for script in folder.glob("*.sh"):
