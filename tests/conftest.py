@@ -1,7 +1,8 @@
-"""What holds for every suite: deadlines, which suites are collected, a clean tree, how many examples hypothesis tries."""
+"""What holds for every suite: deadlines, the choice of suites, a clean tree, how many examples hypothesis tries."""
 
 from __future__ import annotations
 
+import gc
 from importlib.util import find_spec
 
 pytest_plugins = ["tests.deadlines", "tests.suites", "tests.tree_guard"]
@@ -10,3 +11,11 @@ if find_spec("hypothesis") is not None:  # suites of other interpreters do witho
     from tests.examples import load_default
 
     load_default()
+
+# Thousands of tests are collected, and stay. Without this the garbage collector looks at them over and over.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

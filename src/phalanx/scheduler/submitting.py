@@ -74,12 +74,8 @@ def submit(  # noqa: PLR0913 - all that makes a run
             shutil.copytree(outputs, folder / "outputs", symlinks=True)
         if run.backend in LOCAL:
             pack(home.agents)  # now, so that a disk without room for the agent refuses the run and does not strand it
-        if job is not None and job.carries_agent:
-            carry(folder / "job", home.agents)
-            for script in folder.glob("*.sh"):
-                script.chmod(0o700)
-            if wishes.get("archive") is not None:
-                os.link(wishes["archive"], folder / "job" / "venv.tar")
+        elif job is not None and job.carries_agent:
+            _carry(folder, home, wishes.get("archive"))
 
     files = {
         "spec.yml": to_yaml(modern_document(loaded)).encode(),
@@ -98,6 +94,15 @@ def submit(  # noqa: PLR0913 - all that makes a run
     folder = home.add(run, files, environment, fill)
     add_to_store(store, folder, run)
     return run, made
+
+
+def _carry(folder: Path, home: Home, archive: str | None) -> None:
+    """Put beside a job what it needs to run without us: the agent, and the archive of its virtual environment."""
+    carry(folder / "job", home.agents)
+    for script in folder.glob("*.sh"):
+        script.chmod(0o700)
+    if archive is not None:
+        os.link(archive, folder / "job" / "venv.tar")
 
 
 def _run(loaded: spec.Spec, made: Plan, project: str, wishes: Mapping[str, Any]) -> Run:
