@@ -254,7 +254,8 @@ def test_a_run_that_asks_for_nothing_always_fits(works: Works) -> None:
 def test_runs_at_the_same_time_have_different_ports(works: Works) -> None:
     runs = [works.submit("echo up $MASTER_PORT; sleep 60", workers=2) for _ in range(3)]
     for run_id in runs:
-        works.says(run_id, "up", "worker-1")
+        for name in ("master-0", "worker-1"):
+            works.says(run_id, "\n", name)
     ports = [port for run_id in runs for port in facts(works, run_id)["port"].values()]
     assert len(set(ports)) == len(ports) == 9
     masters = {works.log(run_id, name).split()[1] for run_id in runs for name in ("master-0", "worker-1")}
