@@ -12,7 +12,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # the next time, also where Python is told to keep none.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 6 --dist worksteal
 
-.PHONY: help setup page demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs dist clean
+.PHONY: help setup page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -112,10 +112,18 @@ test-frameworks: setup frameworks ## train with the real frameworks; FRAMEWORKS=
 		$(PYTEST) tests/frameworks -n 2 $(SMOKED) \
 		-k "$(or $(subst $(comma), or ,$(FRAMEWORKS)),test)"
 
+packages: $(READY) ## install all Debian packages that the suites on real things need (root)
+	@$(BIN)/python scripts/debian_packages.py
+
+builds: $(READY) ## build all that these suites need outside the repository: environments of frameworks and clients, Kubernetes
+	$(BIN)/python scripts/environments.py schemathesis mlflow-3 mlflow-2 trackers
+	$(BIN)/python scripts/build_kubernetes.py
+	$(BIN)/python scripts/environments.py
+
 SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(PYTEST)
 
 test-slurm: setup ## run on a real Slurm cluster, brought up on this machine (root, Debian); its packages are installed
-	$(PYTHON) scripts/environments.py torch tensorflow
+	$(if $(SMOKE),,$(PYTHON) scripts/environments.py torch tensorflow)
 	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py $(SMOKED)
 
 chaos-slurm: setup ## cut the power of nodes, pull cables, kill controllers, and see whether all is told truly

@@ -4,11 +4,12 @@ Frameworks pin what they cannot share (numpy above all), so each group has an en
 in it: change a pin, and another one is built. Prints `name=python` for each that was asked for, by its own name or by
 that of a framework in it; all of them when nobody is named:
 
-    python scripts/framework_environments.py torch jax
+    python scripts/environments.py torch jax
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -172,8 +173,17 @@ def build(name: str, wanted: Environment, python: str) -> Path:
     found = target / "bin" / "python"
     if built(name) is not None:
         return found
-    say(f"building the environment {name}: this takes minutes, once")
     CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several may be asked for at once: one builds, the others wait
+        if built(name) is None:
+            say(f"building the environment {name}: this takes minutes, once")
+            _build(target, wanted, python)
+    return found
+
+
+def _build(target: Path, wanted: Environment, python: str) -> None:
+    found = target / "bin" / "python"
     shutil.rmtree(target, ignore_errors=True)
     install_debian(wanted.debian)
     run([python, "-m", "venv", str(target)])  # at its final place: scripts in it name it
@@ -186,7 +196,6 @@ def build(name: str, wanted: Environment, python: str) -> Path:
         run([*pip, "--no-deps", str(horovod_wheel(wanted, found))])
     run([str(found), "-m", "compileall", "-q", str(target / "lib")], may_fail=True)
     (target / "ready").touch()
-    return found
 
 
 def install_debian(packages: tuple[str, ...]) -> None:

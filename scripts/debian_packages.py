@@ -1,0 +1,49 @@
+"""Installs the Debian packages that the suites on real things need, those that are missing, all at once (root).
+
+    python scripts/debian_packages.py
+
+Each suite installs what it needs by itself, too. Together they are quicker, and afterwards nothing runs apt-get while
+another does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.slurm import debian
+
+from scripts import build_kubernetes
+from scripts.environments import ENVIRONMENTS
+
+OTHERS = {"chromium": "chromium", "pg_lsclusters": "postgresql"}  # by a program that only this package brings
+
+
+def missing() -> list[str]:
+    by_program = {**OTHERS, **build_kubernetes.BUILD_PACKAGES, **build_kubernetes.ETCD_PACKAGES}
+    wanted = [package for program, package in by_program.items() if shutil.which(program, path=debian.PATH) is None]
+    if not build_kubernetes.GO.exists():
+        wanted.append(build_kubernetes.GO_PACKAGE)
+    wanted += debian.missing(has_database=True, has_network=True)
+    wanted += [
+        package for environment in ENVIRONMENTS.values() for package in environment.debian if not _is_here(package)
+    ]
+    return list(dict.fromkeys(wanted))
+
+
+def _is_here(package: str) -> bool:
+    return subprocess.run(["dpkg", "-s", package], capture_output=True, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    packages = missing()
+    if packages:
+        print(f"installing {' '.join(packages)}", flush=True)
+    try:
+        debian.install(packages)
+    except debian.ClusterError as error:
+        sys.exit(str(error))
