@@ -100,6 +100,22 @@ def test_checking_an_ordinary_file_does_not_import_the_template_engine(tmp_path:
     assert "jinja2" not in loaded
 
 
+HEAVY = {"fastapi", "starlette", "uvicorn", "pydantic", "anyio", "httpx", "fsspec", "pyarrow", "kubernetes", "pandas"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check", "-f", "FILE"], ["ps"]], ids=" ".join)
+def test_verbs_in_daily_use_import_no_server_and_no_extra(arguments: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "file.yml"
+    file.write_text(ALONE, encoding="utf-8")
+    called_with = [str(file) if word == "FILE" else word for word in arguments]
+    loaded = modules_after(
+        f"import os; os.environ.update(PHALANX_HOME={str(tmp_path / 'home')!r}); os.environ.pop('PHALANX_SERVER', 0)\n"
+        f"from phalanx.cli import phalanx\nphalanx({called_with!r}, standalone_mode=False)"
+    )
+    assert "phalanx.cli" in loaded
+    assert HEAVY & loaded == set()
+
+
 # terminals --------------------------------------------------------------------------------------------------------
 
 

@@ -166,6 +166,13 @@ def _apologise(fault: Exception) -> int:
         return 2
     if os.environ.get("PHALANX_DEBUG"):
         raise fault
+    if isinstance(fault, ModuleNotFoundError) and (fault.name or "phalanx").partition(".")[0] != "phalanx":
+        click.echo(
+            f"error: {printable(sys.executable)} has no package `{printable(fault.name or '')}`, which Phalanx needs: "
+            "the installation is incomplete; repeat `pip install phalanx` there",
+            err=True,
+        )
+        return 2
     click.echo(f"phalanx: internal error: {type(fault).__name__}: {printable(str(fault))}", err=True)
     click.echo("This is a bug in Phalanx. PHALANX_DEBUG=1 shows where; please report it.", err=True)
     return 70

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
+from phalanx import extras
 from phalanx.errors import CallError
 from phalanx.plan.encoding import is_secret
 from phalanx.scheduler.home import Home
@@ -77,9 +78,10 @@ class Remote:
         try:
             import_module("fsspec").get_filesystem_class(scheme)
         except (ImportError, ValueError) as fault:
-            if isinstance(fault, ImportError) or scheme in EXTRAS:
-                extra = EXTRAS.get(scheme, "s3")
-                raise CallError(f"{scheme}:// needs another package: pip install 'phalanx[{extra}]'") from None
+            if scheme in EXTRAS:
+                raise extras.missing(EXTRAS[scheme], f"storage on {scheme}://", fault) from None
+            if isinstance(fault, ImportError):
+                raise CallError(f"storage on {scheme}:// needs another package: {fault}") from None
             raise CallError(f"there is no storage of the kind {scheme}://") from None
         with self._telling("cannot be reached"):
             core = import_module("fsspec.core")

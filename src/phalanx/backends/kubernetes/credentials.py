@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from phalanx import extras
 from phalanx.backends.kubernetes.place import Settings
 from phalanx.errors import CallError
 
@@ -60,11 +61,9 @@ class _Chosen(NamedTuple):
 def load(settings: Settings) -> Identity:
     """--kubeconfig, else the files of $KUBECONFIG, else ~/.kube/config, else the service account of the pod that this
     is. Nothing is asked of the cluster. Raises CallError with what to do."""
-    try:
+    with extras.needed("kubernetes", "a run on Kubernetes"):
         from kubernetes.client import Configuration
         from kubernetes.config import ConfigException
-    except ImportError:
-        raise CallError("Kubernetes needs the Python package `kubernetes`: pip install 'phalanx[kubernetes]'") from None
     configuration = Configuration()
     files = _files(settings)
     try:
