@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from phalanx import __version__
-
 SECTIONS = {
     "Runs": {
         "run": "Run a file, here or on a cluster.",
@@ -55,7 +53,7 @@ SECTIONS = {
         "login": "Make a server the one that all verbs ask.",
         "logout": "Forget the token of a server.",
         "sync": "Send what was tracked for a server and has not reached it yet.",
-        "doctor": "Check a home, or rebuild its database from the folders.",
+        "doctor": "Check the installation and a home, or rebuild its database from the folders.",
         "completion": "Print a shell's completion script.",
     },
 }
@@ -101,9 +99,25 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "-V", "--version", prog_name="phalanx", message="%(prog)s %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda context, _, asked: _tell_version(context) if asked else None,
+    help="Show the version, its Python and the extras that are installed.",
+)
 def phalanx() -> None:
     """One declarative file, any cluster: check, place, wire and track distributed training."""
+
+
+def _tell_version(context: click.Context) -> None:
+    from phalanx.cli.installation import extras_line, version_line
+
+    click.echo(version_line())
+    click.echo(extras_line())
+    context.exit()
 
 
 def main() -> None:

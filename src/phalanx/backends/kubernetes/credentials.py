@@ -65,7 +65,7 @@ def load(settings: Settings) -> Identity:
         from kubernetes.client import Configuration
         from kubernetes.config import ConfigException
     configuration = Configuration()
-    files = _files(settings)
+    files = config_files(settings)
     try:
         if not files:
             return _in_cluster(settings, configuration)
@@ -79,8 +79,9 @@ def load(settings: Settings) -> Identity:
     return _identity(configuration, namespace, chosen.context, chosen.user)
 
 
-def _files(settings: Settings) -> list[str]:
-    """Those that are there. One that was named by --kubeconfig must be; of $KUBECONFIG, as kubectl has it, some."""
+def config_files(settings: Settings) -> list[str]:
+    """The kubeconfigs that are there; none in a pod, which has a service account. One that was named by --kubeconfig
+    must be there; of $KUBECONFIG, as kubectl has it, some. Raises CallError."""
     if settings.kubeconfig is not None:
         named = Path(settings.kubeconfig).expanduser()
         if not named.is_file():
