@@ -97,3 +97,9 @@ def test_postgresql_without_its_package_names_the_extra(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=re.escape(EXTRAS["postgres"].install)):
         Store.open(tmp_path, "postgresql://host/runs")
+
+
+def test_the_page_about_installation_has_the_table() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for extra in EXTRAS.values():
+        assert f"| `{extra.name}` | {extra.package} | {extra.use} |\n" in page

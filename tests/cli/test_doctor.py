@@ -73,3 +73,12 @@ def test_a_home_that_cannot_be_opened_is_a_problem_beside_what_is_installed(plac
     told = place.call("doctor", PHALANX_DATABASE="mysql://host/db")
     assert (told.code, told.out.splitlines()[-2]) == (1, f"home {place.home}")
     assert told.out.splitlines()[-1].startswith("problem: ")
+
+
+def test_a_storage_of_outputs_that_lacks_its_package_is_a_problem(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "s3fs.py").write_text("raise ModuleNotFoundError('hidden', name='s3fs')")
+    hidden = {"PHALANX_OUTPUTS_URL": "s3://bucket/runs", "PYTHONPATH": str(tmp_path)}
+    (problem,) = place.call("doctor", "--json", stdin=b"", **hidden).data["problems"]
+    assert problem.startswith("PHALANX_OUTPUTS_URL: storage on s3:// needs")
+    assert problem.endswith(EXTRAS["s3"].install)
+    assert place.call("doctor", PHALANX_OUTPUTS_URL=f"file://{tmp_path}").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
             *store.check(),
             *_disagreements(home, store),
             *_open_doors(home),
+            *_unreachable_storage(),
             *Registry(home, store).check(),
         ]
         return {"home": str(home.path), "runs": len(store.ids()), **rebuilt}, problems
@@ -120,6 +122,19 @@ def _disagreements(home: Home, store: Store) -> list[str]:
         if history and said != history[-1].status:
             found.append(f"run {run_id} is {said} in the database, {history[-1].status} in its folder")
     return found
+
+
+def _unreachable_storage() -> list[str]:
+    """Where outputs are to be sent in the background, and cannot be."""
+    from phalanx.scheduler.remote import require_storage
+    from phalanx.scheduler.settling import URL
+
+    try:
+        if url := os.environ.get(URL):
+            require_storage(url)
+    except CallError as fault:
+        return [f"{URL}: {fault}"]
+    return []
 
 
 def _open_doors(home: Home) -> list[str]:
