@@ -88,6 +88,22 @@ def test_a_cluster_that_does_not_answer_is_refused_with_the_reason(place: Place,
     assert_nothing_is_left(place)
 
 
+def test_a_cluster_that_answers_takes_the_run(place: Place) -> None:
+    with FakeApiServer() as server:
+        config = server.kubeconfig(place.folder / "config")
+        file = place.file("true")
+        answer = place.call("run", "-f", file, "--on", "kubernetes", "--detach", KUBECONFIG=str(config))
+        assert answer.code == 0, answer.err
+        assert place.run_ids() == [answer.out.strip()]
+        place.call("stop", answer.out.strip(), KUBECONFIG=str(config))
+        again = place.call("resume", answer.out.strip(), "--detach", KUBECONFIG=str(config))
+        assert again.code == 0, again.err
+    gone = place.call("restart", answer.out.strip(), "--detach", KUBECONFIG=str(config))
+    assert gone.code == 2
+    assert "connection refused" in gone.err
+    assert len(place.run_ids()) == 1
+
+
 @pytest.mark.parametrize("on", ["kubernetes", "kubeflow"])
 def test_without_its_package_a_run_on_kubernetes_names_the_extra(place: Place, on: str) -> None:
     hidden = place.folder / "hidden"
