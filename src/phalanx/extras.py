@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.errors import MissingExtra
+if TYPE_CHECKING:
+    from phalanx.errors import MissingExtra
 
 
 class Extra(NamedTuple):
@@ -58,6 +59,8 @@ def needed(name: str, purpose: str) -> Iterator[None]:
 
 def missing(name: str, purpose: str, fault: Exception) -> MissingExtra:
     """The error of an import that failed."""
+    from phalanx.errors import MissingExtra
+
     extra = EXTRAS[name]
     package = (getattr(fault, "name", None) or extra.package).partition(".")[0]
     said = str(fault).partition("\n")[0]

@@ -42,7 +42,7 @@ def found(home: Path) -> dict[str, Part]:
 
 def test_what_is_missing_says_how_to_get_it_and_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phalanx.extras.Extra.version", lambda self: None)
-    monkeypatch.setattr(installation, "PAGE", Path("nowhere"))
+    monkeypatch.setattr(installation, "PAGE", "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     seen = found(tmp_path)

@@ -1,18 +1,22 @@
-"""What is installed on this machine and what is missing, for `phalanx --version` and `phalanx doctor`."""
+"""What is installed on this machine and what is missing, for `phalanx --version` and `phalanx doctor`.
+
+`--version` is called by scripts and must be quick: what only `doctor` needs is imported by it.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import phalanx
 from phalanx.extras import EXTRAS, is_installed
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PYTHON = sys.version.partition(" ")[0]
-PAGE = Path("server", "page", "index.html")  # in the folder of the package
+PAGE = "server/page/index.html"  # in the folder of the package
 
 
 def version_line() -> str:
@@ -46,6 +50,9 @@ class Part(NamedTuple):
 
 def parts(home: Path) -> Iterator[Part]:
     """All of them, for this home."""
+    import shutil
+    from pathlib import Path
+
     page = Path(phalanx.__file__).parent / PAGE
     yield Part(
         "page",
