@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 comma := ,
+# WHEELHOUSE=dir: packages come from that folder, and nothing is asked of the network.
+OFFLINE := $(if $(WHEELHOUSE),PIP_NO_INDEX=1 PIP_FIND_LINKS='$(abspath $(WHEELHOUSE))' npm_config_offline=true)
 # AGAIN=1: only what failed the last time. SMOKE=1: of a suite on real clusters or frameworks, only its smoke tests.
 CHOSEN := $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 PYTEST := $(BIN)/python -m pytest $(CHOSEN)
@@ -12,24 +14,24 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # the next time, also where Python is told to keep none.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 6 --dist worksteal
 
-.PHONY: help setup page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(READY) ## make .venv with phalanx and its tools in it, and build the page
+setup: $(READY) ## make .venv with phalanx and its tools, and build the page; WHEELHOUSE=dir: without network
 	@$(BIN)/python -m compileall -q src # quick when nothing changed, and every start of phalanx is quicker for it
-	@$(BIN)/python scripts/build_page.py --once # at once back when nothing changed; without Node it says so and goes on
+	@$(OFFLINE) $(BIN)/python scripts/build_page.py --once # at once back when nothing changed; without Node it says so and goes on
 
 $(READY): pyproject.toml src/phalanx/__init__.py
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV) && \
-		uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[dev]'; \
-	else \
-		$(PYTHON) -m venv $(VENV) && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
-	fi
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Phalanx needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make setup PYTHON=python3.12")'
+	@$(PYTHON) scripts/make_venv.py $(VENV) '.[dev]' $(if $(WHEELHOUSE),--wheelhouse '$(WHEELHOUSE)')
 	@touch $@
+
+wheelhouse: ## fill WHEELHOUSE=dir with all wheels that `make setup WHEELHOUSE=dir` needs on a machine without network
+	@test -n '$(WHEELHOUSE)' || { echo 'name a folder: make wheelhouse WHEELHOUSE=dir' >&2; exit 2; }
+	@$(PYTHON) -m venv .venv-wheels
+	.venv-wheels/bin/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir '$(WHEELHOUSE)' '.[dev]' hatchling editables
 
 page: $(READY) ## build the server's page (web/) with this machine's Node, or with PyPI's
 	@$(BIN)/python scripts/build_page.py --strict
@@ -75,6 +77,9 @@ test-corpus: setup ## compare how we read other people's polyaxonfiles with how 
 	@[ -f "$(CORPUS)/expected.json" ] || { \
 		echo "There is no corpus in $(CORPUS): give CORPUS=folder, one with expected.json, files/ and cases/." >&2; exit 2; }
 	PHALANX_TEST_CORPUS="$(CORPUS)" $(PYTEST) tests/corpus
+
+test-install: setup page ## build wheel and sdist, call every verb in an empty environment, and set up without network
+	PHALANX_TEST_INSTALL=1 $(PYTEST) tests/install
 
 chaos: setup ## kill everything at random, over and over, and see whether all is told truly
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540

@@ -43,6 +43,7 @@ SUITES = (
     Suite("test-api", ("api",), _by_variable("PHALANX_TEST_API")),
     Suite("test-corpus", ("corpus", "frameworks/test_seeds.py"), _by_variable("PHALANX_TEST_CORPUS")),
     Suite("test-frameworks", ("frameworks",), _by_path("frameworks")),
+    Suite("test-install", ("install",), _by_variable("PHALANX_TEST_INSTALL")),
     Suite("test-kubernetes", ("kubernetes",), _by_variable("PHALANX_TEST_KUBERNETES", "PHALANX_TEST_KUBECONFIG")),
     Suite("test-mlflow", ("mlflow_client",), _by_packages("mlflow")),
     Suite("test-postgres", ("store/test_postgres.py", "server/test_two_servers.py"), _by_variable(POSTGRES)),

@@ -226,7 +226,7 @@ def test_no_secret_is_written_here() -> None:
 
 def test_the_image_has_what_the_server_needs_here() -> None:
     text = (ROOT.parent / "Containerfile").read_text()
-    assert "[kubernetes,postgres,series,server]" in text
+    assert "[kubernetes,postgres,series]" in text
     user = re.search(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
     assert user is not None
     spec = read(ROOT / "base" / "deployment.yaml")["spec"]["template"]["spec"]

@@ -3,6 +3,7 @@
     PhalanxError
     ├── SpecErrors    the file is wrong: one or more faults, each with its place. Trying again is useless.
     ├── CallError     the call is wrong: a missing file, a bad option. Trying again is useless.
+    │   └── MissingExtra  it needs a package that is not installed.
     └── StoreError    the database cannot do its part: unreachable, full, damaged. It may pass.
 
 A message says what is wrong; a place says where; a suggestion says what to write instead.
@@ -79,6 +80,10 @@ class SpecErrors(PhalanxError):
 
 class CallError(PhalanxError):
     """The command line, or the arguments of a call, are wrong."""
+
+
+class MissingExtra(CallError):
+    """The call needs a package that an extra of Phalanx installs. `phalanx.extras.needed` raises it."""
 
 
 class StoreError(PhalanxError):

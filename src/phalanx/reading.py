@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from phalanx import extras
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Line:
 
     def numpy(self) -> Line:
         """The same with arrays of numpy, which share the memory."""
-        import numpy as np
+        with extras.needed("pandas", "`numpy()`"):
+            import numpy as np
 
         other = Line.__new__(Line)
         other.metric, other.replica, other.rank = self.metric, self.replica, self.rank
@@ -58,7 +60,8 @@ class Line:
 
     def pandas(self) -> Any:
         """A frame of step, time, value and attempt."""
-        import pandas as pd
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
 
         columns = {"step": self.steps, "time": self.times, "value": self.values, "attempt": self.attempts}
         frame = pd.DataFrame(columns)
@@ -151,7 +154,8 @@ class Run:
 
     def pandas(self) -> Any:
         """All points of all metrics and replicas as one frame."""
-        import pandas as pd
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
 
         frames = []
         for metric in self.names():
@@ -195,7 +199,8 @@ class Reading:
 
     def pandas(self, query: str = "", sort: str = "-created_at", limit: int | None = None) -> Any:
         """A frame with one row a run: what is known of it, `params.*` and `metrics.*`."""
-        import pandas as pd
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
 
         rows = []
         for run in self.runs(query, sort, limit):

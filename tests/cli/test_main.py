@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from phalanx import __version__
 from phalanx.cli import SECTIONS, VERBS, phalanx
+from phalanx.extras import EXTRAS
 from tests.cli.running import called, in_shell, in_terminal, is_silent_about_itself, quick
 from tests.cli.samples import ALONE, HEAD, SECTION
 
@@ -25,8 +27,15 @@ OURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_is_told(option: str) -> None:
-    assert called(option) == (0, f"phalanx {__version__}\n", "")
+def test_the_version_is_told_with_its_python_and_extras(option: str) -> None:
+    answer = called(option)
+    assert (answer.code, answer.err) == (0, "")
+    first, second = answer.out.splitlines()
+    assert first == f"phalanx {__version__} (Python {platform.python_version()}, {sys.executable})"
+    there, _, missing = (
+        second.removeprefix("extras: ").removesuffix(" (see `phalanx doctor`)").partition("; not installed: ")
+    )
+    assert {*there.split(", "), *missing.split(", ")} - {"", "none"} == set(EXTRAS)
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
@@ -98,6 +107,22 @@ def test_checking_an_ordinary_file_does_not_import_the_template_engine(tmp_path:
     )
     assert "phalanx.spec.loading" in loaded
     assert "jinja2" not in loaded
+
+
+HEAVY = {"fastapi", "starlette", "uvicorn", "pydantic", "anyio", "httpx", "fsspec", "pyarrow", "kubernetes", "pandas"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check", "-f", "FILE"], ["ps"]], ids=" ".join)
+def test_verbs_in_daily_use_import_no_server_and_no_extra(arguments: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "file.yml"
+    file.write_text(ALONE, encoding="utf-8")
+    called_with = [str(file) if word == "FILE" else word for word in arguments]
+    loaded = modules_after(
+        f"import os; os.environ.update(PHALANX_HOME={str(tmp_path / 'home')!r}); os.environ.pop('PHALANX_SERVER', 0)\n"
+        f"from phalanx.cli import phalanx\nphalanx({called_with!r}, standalone_mode=False)"
+    )
+    assert "phalanx.cli" in loaded
+    assert HEAVY & loaded == set()
 
 
 # terminals --------------------------------------------------------------------------------------------------------

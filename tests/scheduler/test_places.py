@@ -15,6 +15,7 @@ from phalanx import spec
 from phalanx.backends import attempts
 from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation, Refused, Unavailable
+from phalanx.backends.slurm_running import COMMANDS
 from phalanx.scheduler import places
 from phalanx.scheduler.places import Elsewhere
 from phalanx.scheduler.scheduler import Scheduler
@@ -40,6 +41,9 @@ class Told:
         self.polls = 0
         self.fault: Exception | None = None
         self.recalled: dict[str, Observation] = {}
+
+    def preflight(self, environment: Mapping[str, str]) -> None:
+        pass
 
     def submit(
         self,
@@ -136,7 +140,12 @@ class Cluster:
 
 
 @pytest.fixture(name="cluster")
-def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
+    commands = tmp_path / "slurm"
+    commands.mkdir()
+    for name in COMMANDS:  # so that its jobs are taken here; the engine is another
+        (commands / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     for name in ("POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
         monkeypatch.setattr(places, name, 0.0)
     cluster = Cluster(works)

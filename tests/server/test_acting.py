@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx.store import Store
 from tests.server.site import Site
 from tests.server.started import log_of, start, until
 
@@ -65,6 +67,23 @@ def test_a_copy_begins_with_the_outputs_of_the_first(site: Site) -> None:
     assert new["cloning"] == "copy"
     until(site, new["id"], "succeeded")
     assert log_of(site, new["id"]).strip() == "kept"
+
+
+@pytest.mark.parametrize("action", ["resume", "restart", "copy"])
+def test_a_run_of_a_cluster_is_not_repeated_where_its_commands_are_missing(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    run = start(site, "true")
+    until(site, run["id"], "succeeded")
+    with Store.open(site.home.path) as store, store._database.transaction():
+        store._database.rows("UPDATE runs SET backend = 'slurm' WHERE id = ?", (run["id"],))
+    before = site.get("/api/v1/runs")["count"]
+    with monkeypatch.context() as here:
+        here.setenv("PATH", str(tmp_path))
+        answer = act(site, run["id"], action, 409)
+    assert "`sbatch` is not on the PATH" in answer["error"]["message"]
+    assert site.get("/api/v1/runs")["count"] == before
+    assert site.get(f"/api/v1/runs/{run['id']}")["status"] == "succeeded"
 
 
 def test_a_run_that_is_over_goes_on_as_its_next_attempt(site: Site) -> None:

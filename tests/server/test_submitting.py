@@ -117,6 +117,22 @@ def test_what_cannot_run_is_refused_with_a_reason(site: Site, text: str, said: s
     assert said in answer["error"]["message"]
 
 
+@pytest.mark.parametrize(("on", "said"), [("slurm", "`sbatch` is not on the PATH"), ("kubernetes", "no kubeconfig")])
+def test_what_could_never_start_from_the_servers_machine_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str, said: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    before, snapshot = site.get("/api/v1/runs")["count"], sent(site, tmp_path)
+    with monkeypatch.context() as here:
+        here.setenv("PATH", str(tmp_path))
+        here.setenv("KUBECONFIG", str(tmp_path / "none"))
+        answer = refusal(site, 400, files=[file_of("true")], on=on, code=snapshot)
+    assert said in answer["error"]["message"]
+    assert site.get("/api/v1/runs")["count"] == before
+    assert not list((site.home.path / "runs").glob(".*"))
+    until(site, start(site, "cat file", code=snapshot)["id"], "succeeded")  # it is the sender's to use again
+
+
 @pytest.mark.parametrize(
     "body",
     [

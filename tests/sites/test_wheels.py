@@ -112,9 +112,3 @@ def test_folders_are_looked_at_with_all_below_them_and_once(tmp_path: Path) -> N
 def test_links_of_pip_are_folders_or_not_ours() -> None:
     assert paths_in("/a/b file:///c https://wheels.example/x\n/d") == ["/a/b", "/c", "/d"]
     assert paths_in("~/w") == [str(Path.home() / "w")]
-
-
-def test_a_python_without_packaging_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "packaging.tags", None)
-    with pytest.raises(CallError, match="pip install packaging"):
-        supported()

@@ -34,13 +34,18 @@ class Refused(Exception):
 
 
 class Engine(Protocol):
-    """A backend that has one: its `engine()`. Every method raises Unavailable when the engine does not answer."""
+    """A backend that has one: its `engine()`. Every method but `preflight` raises Unavailable when the engine does not
+    answer."""
 
     name: str
     submit_interval_s: float  # at least so long between two submissions, where a site wants it
     slowest_poll_s: float  # how often it is asked at the least: rarely, where many share it
     makes_room: bool  # `submit` itself removes what is left of the attempt before, and done twice is done once
     needs_token: bool  # its replicas may have to reach a server of ours: `submit` is given what for
+
+    def preflight(self, environment: Mapping[str, str]) -> None:
+        """Called before a run is submitted, with the environment that `submit` will get. Raises CallError when no job
+        can be submitted from this machine now: what is missing, where, and what to do."""
 
     def submit(  # noqa: PLR0913 - what makes a job
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -15,11 +17,13 @@ from phalanx.backends import attempts, slurm_words
 from phalanx.backends.attempts import Seat
 from phalanx.backends.engines import ENDED, Observation, Refused, Unavailable
 from phalanx.backends.slurm_words import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, by_job, observed
+from phalanx.errors import CallError
 
 PATIENCE_S = 60.0  # for a command to answer: a busy controller takes its time
 RECORDS_PATIENCE_S = 20.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
+COMMANDS = ("sbatch", "squeue", "scancel")  # without which no job can be submitted and watched
 
 
 class Slurm:
@@ -29,6 +33,15 @@ class Slurm:
 
     def __init__(self, submit_interval_s: float = 0.0) -> None:
         self.submit_interval_s = submit_interval_s
+
+    def preflight(self, environment: Mapping[str, str]) -> None:
+        """Only whether its commands are here: a controller that is away for a moment is waited for."""
+        for command in COMMANDS:
+            if shutil.which(command, path=environment.get("PATH", os.defpath)) is None:
+                raise CallError(
+                    f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the "
+                    "cluster, or render the job with `phalanx plan --on slurm -o job` and submit it there"
+                )
 
     def submit(  # noqa: PLR0913
         self,

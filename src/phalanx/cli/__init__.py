@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from phalanx import __version__
-
 SECTIONS = {
     "Start here": {
         "quickstart": "Run an example on this machine, and open its page.",
@@ -58,7 +56,7 @@ SECTIONS = {
         "login": "Make a server the one that all verbs ask.",
         "logout": "Forget the token of a server.",
         "sync": "Send what was tracked for a server and has not reached it yet.",
-        "doctor": "Check a home, or rebuild its database from the folders.",
+        "doctor": "Check the installation and a home, or rebuild its database from the folders.",
         "completion": "Print a shell's completion script.",
     },
 }
@@ -104,9 +102,25 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "-V", "--version", prog_name="phalanx", message="%(prog)s %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda context, _, asked: _tell_version(context) if asked else None,
+    help="Show the version, its Python and the extras that are installed.",
+)
 def phalanx() -> None:
     """One declarative file, any cluster: check, place, wire and track distributed training."""
+
+
+def _tell_version(context: click.Context) -> None:
+    from phalanx.cli.installation import extras_line, version_line
+
+    click.echo(version_line())
+    click.echo(extras_line())
+    context.exit()
 
 
 def main() -> None:
@@ -169,6 +183,13 @@ def _apologise(fault: Exception) -> int:
         return 2
     if os.environ.get("PHALANX_DEBUG"):
         raise fault
+    if isinstance(fault, ModuleNotFoundError) and (fault.name or "phalanx").partition(".")[0] != "phalanx":
+        click.echo(
+            f"error: {printable(sys.executable)} has no package `{printable(fault.name or '')}`, which Phalanx needs: "
+            "the installation is incomplete; repeat `pip install phalanx` there",
+            err=True,
+        )
+        return 2
     click.echo(f"phalanx: internal error: {type(fault).__name__}: {printable(str(fault))}", err=True)
     click.echo("This is a bug in Phalanx. PHALANX_DEBUG=1 shows where; please report it.", err=True)
     return 70

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from phalanx.cli.files import cluster_options, json_option
-from phalanx.cli.output import FILE_IS_WRONG, answering, print_json, printable
-from phalanx.errors import CallError
+from phalanx.cli.output import FILE_IS_WRONG, answering, print_json, printable, table
+from phalanx.errors import CallError, StoreError
 
 if TYPE_CHECKING:
+    from phalanx.cli.installation import Part
     from phalanx.scheduler.home import Home
     from phalanx.store import Store
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | None) -> None:
-    """Check a home: its folders, its database, and whether the two agree.
+    """Check what is installed, and a home: its folders, its database, and whether the two agree.
+
+    Missing extras and tools are listed with what needs them and how to install them; they are no problem by themselves.
 
     The folders are the truth: --rebuild makes the database again from them.
 
@@ -37,30 +42,62 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
             _check_cluster(backend, cluster, as_json=as_json)
         if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
             raise CallError(f"{', '.join(named)} is about a cluster: add --on kubernetes")
-        from phalanx.cli.homes import open_home
-        from phalanx.scheduler.rebuilding import rebuild_store
-        from phalanx.scheduler.registry import Registry
+        from phalanx.cli import installation
+        from phalanx.scheduler.home import default_home
 
-        if rebuild:
-            rebuilt = rebuild_store()
-        home, store = open_home()
-        with store:
-            problems = [
-                *store.check(),
-                *_disagreements(home, store),
-                *_open_doors(home),
-                *Registry(home, store).check(),
-            ]
-            count = len(store.ids())
+        found = list(installation.parts(default_home()))
+        if not as_json:
+            _show_installed(found)
+        checked, problems = _check_home(rebuild=rebuild)
         if as_json:
-            answer = {"ok": not problems, "home": str(home.path), "runs": count, "problems": problems}
-            print_json({**answer, "rebuilt": rebuilt} if rebuild else answer)
+            answer = {"ok": not problems, **checked, "problems": problems}
+            print_json({**answer, "installed": installation.as_json(found)})
         else:
-            click.echo(f"home {home.path}: {count} runs" + (f", {rebuilt} of them read again" if rebuild else ""))
-            for problem in problems:
-                click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
-            click.echo("all is well" if not problems else f"{len(problems)} problems; --rebuild mends the database")
+            _show_home(checked, problems)
     sys.exit(FILE_IS_WRONG if problems else 0)
+
+
+def _show_installed(found: list[Part]) -> None:
+    from phalanx.cli.installation import version_line
+
+    click.echo(printable(version_line()))
+    for line in table([["", part.name, printable(part.words())] for part in found]):
+        click.echo(line)
+
+
+def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
+    """What is known of the home, and its problems: one that cannot be opened has one. Raises CallError, StoreError."""
+    from phalanx.cli.homes import open_home
+    from phalanx.scheduler.home import default_home
+    from phalanx.scheduler.rebuilding import rebuild_store
+    from phalanx.scheduler.registry import Registry
+
+    rebuilt = {"rebuilt": rebuild_store()} if rebuild else {}
+    try:
+        home, store = open_home()
+    except (CallError, StoreError) as fault:
+        return {"home": str(default_home()), "runs": None, **rebuilt}, [str(fault)]
+    with store:
+        problems = [
+            *store.check(),
+            *_disagreements(home, store),
+            *_open_doors(home),
+            *_unreachable_storage(),
+            *Registry(home, store).check(),
+        ]
+        return {"home": str(home.path), "runs": len(store.ids()), **rebuilt}, problems
+
+
+def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
+    again = f", {checked['rebuilt']} of them read again" if "rebuilt" in checked else ""
+    is_open = checked["runs"] is not None
+    click.echo(f"home {checked['home']}: {checked['runs']} runs{again}" if is_open else f"home {checked['home']}")
+    for problem in problems:
+        click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
+    if not problems:
+        click.echo("all is well")
+    elif is_open:
+        click.echo(f"{len(problems)} problems; --rebuild mends the database")
 
 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
@@ -85,6 +122,19 @@ def _disagreements(home: Home, store: Store) -> list[str]:
         if history and said != history[-1].status:
             found.append(f"run {run_id} is {said} in the database, {history[-1].status} in its folder")
     return found
+
+
+def _unreachable_storage() -> list[str]:
+    """Where outputs are to be sent in the background, and cannot be."""
+    from phalanx.scheduler.remote import require_storage
+    from phalanx.scheduler.settling import URL
+
+    try:
+        if url := os.environ.get(URL):
+            require_storage(url)
+    except CallError as fault:
+        return [f"{URL}: {fault}"]
+    return []
 
 
 def _open_doors(home: Home) -> list[str]:

@@ -48,6 +48,9 @@ def command(
     The output of every replica streams by with its name; at the end stands what happened. Ctrl-C stops the run;
     a closed terminal does not: it goes on, and `phalanx ps` finds it. The exit code follows the run.
 
+    A cluster that takes no jobs from this machine (no `sbatch`, no kubeconfig, no answer) refuses the run at once, and
+    nothing is queued.
+
     With PHALANX_SERVER, or after `phalanx login`, it runs there: the code of this folder goes along, less what
     .polyaxonignore and .gitignore name.
     """

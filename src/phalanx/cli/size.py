@@ -225,11 +225,12 @@ def _parsed(text: str) -> tuple[str, list[float], list[str]]:
 def _refuse(loaded: Spec, backend: str | None) -> None:
     """Raises CallError when the file cannot be tried."""
     from phalanx.scheduler.checking import refuse_what_cannot_run
+    from phalanx.scheduler.home import default_home
     from phalanx.spec import Kind
 
     if loaded.kind not in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError(f"trials are of an experiment or a job; this file is a {loaded.kind}")
-    refuse_what_cannot_run(loaded, backend)
+    refuse_what_cannot_run(default_home(), loaded, backend, os.environ)
 
 
 def _attempts(asked: Asked, choices: Sequence[Choice]) -> tuple[list[Attempted], list[tuple[Choice, str]]]:

@@ -42,7 +42,7 @@ def submit_here(home: Home, store: Store, order: Order) -> Run:
     from phalanx.scheduler.submitting import submit
 
     loaded, here = order.loaded, is_here(order.loaded, order.on)
-    refuse_what_cannot_run(loaded, order.on)
+    refuse_what_cannot_run(home.path, loaded, order.on, os.environ, order.wishes.get("cluster") or {})
     if here:
         _warn_of_excess(loaded, strict=order.is_strict)
     elif not order.is_unchecked:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from phalanx.errors import CallError
+from phalanx import extras
 from phalanx.exchange import files
 from phalanx.scheduler.home import Home
 from phalanx.store import Run, Store
@@ -106,11 +106,9 @@ def _text(path: Path) -> Any:
 
 
 def _write_parquet(home: Home, store: Store, runs: Sequence[Run], folder: Path) -> int:
-    try:
+    with extras.needed("series", "writing Parquet"):
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
-    except ImportError:
-        raise CallError("Parquet needs pyarrow, which is not here: pip install 'phalanx[series]'") from None
     points = 0
     with parquet.ParquetWriter(folder / "metrics.parquet", _schema(pyarrow)) as writer:
         waiting: list[Any] = []

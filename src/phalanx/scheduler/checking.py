@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import backends, plan
+from phalanx.backends import NO_OPTIONS
 from phalanx.errors import CallError, Note, Place, SpecError
 from phalanx.plan import Plan
 from phalanx.plan.encoding import document
 from phalanx.scheduler.machine import asked_by, excess, this_machine
 from phalanx.scheduler.places import LOCAL
+from phalanx.scheduler.preflight import require_engine
 from phalanx.sites.judging import Finding, home_finding, judge
 from phalanx.sites.locating import locate
 from phalanx.sites.model import Site
@@ -27,8 +29,14 @@ def is_here(loaded: Spec, backend: str | None) -> bool:
     return (backend or loaded.backend or "native") in LOCAL
 
 
-def refuse_what_cannot_run(loaded: Spec, backend: str | None) -> None:
-    """Raises CallError."""
+def refuse_what_cannot_run(
+    home: Path,
+    loaded: Spec,
+    backend: str | None,
+    environment: Mapping[str, str],
+    cluster: Mapping[str, str | None] = NO_OPTIONS,
+) -> None:
+    """`cluster`: which one, as the command line names it. Raises CallError."""
     if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
         raise CallError(f"a {loaded.kind} is many runs, which `run` cannot start yet; `phalanx plan` shows its first")
     place = backend or loaded.backend or "native"
@@ -37,6 +45,7 @@ def refuse_what_cannot_run(loaded: Spec, backend: str | None) -> None:
         raise CallError(f"runs cannot start on `{place}` yet: --on names one of {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
+    require_engine(home, place, environment, cluster)
 
 
 def excess_of(loaded: Spec) -> str | None:

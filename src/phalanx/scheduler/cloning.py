@@ -12,6 +12,7 @@ from phalanx.backends.attempts import read_json
 from phalanx.errors import CallError
 from phalanx.scheduler.builds import inside_of
 from phalanx.scheduler.home import Home
+from phalanx.scheduler.preflight import require_engine_of
 from phalanx.scheduler.resuming import must_be_ours
 from phalanx.scheduler.submitting import submit
 from phalanx.scheduler.taking import restore
@@ -59,6 +60,7 @@ def clone(  # noqa: PLR0913 - what makes a run of another
         raise CallError(f"the build of run {original.id} is gone: {venv}; run its file again with --build")
     if venv is not None:
         environment = inside_of(Path(venv), environment)
+    require_engine_of(home, original, environment)
     archive = home.run(original.id).path / "job" / "venv.tar"
     wishes = {
         "venv": venv,

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
+from phalanx import extras
 from phalanx.errors import CallError
 from phalanx.plan.encoding import is_secret
 from phalanx.scheduler.home import Home
@@ -65,6 +66,19 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def require_storage(url: str) -> None:
+    """Whether the packages for a URL are installed; nothing is asked of the storage. Raises CallError, MissingExtra."""
+    scheme = scheme_of(check_url(url))
+    try:
+        import_module("fsspec").get_filesystem_class(scheme)
+    except (ImportError, ValueError) as fault:
+        if scheme in EXTRAS:
+            raise extras.missing(EXTRAS[scheme], f"storage on {scheme}://", fault) from None
+        if isinstance(fault, ImportError):
+            raise CallError(f"storage on {scheme}:// needs another package: {fault}") from None
+        raise CallError(f"there is no storage of the kind {scheme}://") from None
+
+
 class Remote:
     """Every fault is a CallError, whatever the storage raises."""
 
@@ -73,14 +87,7 @@ class Remote:
         self._storage, self._base = self._connect()
 
     def _connect(self) -> tuple[Any, str]:
-        scheme = scheme_of(self.url)
-        try:
-            import_module("fsspec").get_filesystem_class(scheme)
-        except (ImportError, ValueError) as fault:
-            if isinstance(fault, ImportError) or scheme in EXTRAS:
-                extra = EXTRAS.get(scheme, "s3")
-                raise CallError(f"{scheme}:// needs another package: pip install 'phalanx[{extra}]'") from None
-            raise CallError(f"there is no storage of the kind {scheme}://") from None
+        require_storage(self.url)
         with self._telling("cannot be reached"):
             core = import_module("fsspec.core")
             storage, base = core.url_to_fs(self.url, use_listings_cache=False, skip_instance_cache=True)

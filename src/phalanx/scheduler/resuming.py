@@ -11,6 +11,7 @@ from pathlib import Path
 from phalanx.backends.attempts import write_whole
 from phalanx.errors import CallError
 from phalanx.scheduler.home import Home
+from phalanx.scheduler.preflight import require_engine_of
 from phalanx.scheduler.statuses import Status
 from phalanx.scheduler.taking import restore
 from phalanx.store import Run, StatusChange, Store
@@ -26,10 +27,11 @@ def must_be_ours(run: Run) -> None:
 
 
 def ask_to_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
-    """Leave word for whoever schedules. Raises CallError when the run is not over."""
+    """Leave word for whoever schedules. Raises CallError when the run is not over, or cannot be submitted from here."""
     must_be_ours(run)
     if not run.is_done:
         raise CallError(f"run {run.id} is not over: it is {run.status}")
+    require_engine_of(home, run, environment)
     restore(home, run.id)
     home.keep_environment(run.id, environment)
     write_whole(home.run(run.id).path / ASKED, json.dumps({"by": by}).encode())

@@ -57,7 +57,7 @@ def submit(  # noqa: PLR0913 - all that makes a run
     if wishes.get("timeout_s") is not None:
         made = replace(made, timeout_s=wishes["timeout_s"])
     run = _run(loaded, made, project, wishes)
-    job = _job(home, made, run.backend, wishes.get("cluster") or {})
+    job = _job(home, made, run.backend, wishes.get("cluster") or {}, environment)
     if run.backend not in LOCAL and not backends.find(run.backend).shares_files:
         snapshot = snapshot or (code is None and put_code is None)  # it goes along
     own_code = home.run(run_id).path / "code"
@@ -143,8 +143,11 @@ def place_of(made: Plan, on: str | None) -> str:
     return made.backend if on in LOCAL and made.backend in LOCAL else on
 
 
-def _job(home: Home, made: Plan, backend: str, options: Mapping[str, str | None]) -> Job | None:
-    """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError."""
+def _job(
+    home: Home, made: Plan, backend: str, options: Mapping[str, str | None], environment: Mapping[str, str]
+) -> Job | None:
+    """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError, also
+    when nothing can be submitted there now."""
     if backend in LOCAL:
         return None
     if not is_safe(str(home.path)):
@@ -154,4 +157,7 @@ def _job(home: Home, made: Plan, backend: str, options: Mapping[str, str | None]
         )
     place = backends.find(backend)
     known = place.place(home.path, made, options=options, ask=True)
+    engine = place.engine(known)
+    if engine is not None:
+        engine.preflight(environment)
     return place.render(made, known)

@@ -85,7 +85,7 @@ NOT_BUILT = b"""<!doctype html>
 <p>The server works, also for the command line and for MLflow's clients; only the page was not built.</p>
 <ul>
 <li>In a clone of the repository: <code>make page</code> builds it, with Node 20 or newer when that is installed.</li>
-<li>Elsewhere: <code>pip install 'phalanx[server]'</code> brings it built.</li>
+<li>Elsewhere: <code>pip install phalanx</code> brings it built.</li>
 </ul>
 <p>Then load this page again.</p>
 </html>

@@ -84,7 +84,8 @@ def serve(  # noqa: PLR0913 - what a server has
     say: Callable[[Started], None],
 ) -> None:
     """Serve until a signal comes. Raises CallError and StoreError when that cannot be begun."""
-    uvicorn = _uvicorn()
+    import uvicorn
+
     from phalanx.server.app import make_app
     from phalanx.server.context import Context
     from phalanx.server.counting import Counting
@@ -164,15 +165,6 @@ def tell_manager(state: str) -> None:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as talking:
             talking.connect(f"\0{place[1:]}" if place.startswith("@") else place)
             talking.send(state.encode())
-
-
-def _uvicorn() -> Any:
-    try:
-        import fastapi  # noqa: F401 - whether it is there
-        import uvicorn
-    except ImportError as fault:
-        raise CallError(f"a server needs the package `{fault.name}`: pip install 'phalanx[server]'") from None
-    return uvicorn
 
 
 @contextmanager

@@ -98,8 +98,8 @@ def start(here: Context, caller: Identity, order: Order) -> tuple[Run, list[dict
     """The run, what is worth knowing of it, and its environment. Raises SpecErrors, CallError, Refusal."""
     loaded, tree = load(order.files, order.params)
     on = order.wishes["on"]
-    refuse_what_cannot_run(loaded, on)
     environment = environment_for_runs()
+    refuse_what_cannot_run(here.home.path, loaded, on, environment)
     notes = _judged(here.home, loaded, tree, order, environment)
     venv = None
     if is_here(loaded, on):

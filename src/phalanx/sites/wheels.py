@@ -53,7 +53,8 @@ def normal(name: str) -> str:
 
 def supported(python: str | None = None) -> Supported:
     """The tags of this Python, or of another version of it on this machine. Raises CallError."""
-    tags = _packaging("tags")
+    from packaging import tags
+
     if python is None:
         version, every = sys.version_info[:2], list(tags.sys_tags())
     else:
@@ -77,15 +78,6 @@ def _version(text: str) -> tuple[int, int]:
     if match is None:
         raise CallError(f"--python {text!r}: write a version, such as 3.11")
     return int(match[1]), int(match[2])
-
-
-def _packaging(module: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(f"packaging.{module}")
-    except ImportError:
-        raise CallError("looking at wheels needs the package `packaging`: pip install packaging") from None
 
 
 def files_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -129,12 +121,14 @@ def normal_pattern(pattern: str) -> str:
 
 def _read(folder: str, file: str, name: str, python: Supported) -> tuple[Any, Wheel]:
     """A wheel, and what it is sorted by: version, then whether it can be used, then how well."""
-    utils, versions = _packaging("utils"), _packaging("version")
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+    from packaging.version import InvalidVersion, Version
+
     try:
-        _, version, build, tags = utils.parse_wheel_filename(file)
-    except (utils.InvalidWheelFilename, versions.InvalidVersion, ValueError):
+        _, version, build, tags = parse_wheel_filename(file)
+    except (InvalidWheelFilename, InvalidVersion, ValueError):
         wheel = Wheel(name, "", "", "", "", "", folder, file, "its name is not that of a wheel")
-        return (0, versions.Version("0"), 0, 0, ()), wheel
+        return (0, Version("0"), 0, 0, ()), wheel
     written = file.removesuffix(ENDING).split("-")
     rank = min((python.ranks[tag] for tag in tags if tag in python.ranks), default=None)
     wheel = Wheel(

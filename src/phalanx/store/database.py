@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from phalanx import extras
 from phalanx.errors import StoreError
 
 Row = tuple[Any, ...]
@@ -190,10 +191,8 @@ class PostgresDatabase(Database):
     lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", knows only ASCII
 
     def __init__(self, url: str) -> None:
-        try:
+        with extras.needed("postgres", "a database in PostgreSQL"):
             import psycopg
-        except ImportError as error:
-            raise StoreError("PostgreSQL needs the psycopg package: pip install 'phalanx[postgres]'") from error
         from urllib.parse import urlsplit
 
         self._psycopg = psycopg

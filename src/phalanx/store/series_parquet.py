@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from phalanx import extras
 from phalanx.errors import CallError, StoreError
 from phalanx.store.points import Columns
 
@@ -40,13 +41,9 @@ def is_available() -> bool:
 
 def read_group(path: Path, number: int) -> Columns:
     """One row group. Raises CallError when pyarrow is missing, or the file cannot be read."""
-    try:
+    with extras.needed("series", f"reading the points in {path}"):
         import pyarrow.compute  # type: ignore[import-untyped]
         import pyarrow.parquet
-    except ImportError:
-        raise CallError(
-            f"the points in {path} cannot be read without pyarrow: install it with `pip install 'phalanx[series]'`"
-        ) from None
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             steps, moments, values = _numbers(file, number)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from phalanx import extras
 from phalanx.backends.kubernetes.place import Settings
 from phalanx.errors import CallError
 
@@ -60,13 +61,11 @@ class _Chosen(NamedTuple):
 def load(settings: Settings) -> Identity:
     """--kubeconfig, else the files of $KUBECONFIG, else ~/.kube/config, else the service account of the pod that this
     is. Nothing is asked of the cluster. Raises CallError with what to do."""
-    try:
+    with extras.needed("kubernetes", "a run on Kubernetes"):
         from kubernetes.client import Configuration
         from kubernetes.config import ConfigException
-    except ImportError:
-        raise CallError("Kubernetes needs the Python package `kubernetes`: pip install 'phalanx[kubernetes]'") from None
     configuration = Configuration()
-    files = _files(settings)
+    files = config_files(settings)
     try:
         if not files:
             return _in_cluster(settings, configuration)
@@ -80,8 +79,9 @@ def load(settings: Settings) -> Identity:
     return _identity(configuration, namespace, chosen.context, chosen.user)
 
 
-def _files(settings: Settings) -> list[str]:
-    """Those that are there. One that was named by --kubeconfig must be; of $KUBECONFIG, as kubectl has it, some."""
+def config_files(settings: Settings) -> list[str]:
+    """The kubeconfigs that are there; none in a pod, which has a service account. One that was named by --kubeconfig
+    must be there; of $KUBECONFIG, as kubectl has it, some. Raises CallError."""
     if settings.kubeconfig is not None:
         named = Path(settings.kubeconfig).expanduser()
         if not named.is_file():

@@ -51,6 +51,11 @@ class Kubernetes:
     def handle(self, run_id: str, attempt: int) -> str:
         return f"{self.name}:{self.keeper.api.namespace}/{base_of(run_id)}.{attempt}"
 
+    def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: ARG002 - credentials are those of this process
+        """One request, unless the cluster has just said what it offers."""
+        if self.place.cluster.is_assumed:
+            connect(self.place.settings).close()
+
     # starting ----------------------------------------------------------------------------------------------------
 
     def submit(  # noqa: PLR0913

@@ -1,0 +1,75 @@
+"""Optional packages: which extra of Phalanx brings them, and what needs them.
+
+EXTRAS is the one table: `phalanx doctor` prints it, and every error about a missing package comes from `needed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from phalanx.errors import MissingExtra
+
+
+class Extra(NamedTuple):
+    """One extra of pyproject.toml. `package`: the distribution, and the module that it brings; `use`: what is not
+    possible without it."""
+
+    name: str
+    package: str
+    use: str
+
+    @property
+    def install(self) -> str:
+        """The line that installs it."""
+        return f"pip install 'phalanx[{self.name}]'"
+
+    def version(self) -> str | None:
+        """None: not installed."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version(self.package)
+        except PackageNotFoundError:
+            return None
+
+
+_TABLE = (
+    Extra("series", "pyarrow", "compacting points to Parquet, reading compacted points, `export --format parquet`"),
+    Extra("kubernetes", "kubernetes", "runs on Kubernetes and Kubeflow"),
+    Extra("postgres", "psycopg", "a database in PostgreSQL (PHALANX_DATABASE=postgresql://…)"),
+    Extra("s3", "s3fs", "outputs on s3://"),
+    Extra("gcs", "gcsfs", "outputs on gs://"),
+    Extra("azure", "adlfs", "outputs on az:// and abfs://"),
+    Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of what `phalanx.open()` reads"),
+)
+EXTRAS = {extra.name: extra for extra in _TABLE}
+
+
+@contextmanager
+def needed(name: str, purpose: str) -> Iterator[None]:
+    """Put it around the imports of an extra's packages. Raises MissingExtra: which extra `purpose` needs."""
+    try:
+        yield
+    except ImportError as fault:
+        raise missing(name, purpose, fault) from None
+
+
+def missing(name: str, purpose: str, fault: Exception) -> MissingExtra:
+    """The error of an import that failed."""
+    from phalanx.errors import MissingExtra
+
+    extra = EXTRAS[name]
+    package = (getattr(fault, "name", None) or extra.package).partition(".")[0]
+    said = str(fault).partition("\n")[0]
+    why = f"which cannot be imported ({said})" if is_installed(package) else "which is not installed"
+    return MissingExtra(f"{purpose} needs the package `{package}`, {why}: {extra.install}")
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module is there. It is not imported: that may take a second."""
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None

@@ -1,0 +1,92 @@
+"""Engines, also those of other packages, are asked before anything of a run is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx import backends, spec
+from phalanx.backends import Job
+from phalanx.errors import CallError
+from phalanx.scheduler.checking import refuse_what_cannot_run
+from phalanx.scheduler.cloning import clone
+from phalanx.scheduler.resuming import ask_to_resume
+from phalanx.scheduler.submitting import submit
+from phalanx.store import Run
+from tests.scheduler.working import Works
+
+LOADED = spec.load([("p.yml", b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n")])
+
+
+class Away:
+    """An engine that takes nothing from here."""
+
+    def preflight(self, environment: Mapping[str, str]) -> None:
+        raise CallError(f"the gate of {environment['CLUSTER']} is closed")
+
+
+class Elsewhere:
+    """A backend of another package."""
+
+    shares_files = True
+
+    def place(self, home: Path, plan: Any = None, *, options: Any = None, ask: bool = False) -> None: ...
+    def place_of(self, home: Path, run_folder: Path) -> None: ...
+    def render(self, plan: Any, place: Any = None) -> Job:
+        return Job({}, start="")
+
+    def engine(self, place: Any = None) -> Any:
+        return Away()
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "find", lambda name: Elsewhere())
+    monkeypatch.setattr(backends, "names", lambda: ("elsewhere",))
+
+
+def files(works: Works) -> set[Path]:
+    return {path for path in works.home.path.rglob("*") if not path.name.startswith("phalanx.db")}
+
+
+def over(works: Works) -> Run:
+    """A run that is over, and that was there."""
+    run, _ = submit(works.home, works.store, LOADED, working=Path("/"), environment={}, wishes={})
+    return run._replace(backend="elsewhere", status="succeeded")
+
+
+def test_it_is_asked_before_anything_is_built_or_judged(works: Works) -> None:
+    before = files(works)
+    with pytest.raises(CallError, match="the gate of far is closed"):
+        refuse_what_cannot_run(works.home.path, LOADED, "elsewhere", {"CLUSTER": "far"})
+    assert files(works) == before
+
+
+def test_it_is_asked_by_every_submission(works: Works) -> None:
+    before = files(works)
+    with pytest.raises(CallError, match="the gate of far is closed"):
+        submit(
+            works.home,
+            works.store,
+            LOADED,
+            working=Path("/"),
+            environment={"CLUSTER": "far"},
+            wishes={"on": "elsewhere"},
+        )
+    assert files(works) == before
+    assert works.store.ids() == set()
+
+
+def test_it_is_asked_before_a_run_is_repeated_or_goes_on(works: Works) -> None:
+    run = over(works)
+    before = files(works)
+    for cloning in ("restart", "copy", "rerun"):
+        with pytest.raises(CallError, match="the gate of far is closed"):
+            clone(works.home, works.store, run, cloning, {"CLUSTER": "far"})
+    with pytest.raises(CallError, match="the gate of far is closed"):
+        ask_to_resume(works.home, run, {"CLUSTER": "far"})
+    assert files(works) == before
+    assert works.home.asked_to_resume() == []
