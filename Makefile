@@ -43,10 +43,10 @@ test: setup ## run the tests: three minutes on two cores
 	$(AT_ONCE) -m "not slow"
 
 test-rest: setup ## run what `make test` leaves out: slow tests, and many more examples of every property
-	PHALANX_EXAMPLES=1 $(AT_ONCE) -m "slow or hypothesis"
+	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE) -m "slow or hypothesis"
 
 test-full: setup ## run both
-	PHALANX_EXAMPLES=1 $(AT_ONCE)
+	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE)
 
 test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-trackers test-frameworks \
 	test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite there is, in full: hours
