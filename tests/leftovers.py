@@ -15,7 +15,7 @@ from uuid import uuid4
 from phalanx.agent.processes import find_marked, read_stat, send
 
 MARK = "PHALANX_TEST_MARK"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Marked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from phalanx import plan, spec
 from phalanx.backends.local import BACKEND
 from phalanx.cli.plan import write_job
+from tests.ports import free_port
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 FILES = sorted(EXAMPLES.glob("*/*.yml"))
@@ -32,15 +32,14 @@ def test_the_quickstart_trains_and_its_ranks_agree(tmp_path: Path) -> None:
     file = EXAMPLES / "quickstart" / "polyaxonfile.yml"
     loaded = spec.load([(file.name, file.read_bytes())], {"steps": "30"})
     write_job(BACKEND.render(plan.make(loaded, "run")), tmp_path / "job")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(
         ["bash", str(tmp_path / "job" / "start.sh")],
         check=True,
         cwd=file.parent,
         env={**os.environ, "PATH": path, "PHALANX_BASE_PORT": str(port)},
-        timeout=60,
+        timeout=120,
     )
     logs = [log.read_text() for log in (tmp_path / "job" / "logs").iterdir()]
     ends = [re.search(r"rank (\d) of 4 done, weights (.*)", log) for log in logs]

@@ -19,7 +19,7 @@ STATUS = ("git", "status", "--porcelain", "-z", "-uall", "--ignored=matching", "
 def untracked(folder: Path) -> set[str] | None:
     """The untracked files below a folder; None where git cannot tell."""
     try:
-        answer = subprocess.run(STATUS, cwd=folder, capture_output=True, text=True, timeout=60, check=True).stdout
+        answer = subprocess.run(STATUS, cwd=folder, capture_output=True, text=True, timeout=120, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     entries = [(entry[:2], entry[3:]) for entry in answer.split("\0") if entry]

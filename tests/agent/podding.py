@@ -16,7 +16,7 @@ from phalanx.backends.agent_zip import carried
 from phalanx.frames import Decoder
 from phalanx.plan.encoding import document
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 class Pod:

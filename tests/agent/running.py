@@ -15,7 +15,7 @@ from typing import Any
 from phalanx import plan, spec
 from phalanx.plan.encoding import document
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 class Agents:

@@ -197,7 +197,7 @@ def test_a_server_that_is_not_there_costs_a_bounded_time(tmp_path: Path, home: H
     began = time.monotonic()
     pulses = []
     assert not courier(home, tmp_path).finish(0.5, lambda: pulses.append(1))
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 20
     assert pulses
 
 
@@ -209,7 +209,7 @@ def test_a_server_that_says_nothing_costs_a_bounded_time(tmp_path: Path) -> None
         post = Post(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN)
         began = time.monotonic()
         assert not Courier(post, "run-1", 1, str(tmp_path), None).finish(0.5)
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("code", [401, 403, 409])

@@ -153,7 +153,7 @@ def test_what_an_output_does_not_take_is_not_gathered_without_end(tmp_path: Path
     for _ in range(20):
         relay.turn()
     assert len(pipe.output.waiting) < relaying.MOST_WAITING + 3 * relaying.STRETCH
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 60
 
 
 def test_it_does_not_wait_for_ever_for_an_output(tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from phalanx.agent.rendezvous import MOST_BYTES, serving
 from tests.agent.running import Agents, is_open, wait_for
+from tests.ports import free_ports
 
 SIZES = {"global": 2}
 
@@ -78,8 +79,7 @@ def test_too_much_is_not_read(client: Client) -> None:
 
 
 def test_it_serves_beside_the_first_replica_until_the_last_one_has_ended(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port, other = free_ports(2)
     done = tmp_path / "done"
     ask = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo 'GET /global/nothing HTTP/1.0' >&3; echo >&3; head -1 <&3"
     run = Agents(
@@ -87,7 +87,7 @@ def test_it_serves_beside_the_first_replica_until_the_last_one_has_ended(tmp_pat
         f'if [ "$HOROVOD_RANK" = 1 ]; then while [ ! -e {done} ]; do sleep 0.05; done; {ask}; fi',
         environment={"replicas": {"n_workers": 1}},
         framework="horovod",
-        port={"master-0": port, "worker-0": port + 1},
+        port={"master-0": port, "worker-0": other},
     ).start()
     assert run.end("master-0")["cause"] == "finished"
     client = Client(port)

@@ -99,7 +99,7 @@ def test_who_ignores_term_is_killed_after_its_grace(tmp_path: Path) -> None:
     asked = time.monotonic()
     end = agents.end()
     assert (end["cause"], end["signal"]) == ("stopped", signal.SIGKILL)
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 60
 
 
 def test_the_time_limit_ends_it(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def an_end(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def until(holds: Callable[[], Any], patience_s: float = 10.0) -> Any:
+def until(holds: Callable[[], Any], patience_s: float = 60.0) -> Any:
     """What it answers once it is something; fails when that takes too long."""
     deadline = time.monotonic() + patience_s
     while True:

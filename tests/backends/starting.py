@@ -112,7 +112,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def survivors(folder: Path, patience_s: float = 3.0) -> list[str]:
+def survivors(folder: Path, patience_s: float = 30.0) -> list[str]:
     """Who of the processes that left their id in `<name>.pid` is alive after all; they are ended then."""
     files = sorted(folder.glob("*.pid"))
     pids = {file.stem: int(file.read_text(encoding="utf-8")) for file in files}

@@ -316,7 +316,7 @@ def test_the_init_step_really_brings_the_code(tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], **variables, "PHALANX_POD_ROOT": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

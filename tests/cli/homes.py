@@ -21,7 +21,7 @@ from phalanx.scheduler.machine import this_machine
 from phalanx.store import Run, Store
 from tests.cli.running import COMMAND, Answer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 IN_PROCESSES = (
     os.environ.get("PHALANX_TEST_PROCESSES") == "1"
 )  # every call in a process of its own, as `make test-rest` has it
@@ -63,7 +63,7 @@ class Place:
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=120,
         )
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 

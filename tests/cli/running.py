@@ -37,7 +37,7 @@ def called(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **envir
         capture_output=True,
         env={**os.environ, **environment},
         check=False,
-        timeout=60,
+        timeout=120,
     )
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -67,7 +67,7 @@ def in_terminal(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
         with suppress(OSError):  # the terminal is gone once the command ended
             while piece := os.read(ours, 65_536):
                 shown += piece
-        return process.wait(timeout=60), shown.decode()
+        return process.wait(timeout=120), shown.decode()
     finally:
         os.close(ours)
 
@@ -89,7 +89,7 @@ def in_shell(script: str, cwd: Path | None = None) -> Answer:
         capture_output=True,
         env={**os.environ, "PHALANX": COMMAND},
         check=False,
-        timeout=60,
+        timeout=120,
     )
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 

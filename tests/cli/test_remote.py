@@ -58,7 +58,7 @@ class Laptop:
             env=self.environment(**environment),
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=120,
         )
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 

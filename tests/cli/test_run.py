@@ -114,12 +114,11 @@ def test_kill_9_of_everything_leaves_a_run_that_ps_settles(place: Place) -> None
 
 
 def test_detached_it_prints_the_id_and_the_run_goes_on(place: Place) -> None:
-    begun = time.monotonic()
-    answer = place.run("sleep 0.5; echo later", "-d")
+    answer = place.run("while [ ! -e go ]; do sleep 0.05; done; echo later", "-d")
     assert answer.code == 0
     run_id = answer.out.strip()
     assert run_id in place.run_ids()
-    assert time.monotonic() - begun < 5
+    (place.folder / "go").touch()
     assert place.until(run_id, "succeeded", "failed") == "succeeded"
     assert (place.attempt(run_id) / "log").read_text() == "later\n"
 
@@ -151,7 +150,7 @@ def test_strict_lets_run_what_fits(place: Place) -> None:
 def test_the_time_limit_ends_it(place: Place) -> None:
     begun = time.monotonic()
     answer = place.run("sleep 60", "--timeout", "1")
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 45
     assert answer.code == 128 + signal.SIGTERM
     assert "time limit of 1 s" in answer.err
     assert place.call("ps", "-q", "status:failed", "--json").data["count"] == 1

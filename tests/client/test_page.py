@@ -36,7 +36,7 @@ def test_the_example_of_the_page_runs_as_it_stands(site: Site, tmp_path: Path) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     first, second, third, *rest = done.stdout.splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from phalanx.errors import CallError
 from phalanx.scheduler.outputs import browse, read_manifest
 from phalanx.scheduler.remote import Remote, push
 from phalanx.scheduler.taking import free, open_output, restore, take
+from tests.ports import free_port
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
 from tests.scheduler.test_outputs import sha256
 
@@ -29,8 +29,7 @@ KEY = "phalanx-test-secret-key"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free_one:
-        port = free_one.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"

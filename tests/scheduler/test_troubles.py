@@ -27,7 +27,7 @@ def test_a_replica_that_ignores_term_is_killed_after_its_grace(works: Works, mon
     works.run_folder(run_id).ask_to_stop("enough")
     began = time.monotonic()
     assert works.settle(run_id).status == "stopped"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 45
     assert works.end(run_id)["signal"] == 9
 
 
@@ -124,7 +124,7 @@ def test_a_clock_that_was_set_back_does_not_delay_a_stop(jumping: tuple[Works, l
     offset[0] = -1e7
     began = time.monotonic()
     assert works.settle(run_id).status == "failed"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 45
 
 
 def test_a_run_of_long_ago_that_was_just_started_is_not_declared_lost(jumping: tuple[Works, list[float]]) -> None:
@@ -149,7 +149,7 @@ def is_gone(pid: int) -> bool:
     return stat is None or stat.state == "Z"
 
 
-def wait_until(condition: Callable[[], object], patience_s: float = 40.0) -> None:
+def wait_until(condition: Callable[[], object], patience_s: float = 90.0) -> None:
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -18,7 +18,7 @@ from phalanx.scheduler.scheduler import Scheduler
 from phalanx.scheduler.submitting import submit
 from phalanx.store import Run, Store
 
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 ROOMY = Share(1000.0, 1e6, 0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.scheduler.snapshots import pack
 from tests.server.site import Site
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 ENDS = ("succeeded", "failed", "stopped")
 
 

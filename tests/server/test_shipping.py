@@ -40,7 +40,7 @@ def track(site: Site, folder: Path, script: str, **environment: str) -> subproce
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 

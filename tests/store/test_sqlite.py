@@ -83,7 +83,7 @@ def test_a_home_may_have_any_name(tmp_path: Path, name: str) -> None:
 def test_two_processes_write_to_one_file(tmp_path: Path) -> None:
     writers = [writer(tmp_path, name, 150) for name in ("left", "right")]
     for process in writers:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert (process.returncode, said) == (0, "")
     with Store.open(tmp_path) as store:
         assert store.count("status:succeeded") == 300
@@ -93,7 +93,7 @@ def test_two_processes_write_to_one_file(tmp_path: Path) -> None:
 def test_many_processes_make_one_file_at_once(tmp_path: Path) -> None:
     writers = [writer(tmp_path, f"p{place}-", 1) for place in range(6)]
     for process in writers:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert (process.returncode, said) == (0, "")
     with Store.open(tmp_path) as store:
         assert store.ids() == {f"p{place}-0" for place in range(6)}
@@ -106,7 +106,7 @@ def test_a_kill_in_the_middle_of_writing_loses_nothing_that_was_written(tmp_path
     seen = [process.stdout.readline().strip() for _ in range(lines)]
     process.send_signal(signal.SIGKILL)
     seen += process.stdout.read().split()  # `communicate` would miss what `readline` has read ahead
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     with Store.open(tmp_path) as store:
         assert set(seen) <= store.ids()
         assert len(store.ids() - set(seen)) <= 1
@@ -125,7 +125,7 @@ def test_a_kill_while_the_file_is_made_leaves_one_that_opens(tmp_path: Path) -> 
         while process.poll() is None and not (tmp_path / str(place) / "phalanx.db").exists():
             pass
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         with Store.open(tmp_path / str(place)) as store:
             assert store.check() == []
             assert store.schema_revision == "0003"

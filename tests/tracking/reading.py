@@ -16,7 +16,7 @@ from phalanx.store.series import RunSeries
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 FOREIGN = ("PHALANX_", "POLYAXON_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_", "PYTHONPATH", "COVERAGE")
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 class Answer(NamedTuple):

@@ -42,7 +42,7 @@ def kept_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ke
 def fresh(text: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = clean_environment(PYTHONPATH=str(SOURCES), **more)
     command = [sys.executable, "-W", "error", "-c", text]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 # the page ------------------------------------------------------------------------------------------------------------

@@ -344,7 +344,7 @@ def test_a_standard_error_that_nobody_reads(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=theirs,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     os.close(theirs)
     assert done.stdout == b"trained\n"

@@ -122,7 +122,7 @@ def test_a_prompt_goes_on_after_a_fault(place: Place) -> None:
         env=clean_environment(PHALANX_HOME=str(place.home)),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     row = told(place)
     assert (row["status"], row["summary"]) == ("succeeded", {"loss": 0.5})

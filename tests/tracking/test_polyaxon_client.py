@@ -38,7 +38,7 @@ def run_script(text: str, folder: Path, python: str = sys.executable, **more: st
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 

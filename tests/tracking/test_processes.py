@@ -226,7 +226,7 @@ def test_children_of_multiprocessing_are_in_the_same_run(tmp_path: Path, method:
         env=clean_environment(PHALANX_HOME=str(tmp_path / "home")),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     run = only_run(tmp_path / "home")
@@ -258,7 +258,7 @@ if __name__ == "__main__":
             env=clean_environment(PHALANX_HOME=str(home)),
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=120,
         )
         assert only_run(home).end()["message"] == "ValueError: boom"
 
@@ -312,7 +312,7 @@ def test_a_run_may_be_sent_to_another_process(tmp_path: Path, method: str) -> No
         env=clean_environment(PHALANX_HOME=str(tmp_path / "home")),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     run = only_run(tmp_path / "home")

@@ -18,7 +18,7 @@ def told(program: str, tmp_path: Path, **environment: str) -> subprocess.Complet
         env={"PYTHONPATH": ":".join(sys.path), "PHALANX_HOME": str(tmp_path), "PHALANX_TRACKING": "off", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
