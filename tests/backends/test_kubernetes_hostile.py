@@ -96,6 +96,7 @@ def document_of(backend: str, **environment: Any) -> dict[str, Any]:
 @example(
     name="x", labels={"phalanx.dev/run": "other"}, annotations={}, variables={"PATH": "", "MY_TOKEN": "hush\nhush"}
 )
+@pytest.mark.slow
 def test_every_rendering_is_valid_or_refused(
     backend: str, name: str, labels: dict[str, str], annotations: dict[str, str], variables: dict[str, str]
 ) -> None:

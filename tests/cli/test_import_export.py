@@ -134,6 +134,7 @@ def test_a_folder_with_two_stores_asks_which(place: Place) -> None:
     assert "several stores of MLflow: name one of" in answer.err
 
 
+@pytest.mark.slow
 def test_a_real_run_goes_out_and_comes_back(place: Place, tmp_path: Path) -> None:
     run_id = place.ran("echo printed; echo kept > $PHALANX_OUTPUTS/a.txt")
     answer = place.call("export", run_id, "-o", "out")

@@ -68,6 +68,7 @@ def test_whom_nobody_knows_is_a_wrong_call(place: Place) -> None:
     assert place.quick("logs", "nobody").code == 2
 
 
+@pytest.mark.slow
 def test_times_stand_before_the_lines(place: Place) -> None:
     run_id = place.ran("echo x")
     (line,) = place.call("logs", run_id, "--times").out.splitlines()
@@ -96,6 +97,7 @@ def test_every_attempt_keeps_its_own(place: Place) -> None:
     assert place.call("logs", run_id, "--attempt", "1").out == "attempt 1\n"
 
 
+@pytest.mark.slow
 def test_nothing_in_a_log_can_command_the_terminal(place: Place) -> None:
     written = rb"printf 'a\033[31mred\033[0m\n\033[2J\000\377\302\233\n10%%\r99%%\rdone\n\tindented'"
     run_id = place.ran(written.decode())
@@ -136,6 +138,7 @@ def test_a_long_log_is_never_in_memory_as_a_whole(place: Place) -> None:
     assert int(done.stderr.split()[-1]) < 90 * 1024  # KiB
 
 
+@pytest.mark.slow
 def test_the_tail_of_a_gigabyte_comes_at_once(place: Place) -> None:
     run_id = place.ran("echo first")
     with (place.attempt(run_id) / "log").open("ab") as stream:
@@ -169,6 +172,7 @@ def test_following_schedules_when_nobody_else_does(place: Place) -> None:
     assert place.status(run_id) == "succeeded"
 
 
+@pytest.mark.slow
 def test_following_goes_on_to_the_next_attempt(place: Place) -> None:
     command = (
         "echo attempt $PHALANX_ATTEMPT; while [ ! -e followed ]; do sleep 0.05; done; "
@@ -236,6 +240,7 @@ def test_errors_shows_the_end_of_a_log_that_names_none(place: Place) -> None:
     assert "[master-0] working" in out
 
 
+@pytest.mark.slow
 def test_errors_of_a_run_that_went_well_says_so(place: Place) -> None:
     run_id = place.ran("echo fine")
     answer = place.call("logs", run_id, "--errors")

@@ -272,6 +272,7 @@ def test_ctrl_c_stops_the_run(laptop: Laptop) -> None:
     assert "stopped: stopped by owner" in answer.err
 
 
+@pytest.mark.slow
 def test_a_detached_run_is_followed_stopped_and_removed(laptop: Laptop) -> None:
     laptop.file("echo first; sleep 1; echo second; sleep 60", name="detached")
     run_id = laptop.call("run", "-d").out.strip()

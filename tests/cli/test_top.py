@@ -26,6 +26,7 @@ def test_without_runs_it_says_so(place: Place) -> None:
     assert data["free"] == data["machine"]
 
 
+@pytest.mark.slow
 def test_it_shows_what_every_replica_uses(place: Place) -> None:
     run_id = place.queued(BUSY, "--name", "busy", framework="pytorch", environment=THREE)
     wait_for(lambda: len(list(place.folder.glob("ready-*"))) == 3)

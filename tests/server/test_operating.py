@@ -98,6 +98,7 @@ def in_terminal(home: Path, *arguments: str, **environment: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
 
 
+@pytest.mark.slow
 def test_in_a_terminal_an_address_is_printed_that_signs_the_owner_in(home: Path) -> None:
     shown = in_terminal(home, "serve", "--port", "0")
     token = (home / "token").read_text().strip()
@@ -177,6 +178,7 @@ def test_a_tunnel_is_told_only_to_who_needs_one() -> None:
 # what is written down -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_requests_are_written_down_without_what_was_sent(home: Path) -> None:
     server = Watched(home, "--access-log", "--log-format", "json")
     first = server.get("/api/v1/runs?q=name:secretquery", **{"X-Request-ID": "abc-123"})

@@ -198,6 +198,7 @@ def wait_until_taken(home: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_server_schedules_while_nobody_else_does(serve: Serve, tmp_path: Path) -> None:
     wait_until_taken(serve.home)
     (tmp_path / "polyaxonfile.yml").write_text("version: 1\nkind: job\nrun:\n  cmd: echo done\n")
@@ -297,6 +298,7 @@ def test_a_full_disk_costs_records_and_not_the_server(serve: Serve) -> None:
 # tokens on the command line -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tokens_are_made_listed_and_revoked(serve: Serve) -> None:
     home = str(serve.home)
     made = called("token", "create", "ci", "--scope", "read", "--days", "7", "--json", PHALANX_HOME=home)

@@ -78,6 +78,7 @@ def test_compacted_attempts_read_as_the_files_did(tmp_path: Path, seed: int) -> 
     assert not point_paths(tmp_path)
 
 
+@pytest.mark.slow
 def test_spikes_survive_compaction_at_every_zoom(tmp_path: Path) -> None:
     check_spikes(tmp_path, lambda: compact(tmp_path, 1))
 

@@ -37,42 +37,46 @@ def told(place: Place) -> dict[str, Any]:
 # how it ends -------------------------------------------------------------------------------------------------------
 
 
+ENDS = [
+    ("", "succeeded", "finished"),
+    ("sys.exit(0)", "succeeded", "finished"),
+    ("sys.exit(3)", "failed", "exit code 3"),
+    ("sys.exit('no data')", "failed", "no data"),
+    ("exit(4)", "failed", "exit code 4"),
+    ("raise ValueError('boom')", "failed", "ValueError: boom"),
+    ("raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
+    ("run.finish('failed', 'it diverged')", "failed", "it diverged"),
+    ("os.kill(os.getpid(), 9)", "failed", "its process ended without a word"),
+    ("with run: sys.exit(6)", "failed", "exit code 6"),
+]  # fmt: skip
+FURTHER_ENDS = [
+    ("sys.exit()", "succeeded", "finished"),
+    ("exit()", "succeeded", "finished"),
+    ("sys.exit(True)", "failed", "exit code 1"),
+    ("quit(5)", "failed", "exit code 5"),
+    ("class Mute(Exception):\n  def __str__(self): raise OSError\nraise Mute", "failed", "Mute"),
+    ("sys.excepthook = lambda *_: None\nraise KeyError('x')", "failed", "KeyError: 'x'"),
+    ("try: sys.exit(0)\nexcept SystemExit: pass\nraise ValueError('later')", "failed", "ValueError: later"),
+    ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", "stopped", "KeyboardInterrupt"),
+    ("run.finish()\nraise ValueError('after')", "succeeded", "finished"),
+    ("tracking.finish('STOPPED')", "stopped", "stopped"),
+    ("run.finish('done')", "failed", "it ended as `done`"),
+    ("os._exit(0)", "failed", "its process ended without a word"),
+    ("os.kill(os.getpid(), signal.SIGTERM)", "failed", "its process ended without a word"),
+    ("os.abort()", "failed", "its process ended without a word"),
+    ("import threading as t\nt.excepthook = print\nx = t.Thread(target=lambda: 1/0)\nx.start()\nx.join()",
+     "succeeded", "finished"),
+    ("import threading as t\nx = t.Thread(target=sys.exit, args=(3,))\nx.start()\nx.join()",
+     "succeeded", "finished"),
+    ("with run: sys.exit(0)", "succeeded", "finished"),
+    ("with run:\n  raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
+    ("try:\n  with run: 1/0\nexcept ArithmeticError: pass", "failed", "ZeroDivisionError: division by zero"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("text", "status", "reason"),
-    [
-        ("", "succeeded", "finished"),
-        ("sys.exit(0)", "succeeded", "finished"),
-        ("sys.exit()", "succeeded", "finished"),
-        ("exit()", "succeeded", "finished"),
-        ("sys.exit(3)", "failed", "exit code 3"),
-        ("sys.exit(True)", "failed", "exit code 1"),
-        ("sys.exit('no data')", "failed", "no data"),
-        ("exit(4)", "failed", "exit code 4"),
-        ("quit(5)", "failed", "exit code 5"),
-        ("raise ValueError('boom')", "failed", "ValueError: boom"),
-        ("class Mute(Exception):\n  def __str__(self): raise OSError\nraise Mute", "failed", "Mute"),
-        ("sys.excepthook = lambda *_: None\nraise KeyError('x')", "failed", "KeyError: 'x'"),
-        ("try: sys.exit(0)\nexcept SystemExit: pass\nraise ValueError('later')", "failed", "ValueError: later"),
-        ("raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", "stopped", "KeyboardInterrupt"),
-        ("run.finish()\nraise ValueError('after')", "succeeded", "finished"),
-        ("run.finish('failed', 'it diverged')", "failed", "it diverged"),
-        ("tracking.finish('STOPPED')", "stopped", "stopped"),
-        ("run.finish('done')", "failed", "it ended as `done`"),
-        ("os._exit(0)", "failed", "its process ended without a word"),
-        ("os.kill(os.getpid(), 9)", "failed", "its process ended without a word"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "failed", "its process ended without a word"),
-        ("os.abort()", "failed", "its process ended without a word"),
-        ("import threading as t\nt.excepthook = print\nx = t.Thread(target=lambda: 1/0)\nx.start()\nx.join()",
-         "succeeded", "finished"),
-        ("import threading as t\nx = t.Thread(target=sys.exit, args=(3,))\nx.start()\nx.join()",
-         "succeeded", "finished"),
-        ("with run: sys.exit(0)", "succeeded", "finished"),
-        ("with run: sys.exit(6)", "failed", "exit code 6"),
-        ("with run:\n  raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
-        ("try:\n  with run: 1/0\nexcept ArithmeticError: pass", "failed", "ZeroDivisionError: division by zero"),
-    ],
-)  # fmt: skip
+    ("text", "status", "reason"), [*ENDS, *(pytest.param(*each, marks=pytest.mark.slow) for each in FURTHER_ENDS)]
+)
 def test_the_status_is_true_however_it_ends(place: Place, text: str, status: str, reason: str) -> None:
     row = ran(place, text)
     assert row["status"] == status
