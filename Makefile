@@ -8,11 +8,11 @@ comma := ,
 OFFLINE := $(if $(WHEELHOUSE),PIP_NO_INDEX=1 PIP_FIND_LINKS='$(abspath $(WHEELHOUSE))' npm_config_offline=true)
 # AGAIN=1: only what failed the last time. SMOKE=1: of a suite on real clusters or frameworks, only its smoke tests.
 CHOSEN := $(if $(AGAIN),--last-failed --last-failed-no-failures none)
-PYTEST := $(BIN)/python -m pytest $(CHOSEN)
+PYTEST := $(BIN)/python -m pytest -p no:anyio $(CHOSEN)
 SMOKED = $(if $(SMOKE),-m smoke)
-# Half of their time tests wait for processes: six at once keep two cores busy. The bytecode of their asserts is kept for
+# Half of their time tests wait for processes: four at once keep two cores busy. The bytecode of their asserts is kept for
 # the next time, also where Python is told to keep none.
-AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 6 --dist worksteal
+AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
 .PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 

@@ -17,6 +17,7 @@ from phalanx.backends.kubernetes.kubeflow import KubeflowJobs
 from phalanx.backends.kubernetes.place import Place, Settings
 from phalanx.backends.kubernetes.rendering import KubernetesJobs
 from phalanx.backends.kubernetes.running import Kubernetes
+from phalanx.backends.kubernetes.sighted import Group
 from phalanx.frames import Encoder
 from phalanx.naming import named
 from tests.backends.apiserver import FakeApiServer
@@ -120,6 +121,11 @@ def an_end(name: str, **more: Any) -> dict[str, Any]:
         "message": "finished", "started_at": time.time() - 1, "ended_at": time.time(), "host": "pod", "log_bytes": 6,
         "last_lines": ["hello"], "peak": {"memory_mib": 12.0}, **more,
     }  # fmt: skip
+
+
+def group_of(engine: Kubernetes) -> Group | None:
+    """The objects of the run `abc` in its first attempt, as its engine sees them; None as long as it sees none."""
+    return engine.keeper.groups().get(("abc", 1))
 
 
 def until(holds: Callable[[], Any], patience_s: float = 60.0) -> Any:

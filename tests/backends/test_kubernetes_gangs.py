@@ -16,7 +16,7 @@ from phalanx.backends.kubernetes.sighted import queued_as, topics_of
 from phalanx.backends.kubernetes.words import fate_of, observed, waiting_for
 from phalanx.errors import CallError
 from tests.backends import test_kubernetes_words as seen
-from tests.backends.kubernetes_runs import ONE, until, works
+from tests.backends.kubernetes_runs import ONE, group_of, until, works
 from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_kubernetes_native import file, jobs, made_of, overridden
 
@@ -342,7 +342,7 @@ def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path)
             there.server.put({**held, "spec": {**held["spec"], "suspend": is_held}})
 
         suspend(True)
-        until(lambda: any(work["spec"].get("suspend") for work in engine.keeper.groups()["abc", 1].works))
+        until(lambda: (group := group_of(engine)) and any(work["spec"].get("suspend") for work in group.works))
         there.server.remove("Pod", pod)
         until(lambda: not attempt.pods)
         assert engine.observe([handle])[handle].state == WAITING

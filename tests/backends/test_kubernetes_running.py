@@ -20,6 +20,7 @@ from tests.backends.kubernetes_runs import (
     SERVED,
     Works,
     an_end,
+    group_of,
     mode_of,
     read_end,
     told,
@@ -222,7 +223,7 @@ def test_what_ended_before_anybody_looked_is_not_over_until_it_is_home(there: Wo
     (pod,) = there.spawn(seat).values()
     there.say(pod, *told("master-0", b"x\n", {"cause": "error", "code": 5, "message": "exit code 5"}))
     there.server.set_pod_phase(pod, "Failed", exit_code=5)
-    until(lambda: [pod["status"]["phase"] for pod in engine.keeper.groups()["abc", 1].pods] == ["Failed"])
+    until(lambda: (group := group_of(engine)) and [pod["status"]["phase"] for pod in group.pods] == ["Failed"])
     assert engine.observe([handle])[handle].state == RUNNING
     engine.bring(seat, handle)
     until(lambda: engine.observe([handle])[handle].state == ENDED)

@@ -20,7 +20,7 @@ from phalanx.backends.kubernetes import carrying, keeping
 from phalanx.backends.kubernetes.api import Api
 from phalanx.backends.kubernetes.staging import deliver, loaded, packed, stamped
 from tests.backends.apiserver import FakeApiServer
-from tests.backends.kubernetes_runs import ENVIRONMENT, GANG, ONE, Works, until, works
+from tests.backends.kubernetes_runs import ENVIRONMENT, GANG, ONE, Works, group_of, until, works
 
 KINDS = ("ConfigMap", "Secret", "Service", "Job", "PodGroup", "MPIJob", "PyTorchJob")
 SERVER = "https://phalanx.example"
@@ -233,7 +233,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
     there.submit(engine, seat)
     there.server.is_graceful = True
     (pod,) = there.spawn(seat).values()
-    until(lambda: engine.keeper.groups()["abc", 1].pods)
+    until(lambda: (group := group_of(engine)) and group.pods)
     with pytest.raises(Unavailable, match="pods of the attempt before have not ended"):
         there.submit(engine, seat._replace(attempt=2))
     assert there.server.names("Job") == []
