@@ -214,15 +214,22 @@ class Example(NamedTuple):
     @contextmanager
     def _started(self, arguments: Sequence[str], stdout: int | None) -> Iterator[subprocess.Popen[Any]]:
         """A command of ours. It hears Ctrl-C itself and decides what that means; TERM is passed on."""
-        process = subprocess.Popen([*PHALANX, *arguments], cwd=self.folder, env=self.environment, stdout=stdout)
+        started: list[subprocess.Popen[Any]] = []
+        told: list[int] = []
 
         def pass_on(number: int, _: object) -> None:
-            if number == signal.SIGTERM:
-                process.terminate()
+            told.append(number)
+            for process in started:
+                if number == signal.SIGTERM:
+                    process.terminate()
 
         before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with process:
+            command = [*PHALANX, *arguments]
+            with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=stdout) as process:
+                started.append(process)
+                if signal.SIGTERM in told:  # between the start and the line before
+                    process.terminate()
                 yield process
         finally:
             for number, handler in before.items():
