@@ -4,7 +4,7 @@
 
 No package has these programs ready to run: the API server, the controllers and the scheduler are compiled (some
 minutes on two cores), `kubectl` comes out of Debian's package of it, unpacked and not installed. They are kept in
-~/.cache/phalanx/kubernetes (or PHALANX_KUBERNETES_BUILD), in a folder named by what they are made of; the folder is printed.
+~/.cache/phalanx/kubernetes (or PHALANX_KUBERNETES_BUILD), in a folder named by what they are made of, which is printed.
 Where all is there nothing is done. It needs Debian; the compiler and etcd are installed where they are missing, which
 needs root. The machine's own lists of packages stay as they are: sources have lists of their own, only for the build.
 """
