@@ -23,12 +23,12 @@ from tests.backends.apiserver import FakeApiServer
 
 from phalanx import backends, plan, spec
 from phalanx.backends.agent_zip import carry
-from phalanx.backends.attempts import Seat
-from phalanx.backends.kubernetes import keeping
-from phalanx.backends.kubernetes.api import Api, connect, kind_of
-from phalanx.backends.kubernetes.offer import OFFLINE
-from phalanx.backends.kubernetes.place import Place, Settings
-from phalanx.backends.kubernetes.running import Kubernetes
+from phalanx.backends.kubernetes.cluster.api import Api, connect, kind_of
+from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE
+from phalanx.backends.kubernetes.engine import controller
+from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
+from phalanx.backends.kubernetes.target import ClusterTarget, Settings
+from phalanx.home.attempts import AttemptFolder
 from phalanx.plan import Plan
 
 REPLICAS, ROUNDS = 500, 5
@@ -64,8 +64,8 @@ def rendering() -> None:
     backend = backends.find("kubernetes")
     for different in (False, True):
         made = made_of(REPLICAS, "bench", different=different)
-        objects = json.loads(backend.render(made, Place()).files["manifests.json"])
-        ours = median_s(lambda made=made: backend.render(made, Place()))  # type: ignore[misc]
+        objects = json.loads(backend.render(made, ClusterTarget()).files["manifests.json"])
+        ours = median_s(lambda made=made: backend.render(made, ClusterTarget()))  # type: ignore[misc]
         floor = median_s(lambda objects=objects: json.dumps(objects))  # type: ignore[misc]
         what = f"{REPLICAS} {'different ' if different else ''}replicas rendered"
         report(
@@ -73,7 +73,7 @@ def rendering() -> None:
         )
 
 
-def queued(folder: Path, run_id: str, made: Plan, place: Place) -> Path:
+def queued(folder: Path, run_id: str, made: Plan, place: ClusterTarget) -> Path:
     """The folder of a run, as `phalanx run` leaves it."""
     run = folder / "runs" / run_id
     run.mkdir(parents=True)
@@ -101,18 +101,18 @@ def submitting() -> None:
             folder = Path(scratch)
             settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
             made = made_of(REPLICAS, "bench", different=True)
-            run = queued(folder, "bench", made, Place(settings, OFFLINE))
-            engine = Kubernetes(Place(settings, OFFLINE))
+            run = queued(folder, "bench", made, ClusterTarget(settings, OFFLINE))
+            engine = KubernetesEngine(ClusterTarget(settings, OFFLINE))
             engine.keeper.wait_ready()
             began = time.perf_counter()
             engine.submit(run, "bench", 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
             ours.append(time.perf_counter() - began)
             most = max(most, server.most_at_once)
-            keeping.stop_all()
+            controller.stop_all()
         with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
             folder = Path(scratch)
             settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
-            run = queued(folder, "bench", made, Place(settings, OFFLINE))
+            run = queued(folder, "bench", made, ClusterTarget(settings, OFFLINE))
             api = connect(settings)
             began = time.perf_counter()
             bare(api, run)
@@ -135,14 +135,14 @@ def _rate(count: int) -> float:
     with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
         folder = Path(scratch)
         settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
-        place = Place(settings._replace(home_claim="home"), OFFLINE)  # logs are not what is counted here
-        engine = Kubernetes(Place(settings, OFFLINE))
+        place = ClusterTarget(settings._replace(home_claim="home"), OFFLINE)  # logs are not what is counted here
+        engine = KubernetesEngine(ClusterTarget(settings, OFFLINE))
         seats = {}
         for number in range(count):
             run_id = f"r{number}"
             run = queued(folder, run_id, made_of(2, run_id, different=False), place)
             handle = engine.submit(run, run_id, 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
-            seat = seats[handle] = Seat(run, run_id, 1, ("master-0", "worker-0"))
+            seat = seats[handle] = AttemptFolder(run, run_id, 1, ("master-0", "worker-0"))
             for name in seat.replicas:  # their agents have come
                 seat.folder(name).mkdir(parents=True)
                 (seat.folder(name) / "agent.json").write_text("{}")
@@ -151,14 +151,14 @@ def _rate(count: int) -> float:
                     for pod in server.spawn_pods(job):
                         server.set_pod_phase(pod, "Running")
         for handle, seat in seats.items():
-            engine.bring(seat, handle)
+            engine.fetch(seat, handle)
         time.sleep(3.0)
         before, began = len(server.requests), time.perf_counter()
         while time.perf_counter() - began < WATCH_S:
             assert len(engine.observe(seats)) == count
             time.sleep(1.0)
         rate = (len(server.requests) - before) / (time.perf_counter() - began)
-        keeping.stop_all()
+        controller.stop_all()
         return rate
 
 

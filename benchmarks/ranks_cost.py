@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from measuring import report
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 
 RANKS = 64
 CALLS = 5_000

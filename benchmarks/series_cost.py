@@ -15,9 +15,9 @@ from pathlib import Path
 
 from measuring import PYTHON, report, run_s
 from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, frame, name_payload
-from phalanx.store.compaction import compact
-from phalanx.store.points import PointFile
-from phalanx.store.series import RunSeries
+from phalanx.store.series.compaction import compact
+from phalanx.store.series.points import PointFile
+from phalanx.store.series.run_series import RunSeries
 
 SERIES = 10
 POINTS_EACH, POINTS_EACH_SMALL = 1_000_000, 300_000
@@ -31,7 +31,7 @@ START = 1_700_000_000.0
 DRAW = f"""
 import sys
 from pathlib import Path
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 run = RunSeries(Path(sys.argv[1]))
 for metric in run.names():
     (buckets,) = run.buckets(metric, {BUCKETS}).values()

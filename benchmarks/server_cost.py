@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from measuring import PHALANX, ROOT, report
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from ps_cost import add
 
 CLIENTS = 200
@@ -184,7 +184,7 @@ def load() -> None:
 def fill(home: Path) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from phalanx.scheduler.home import Home
+    from phalanx.home.home import Home
     from phalanx.store import Store
 
     Home(home)

@@ -26,11 +26,11 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import Settings
 
 from phalanx import spec
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.places import AT_ONCE
-from phalanx.scheduler.scheduler import Scheduler
-from phalanx.scheduler.submitting import submit
+from phalanx.home.home import Home
+from phalanx.scheduler.engine_executor import AT_ONCE
+from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Store
+from phalanx.submission.submit import submit
 
 SUBMITTED, ROUNDS = 150, 3
 WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
@@ -62,7 +62,7 @@ def submit_all(home: Home) -> None:
     with Store.open(home.path, None) as store:
         scheduler = Scheduler(home, store)
         while store.count("status:created"):
-            scheduler.turn()
+            scheduler.run_pass()
 
 
 def sbatch(script: str) -> None:

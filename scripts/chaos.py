@@ -28,12 +28,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from phalanx.home.home import Home
 from phalanx.naming import is_helper
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.scheduler import UNFINISHED
-from phalanx.scheduler.serving import TURN_S, Attendant
-from phalanx.scheduler.statuses import may_follow
+from phalanx.scheduler.loop import UNFINISHED
+from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.store import Run, Store, quoted
+from phalanx.store.statuses import may_follow
 
 SETTLE_S = 45.0
 PHALANX = str(Path(sys.executable).with_name("phalanx"))
@@ -202,12 +202,12 @@ class Drill:
         """The next scheduler: us, unless there is one."""
         deadline = time.monotonic() + SETTLE_S
         with Store.open(self.home.path) as store:
-            attendant = Attendant(self.home, store)
+            attendant = SchedulerRunner(self.home, store)
             while True:
                 self.kill_late_submitters()
                 self.remember_ends()
                 busy = any(process.poll() is None for process, _ in self.submitters)
-                left = attendant.turn()
+                left = attendant.run_pass()
                 over = not left and not store.count(UNFINISHED)
                 if over and not busy and set(self.home.run_ids()) <= store.ids():
                     break
@@ -215,7 +215,7 @@ class Drill:
                     raise Violation(f"not settled after {SETTLE_S:.0f} s: {store.runs(UNFINISHED)}")
                 time.sleep(TURN_S)
             held = attendant.lease.held
-            attendant.leave()
+            attendant.release()
             if not held:  # whoever has the lease may not yet have cleared away after the last run
                 time.sleep(0.2)
         self.submitters.clear()

@@ -25,8 +25,8 @@ from typing import Any
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from phalanx.scheduler import tracked
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
+from phalanx.ingest import external_runs
 from phalanx.spool import PointWriter
 from phalanx.store import Store
 
@@ -90,7 +90,7 @@ def fill(place: Path) -> list[str]:
             rate, optimizer, seed = RATES[number % 4], ("adamw", "sgd")[number // 4 % 2], number // 8
             params = {"lr": rate, "optimizer": optimizer, "seed": seed, "batch_size": 256, "epochs": 30}
             at = begin + number * 3900
-            run, attempt = tracked.create(
+            run, attempt = external_runs.create(
                 home,
                 project="imagenet",
                 source="a sweep",
@@ -102,9 +102,9 @@ def fill(place: Path) -> list[str]:
             )
             ended = train(attempt, at, rate, optimizer, chance)
             status, reason = ("failed", "loss is not finite") if number == 11 else ("succeeded", "finished")
-            tracked.finish(home, run.id, status, reason, ended)
-            tracked.adopt(home, store, run.id)
-            tracked.gather(home, store, run)
+            external_runs.finish(home, run.id, status, reason, ended)
+            external_runs.adopt(home, store, run.id)
+            external_runs.index_now(home, store, run)
             ids.append(run.id)
     return ids
 

@@ -24,13 +24,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phalanx.exchange.tfevents import masked_crc
-from phalanx.scheduler import tracked
-from phalanx.scheduler.gathering import Gatherer
-from phalanx.scheduler.home import Home
+from phalanx.formats.tfevents import masked_crc
+from phalanx.home.home import Home
+from phalanx.ingest import external_runs
+from phalanx.ingest.indexer import RunIndexer
 from phalanx.store import Run, Store
-from phalanx.store.points import PointFile, point_files
-from phalanx.store.series import RunSeries
+from phalanx.store.series.points import PointFile, point_files
+from phalanx.store.series.run_series import RunSeries
 
 TRAINING = """
 import mmap, struct, sys
@@ -111,8 +111,8 @@ def scalar(tag: str, step: int, value: float) -> bytes:
     return record(b"\x09" + struct.pack("<d", 1.7e9 + step) + b"\x10" + varint + bytes([0x2A, len(summary)]) + summary)
 
 
-def gatherer_of(home: Home, store: Store, run: Run) -> Gatherer:
-    return Gatherer(home, store, run, ["master-0"])
+def gatherer_of(home: Home, store: Store, run: Run) -> RunIndexer:
+    return RunIndexer(home, store, run, ["master-0"])
 
 
 def follow_for_ever(home_path: str, run_id: str) -> None:
@@ -122,7 +122,7 @@ def follow_for_ever(home_path: str, run_id: str) -> None:
         gatherer = gatherer_of(home, store, store.find(run_id))
         while True:
             gatherer.next_at = gatherer.boards.look_at = 0.0
-            gatherer.turn()
+            gatherer.run_pass()
 
 
 def kill_the_followers(folder: Path, chance: random.Random) -> int:
@@ -130,8 +130,8 @@ def kill_the_followers(folder: Path, chance: random.Random) -> int:
     home = Home(folder / "home")
     written: dict[str, int] = {}
     with Store.open(home.path) as store:
-        run, _ = tracked.create(home, project="drill", source="drill")
-        run = tracked.adopt(home, store, run.id)
+        run, _ = external_runs.create(home, project="drill", source="drill")
+        run = external_runs.adopt(home, store, run.id)
         outputs = home.run(run.id).path / "outputs"
         command = [sys.executable, "-c", FOLLOWING, str(Path(__file__).parent), str(home.path), run.id]
         for _ in range(4):
@@ -149,7 +149,7 @@ def kill_the_followers(folder: Path, chance: random.Random) -> int:
             process.send_signal(signal.SIGKILL)
             process.wait()
         gatherer = gatherer_of(home, store, run)
-        gatherer.turn(is_over=True)
+        gatherer.run_pass(is_over=True)
         gatherer.close()
         summaries = store.summaries(run.id)
     series = RunSeries(home.run(run.id).path)

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from phalanx.cli import VERBS, phalanx
-from phalanx.sites.kubernetes import SETTINGS
-from phalanx.spec.clusters import KUBERNETES
+from phalanx.sites.kubernetes_profile import SETTINGS
+from phalanx.spec.cluster_fields import KUBERNETES
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.schema import (
@@ -33,13 +33,13 @@ from phalanx.spec.schema import (
     environment,
     sections,
 )
-from phalanx.spec.shapes import Record
+from phalanx.spec.shapes import RecordShape
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def fields_of(record: Record) -> str:
+def fields_of(record: RecordShape) -> str:
     rows = ["| key | is | |", "|---|---|---|"]
     for key, field in record.fields.items():
         words = field.shape.words().replace("|", "\\|")

@@ -14,11 +14,11 @@ import httpx
 import pytest
 import yaml
 
-from phalanx.backends.kubernetes import discovering
-from phalanx.backends.kubernetes.place import Settings
-from phalanx.backends.kubernetes.settings import find
-from phalanx.cli.serve import command as serve_command
-from phalanx.spec.clusters import KUBERNETES
+from phalanx.backends.kubernetes.cluster import discovery
+from phalanx.backends.kubernetes.cluster.settings import find
+from phalanx.backends.kubernetes.target import Settings
+from phalanx.cli.commands.serve import command as serve_command
+from phalanx.spec.cluster_fields import KUBERNETES
 from tests.backends.kubernetes_schemas import validate
 from tests.cli.running import COMMAND
 
@@ -79,9 +79,9 @@ def test_every_file_is_listed_once(folder: Path) -> None:
         assert "includeSelectors" not in str(kustomization["labels"]), "selectors cannot be changed later"
 
 
-def rules(manifest: Any) -> set[discovering.Need]:
+def rules(manifest: Any) -> set[discovery.Need]:
     return {
-        discovering.Need(verb, group, resource)
+        discovery.Need(verb, group, resource)
         for rule in manifest["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -93,7 +93,7 @@ def test_the_role_allows_what_is_needed_and_nothing_else() -> None:
     manifest = read(ROOT / "base" / "role.yaml")
     assert manifest["kind"] == "Role", "nothing of the cluster itself"
     granted = rules(manifest)
-    needed = set(discovering.NEEDED)
+    needed = set(discovery.NEEDED)
     assert sorted(map(str, needed - granted)) == [], "missing"
     assert sorted(map(str, granted - needed)) == [], "too much"
     assert len(granted) == sum(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from phalanx import plan, spec
-from phalanx.backends.local import BACKEND
-from phalanx.cli.plan import write_job
+from phalanx.backends.local.backend import BACKEND
+from phalanx.cli.commands.plan import write_job
 from tests.ports import free_port
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

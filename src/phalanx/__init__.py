@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from phalanx.client import Client as Client
-    from phalanx.reading import Reading
+    from phalanx.client.local import HomeReader
 
 
-def open(home: str | os.PathLike[str] | None = None) -> Reading:  # noqa: A001 - `phalanx.open()` reads as it does
+def open(home: str | os.PathLike[str] | None = None) -> HomeReader:  # noqa: A001 - `phalanx.open()` reads as it does
     """The runs of a home (PHALANX_HOME, or ~/.phalanx, unless told), and what they tracked."""
-    from phalanx.reading import open_home
+    from phalanx.client.local import open_home
 
     return open_home(home)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A stretch of one line of a file. Lines and columns count from 1; line 0 is the file as a whole."""
 
     file: str
@@ -27,10 +27,10 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Diagnostic:
     """Something to say about one place of the user's file."""
 
-    place: Place
+    place: Location
     path: str
     message: str
 
@@ -45,18 +45,18 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Note(Remark):
+class Note(Diagnostic):
     """Read differently from how it was written, or worth knowing; never a fault."""
 
 
 @dataclass(frozen=True, slots=True)
-class SpecError(Remark):
+class SpecError(Diagnostic):
     """One fault of a file."""
 
     suggestion: str | None = field(default=None)
 
     def as_json(self) -> dict[str, Any]:
-        return {**Remark.as_json(self), "suggestion": self.suggestion}
+        return {**Diagnostic.as_json(self), "suggestion": self.suggestion}
 
     def __str__(self) -> str:
         where = f"{self.place.file}:{self.place.line}:{self.place.column}"

@@ -22,6 +22,6 @@ def member_name(role: str, index: int, local: int = 0) -> str:
     return f"{role}-{index}.{local}" if local else f"{role}-{index}"
 
 
-def named(replica: Mapping[str, Any]) -> str:
+def replica_name(replica: Mapping[str, Any]) -> str:
     """The name of a replica as plan.json has it."""
     return member_name(replica["role"], replica["index"], replica.get("local", 0))

@@ -14,7 +14,7 @@ from typing import Any
 from phalanx import plan, spec
 from phalanx.backends.agent_zip import carried
 from phalanx.frames import Decoder
-from phalanx.plan.encoding import document
+from phalanx.plan.document import document
 
 PATIENCE_S = 90.0
 

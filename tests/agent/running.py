@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import plan, spec
-from phalanx.plan.encoding import document
+from phalanx.plan.document import document
 
 PATIENCE_S = 90.0
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.agent import delivering
-from phalanx.agent.delivering import Courier, fetch
-from phalanx.posting import Post, Refused, Unavailable
+from phalanx.agent import server_courier
+from phalanx.agent.server_courier import ServerCourier, fetch
+from phalanx.uploads import Uploader, UploadRefused, UploadUnavailable
 from tests.agent.podding import Pod
 
 TOKEN = "phr_run-1_1_secret"
@@ -109,8 +109,8 @@ def home() -> Iterator[Home]:
     made.close()
 
 
-def courier(home: Home, folder: Path, *, token: str = TOKEN) -> Courier:
-    return Courier(Post(home.url, token), "run-1", 1, str(folder), str(folder / "outputs"))
+def courier(home: Home, folder: Path, *, token: str = TOKEN) -> ServerCourier:
+    return ServerCourier(Uploader(home.url, token), "run-1", 1, str(folder), str(folder / "outputs"))
 
 
 def write(folder: Path, name: str, data: bytes, *, age_s: float = 0.0) -> None:
@@ -132,7 +132,7 @@ def test_what_is_new_is_sent_and_ends_come_last(tmp_path: Path, home: Home) -> N
     write(tmp_path, "replicas/worker-0.1/attempt-1/7.points", b"points")
     write(tmp_path, "outputs/model.bin", b"weights")
     write(tmp_path, "outputs/.draft", b"draft")
-    assert sender.turn()
+    assert sender.run_pass()
     assert home.content() == {
         "worker-0/log": b"one\n",
         "worker-0/agent.json": b"{}",
@@ -140,10 +140,10 @@ def test_what_is_new_is_sent_and_ends_come_last(tmp_path: Path, home: Home) -> N
         "worker-0.1/7.points": b"points",
     }
     write(tmp_path, f"{ATTEMPT}/log", b"one\ntwo\n")
-    assert sender.turn()
+    assert sender.run_pass()
     assert home.content()["worker-0/log"] == b"one\ntwo\n"
     calls = home.calls
-    assert sender.turn()
+    assert sender.run_pass()
     assert home.calls == calls  # nothing new
     assert sender.finish()
     assert home.order[-1] == "worker-0/end.json"
@@ -155,7 +155,7 @@ def test_outputs_are_sent_once_they_have_settled(tmp_path: Path, home: Home) -> 
     sender = courier(home, tmp_path)
     write(tmp_path, "outputs/deep/er/old.bin", b"old", age_s=60)
     write(tmp_path, "outputs/new.bin", b"new")
-    assert sender.turn()
+    assert sender.run_pass()
     assert home.content() == {"outputs/deep/er/old.bin": b"old"}
 
 
@@ -165,7 +165,7 @@ def test_a_large_file_goes_in_pieces(tmp_path: Path, home: Home) -> None:
     data, log = os.urandom(4500), os.urandom(3200)
     write(tmp_path, "outputs/model.bin", data, age_s=60)
     write(tmp_path, f"{ATTEMPT}/log", log)
-    assert sender.turn()
+    assert sender.run_pass()
     assert home.content() == {"outputs/model.bin": data, "worker-0/log": log}
 
 
@@ -173,7 +173,7 @@ def test_what_the_server_has_already_is_not_sent_again(tmp_path: Path, home: Hom
     """An agent that was started anew does not know how far it was."""
     home.files["worker-0/log"] = bytearray(b"one\n")
     write(tmp_path, f"{ATTEMPT}/log", b"one\ntwo\n")
-    assert courier(home, tmp_path).turn()
+    assert courier(home, tmp_path).run_pass()
     assert home.content()["worker-0/log"] == b"one\ntwo\n"
 
 
@@ -181,7 +181,7 @@ def test_what_the_server_has_already_is_not_sent_again(tmp_path: Path, home: Hom
 def test_a_server_in_trouble_is_tried_again(
     tmp_path: Path, home: Home, trouble: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "TURN_S", 0.01)
+    monkeypatch.setattr(server_courier, "TURN_S", 0.01)
     home.trouble = list(trouble)
     write(tmp_path, f"{ATTEMPT}/log", b"one\n")
     write(tmp_path, f"{ATTEMPT}/end.json", b"{}")
@@ -206,9 +206,9 @@ def test_a_server_that_says_nothing_costs_a_bounded_time(tmp_path: Path) -> None
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         write(tmp_path, f"{ATTEMPT}/end.json", b"{}")
-        post = Post(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN)
+        post = Uploader(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN)
         began = time.monotonic()
-        assert not Courier(post, "run-1", 1, str(tmp_path), None).finish(0.5)
+        assert not ServerCourier(post, "run-1", 1, str(tmp_path), None).finish(0.5)
         assert time.monotonic() - began < 20
 
 
@@ -241,19 +241,19 @@ def test_an_end_that_is_not_wanted_is_not_delivered(tmp_path: Path, home: Home) 
 
 def test_the_token_goes_nowhere_else(tmp_path: Path, home: Home) -> None:
     home.trouble = [302]
-    with pytest.raises(Refused):
-        fetch(Post(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 5.0)
+    with pytest.raises(UploadRefused):
+        fetch(Uploader(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 5.0)
     assert home.calls == 1
 
 
 def test_code_is_fetched_when_the_server_is_back(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     home.trouble, home.code = [503, 500], b"archive"
-    fetch(Post(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 60.0)
+    fetch(Uploader(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 60.0)
     assert (tmp_path / "code").read_bytes() == b"archive"
     home.trouble = [503] * 100
-    with pytest.raises(Unavailable):
-        fetch(Post(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 0.0)
+    with pytest.raises(UploadUnavailable):
+        fetch(Uploader(home.url, TOKEN), "run-1", 1, str(tmp_path / "code"), 0.0)
 
 
 def test_a_pod_delivers_to_the_server(tmp_path: Path, home: Home) -> None:

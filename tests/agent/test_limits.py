@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.limits import Deadline, Limits, limits_of
+from phalanx.agent.deadlines import Deadline, TimeLimits, limits_of
 from tests.agent.running import Agents
 
 
 def test_the_earlier_end_counts() -> None:
     at = time.time()
-    assert Deadline(Limits(timeout_s=10)).cause == "timeout"
-    assert Deadline(Limits(timeout_s=10, ends_at=at + 1000, is_segment=True)).cause == "timeout"
-    assert Deadline(Limits(timeout_s=5000, ends_at=at + 100, is_segment=True)).cause == "segment"
-    assert Deadline(Limits(ends_at=at + 100)).cause == "timeout"
-    assert Deadline(Limits()).end_at == float("inf")
+    assert Deadline(TimeLimits(timeout_s=10)).cause == "timeout"
+    assert Deadline(TimeLimits(timeout_s=10, ends_at=at + 1000, is_segment=True)).cause == "timeout"
+    assert Deadline(TimeLimits(timeout_s=5000, ends_at=at + 100, is_segment=True)).cause == "segment"
+    assert Deadline(TimeLimits(ends_at=at + 100)).cause == "timeout"
+    assert Deadline(TimeLimits()).end_at == float("inf")
 
 
 def test_it_says_once_that_it_is_time_to_save_and_once_that_it_is_over() -> None:
-    deadline = Deadline(Limits(timeout_s=100, before_s=40))
+    deadline = Deadline(TimeLimits(timeout_s=100, before_s=40))
     now = time.monotonic()
     assert not deadline.is_time_to_save(now + 50)
     assert deadline.is_time_to_save(now + 61)
@@ -34,7 +34,7 @@ def test_it_says_once_that_it_is_time_to_save_and_once_that_it_is_over() -> None
 
 def test_the_job_is_left_before_its_place_ends_it() -> None:
     now = time.monotonic()
-    long, short = (Deadline(Limits(ends_at=time.time() + left)).end_at - now for left in (1000, 50))
+    long, short = (Deadline(TimeLimits(ends_at=time.time() + left)).end_at - now for left in (1000, 50))
     assert long == pytest.approx(970, abs=1)
     assert short == pytest.approx(40, abs=1)
 
@@ -42,8 +42,8 @@ def test_the_job_is_left_before_its_place_ends_it() -> None:
 def test_the_time_of_earlier_segments_counts() -> None:
     plan = {"timeout_s": 100.0, "segment_s": 50.0, "checkpoint": {"before_s": None, "signal": "USR2"}}
     limits = limits_of(plan, {"spent_s": 30.0, "ends_at": 5.0})
-    assert limits == Limits(70.0, 5.0, True, 300.0, signal.SIGUSR2, 100.0)
-    assert limits_of({}, {}) == Limits()
+    assert limits == TimeLimits(70.0, 5.0, True, 300.0, signal.SIGUSR2, 100.0)
+    assert limits_of({}, {}) == TimeLimits()
 
 
 SAVER = "trap 'echo saved; exit 85' {number}; while :; do sleep 0.05; done"

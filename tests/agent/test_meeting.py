@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from phalanx.agent.meeting import Address, Interrupted, NotMet, hold, listen, meetings, reach
+from phalanx.agent.preflight import (
+    Address,
+    PreflightFailed,
+    PreflightInterrupted,
+    connect,
+    listen,
+    meetings,
+    run_preflight,
+)
 from tests.agent.running import Agents, is_open, wait_for
 
 THREE = {"replicas": {"n_workers": 2}}
@@ -140,16 +148,18 @@ def test_who_meets_whom_follows_from_the_plan() -> None:
 def test_a_server_is_reached_or_said_not_to_be() -> None:
     (port,) = free_ports(1)
     address = Address("master-0", "127.0.0.1", port)
-    with pytest.raises(NotMet, match=rf"worker-0 cannot reach master-0 at 127.0.0.1:{port}: connection refused"):
-        reach(address, "worker-0", 0.1, lambda: False)
-    with pytest.raises(Interrupted):
-        reach(address, "worker-0", 5.0, lambda: True)
+    with pytest.raises(
+        PreflightFailed, match=rf"worker-0 cannot reach master-0 at 127.0.0.1:{port}: connection refused"
+    ):
+        connect(address, "worker-0", 0.1, lambda: False)
+    with pytest.raises(PreflightInterrupted):
+        connect(address, "worker-0", 5.0, lambda: True)
     with listen(address):
-        reach(address, "worker-0", 0.1, lambda: False)
-        with pytest.raises(NotMet, match="is taken by another program"):
+        connect(address, "worker-0", 0.1, lambda: False)
+        with pytest.raises(PreflightFailed, match="is taken by another program"):
             listen(address)
 
 
 def test_who_meets_nobody_starts_at_once() -> None:
     lonely = meetings({}, {name: Address(name, "h", 1) for name in ("a-0", "b-0")}, "k")["a-0"]
-    hold(lonely, lambda _: None, lambda: True)
+    run_preflight(lonely, lambda _: None, lambda: True)

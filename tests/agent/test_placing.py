@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from phalanx import plan, spec
-from phalanx.agent import placing
+from phalanx.agent import allocation
 from phalanx.backends import find
 from tests.agent.running import wait_for
 
@@ -64,7 +64,7 @@ class Placed:
 
     def gather(self, lines: dict[str, dict[str, Any]], attempt: int = 1, first: int = 1) -> int:
         texts = [json.dumps({"name": name, **NOTHING_MADE, **line}) for name, line in lines.items()]
-        return placing.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning", *texts])
+        return allocation.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning", *texts])
 
     def facts(self, attempt: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.facts_file(attempt)).read_text())
@@ -132,7 +132,7 @@ def test_a_job_ends_as_its_ranks_did(tmp_path: Path, causes: tuple[str | None, .
     for name, cause in zip(LINES, causes, strict=True):
         if cause is not None:
             placed.end(name, cause)
-    assert placing.settle(placed.plan, placed.facts_file()) == code
+    assert allocation.conclude(placed.plan, placed.facts_file()) == code
 
 
 def test_no_segment_follows_when_the_time_of_the_run_is_over(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_no_segment_follows_when_the_time_of_the_run_is_over(tmp_path: Path) -> 
     Path(placed.facts_file()).write_text(json.dumps({**facts, "spent_s": 590.0}))
     for name in LINES:
         placed.end(name, "segment")
-    assert placing.settle(placed.plan, placed.facts_file()) == 1
+    assert allocation.conclude(placed.plan, placed.facts_file()) == 1
 
 
 def test_a_run_is_over_without_its_servers(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_run_is_over_without_its_servers(tmp_path: Path) -> None:
     placed.gather(dict.fromkeys(placed.plan["order"], LINES["master-0"]))
     placed.end("master-0", "finished")
     placed.end("worker-0", "finished")
-    assert placing.settle(placed.plan, placed.facts_file()) == 0
+    assert allocation.conclude(placed.plan, placed.facts_file()) == 0
 
 
 @pytest.mark.parametrize(
@@ -161,30 +161,30 @@ def test_a_run_is_over_without_its_servers(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_time_that_is_left_is_read(text: str, seconds: float | None) -> None:
-    assert placing.seconds_left(text) == seconds
+    assert allocation.seconds_left(text) == seconds
 
 
 def test_ranks_of_a_node_never_choose_the_same_port() -> None:
-    ports = {placing.free_port(1234, place) for place in range(64)}
+    ports = {allocation.free_port(1234, place) for place in range(64)}
     assert len(ports) == 64
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
-    port = placing.free_port(7, 3)
+    port = allocation.free_port(7, 3)
     with socket.create_server(("", port)):
-        assert placing.free_port(7, 3) != port
+        assert allocation.free_port(7, 3) != port
 
 
 def test_an_interface_is_that_of_the_address() -> None:
-    assert placing.interface_of("127.0.0.1") == "lo"
-    assert placing.interface_of("203.0.113.7") == ""
+    assert allocation.interface_of("127.0.0.1") == "lo"
+    assert allocation.interface_of("203.0.113.7") == ""
 
 
 def test_a_node_whose_name_means_only_itself_is_found_by_its_network() -> None:
-    assert placing.address_of("192.0.2.7") == "192.0.2.7"
-    networks = [address for _, address in placing._interfaces() if not address.startswith("127.")]
-    assert placing.address_of("localhost") == (networks[0] if networks else "127.0.0.1")
-    assert placing.address_of("no.such.host.invalid") == placing.address_of("localhost")
+    assert allocation.address_of("192.0.2.7") == "192.0.2.7"
+    networks = [address for _, address in allocation._interfaces() if not address.startswith("127.")]
+    assert allocation.address_of("localhost") == (networks[0] if networks else "127.0.0.1")
+    assert allocation.address_of("no.such.host.invalid") == allocation.address_of("localhost")
 
 
 def call(placed: Placed, mode: str) -> list[str]:
@@ -270,5 +270,5 @@ def test_a_rank_says_where_it_is_in_one_line(tmp_path: Path) -> None:
     here = subprocess.run(call(placed, "--here"), env=surroundings(told), capture_output=True, timeout=120, check=True)
     line = json.loads(here.stdout)
     assert (line["name"], line["host"], line["gpus"]) == ("master-0", "localhost", ["2", "3"])
-    assert line["interface"] == placing.interface_of(line["address"])
-    assert line["port"] in placing.PORTS
+    assert line["interface"] == allocation.interface_of(line["address"])
+    assert line["port"] in allocation.PORTS

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from phalanx import spool
-from phalanx.agent import meeting, processes, readying
-from phalanx.agent.meeting import Address, Meeting
-from phalanx.agent.preparing import NotPrepared, unpack_code
+from phalanx.agent import init_container, preflight, processes
+from phalanx.agent.preflight import Address, PreflightPlan
+from phalanx.agent.virtualenv import VirtualenvError, unpack_code
 from tests.agent.podding import Pod, Said
 from tests.agent.running import wait_for
 from tests.agent.test_zip import interpreters
@@ -258,13 +258,14 @@ def test_a_name_that_nobody_knows_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
         return dial(("127.0.0.1", address[1]), timeout=timeout)
 
     monkeypatch.setattr(socket, "create_connection", resolving)
-    monkeypatch.setattr(meeting, "UNKNOWN_S", 0.2)
+    monkeypatch.setattr(preflight, "UNKNOWN_S", 0.2)
     home = Address("master-0", "127.0.0.1", port)
     name = Address("master-0", "run-master-0.run", port)
-    host = Meeting("master-0", "key", home, frozenset({"worker-0"}), (), 10.0)
-    guest = Meeting("worker-0", "key", None, frozenset(), (name,), 10.0)
+    host = PreflightPlan("master-0", "key", home, frozenset({"worker-0"}), (), 10.0)
+    guest = PreflightPlan("worker-0", "key", None, frozenset(), (name,), 10.0)
     threads = [
-        threading.Thread(target=meeting.hold, args=(each, lambda _: None, lambda: False)) for each in (host, guest)
+        threading.Thread(target=preflight.run_preflight, args=(each, lambda _: None, lambda: False))
+        for each in (host, guest)
     ]
     for thread in threads:
         thread.start()
@@ -279,7 +280,7 @@ def test_a_name_that_nobody_knows_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 def test_at_a_name_it_listens_for_addresses_of_either_kind() -> None:
     port = free_port()
-    with meeting.listen(Address("master-0", "run-master-0.run", port)):
+    with preflight.listen(Address("master-0", "run-master-0.run", port)):
         socket.create_connection(("127.0.0.1", port), timeout=2.0).close()
         if socket.has_dualstack_ipv6() and Path("/proc/net/if_inet6").read_text().strip():
             socket.create_connection(("::1", port), timeout=2.0).close()
@@ -387,7 +388,7 @@ def test_small_outputs_come_home_and_of_others_is_told(tmp_path: Path) -> None:
 
 def test_an_output_that_nobody_reads_does_not_hold_up_the_end(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "head -c 2500000 /dev/zero | tr '\\0' '\\n'; echo done >&2")
-    process = pod.start(before="import phalanx.agent.relaying as r; r.STUCK_S = 0.5")
+    process = pod.start(before="import phalanx.agent.stdout_courier as r; r.STUCK_S = 0.5")
     began = time.monotonic()
     assert process.wait(timeout=90) == 0
     assert time.monotonic() - began < 80
@@ -421,7 +422,7 @@ def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_
             tmp_path, "echo ready; sleep 60", courier="server", server=f"http://127.0.0.1:{silent.getsockname()[1]}"
         )
         process = pod.start(
-            before="import phalanx.agent.podded as p; p.FAREWELL_S = 1.0; p.FALL_BACK_S = 1.0",
+            before="import phalanx.agent.pod_entry as p; p.FAREWELL_S = 1.0; p.FALL_BACK_S = 1.0",
             PHALANX_RUN_TOKEN="phr_x",
         )
         wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
@@ -532,8 +533,10 @@ def test_told_to_end_it_does_not_finish_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_step_that_wants_to_be_root_gets_advice(tmp_path: Path) -> None:
-    assert "pods are not root" in readying._advice(NotPrepared("`apt-get install -y git` failed with code 100", []))
-    assert readying._advice(NotPrepared("`pip install torch` failed with code 1", [])) == ""
+    assert "pods are not root" in init_container._advice(
+        VirtualenvError("`apt-get install -y git` failed with code 100", [])
+    )
+    assert init_container._advice(VirtualenvError("`pip install torch` failed with code 1", [])) == ""
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, goal: str = "") -> tarfile.TarInfo:
@@ -567,7 +570,7 @@ def test_an_archive_that_leads_elsewhere_is_refused(tmp_path: Path, entries: lis
         for each in entries:
             archive.addfile(each, io.BytesIO(b""))
     (tmp_path / "outside").mkdir()
-    with pytest.raises(NotPrepared):
+    with pytest.raises(VirtualenvError):
         unpack_code(str(tmp_path / "code.tar.gz"), str(tmp_path / "code"))
     assert list((tmp_path / "outside").iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"code.tar.gz", "code", "outside"}
@@ -589,5 +592,5 @@ def test_links_within_the_code_are_kept(tmp_path: Path) -> None:
 def test_what_is_no_archive_is_told_as_such(tmp_path: Path) -> None:
     for data in (b"no archive", b"\x1f\x8b\x08\x00broken"):
         (tmp_path / "code.tar.gz").write_bytes(data)
-        with pytest.raises(NotPrepared, match="cannot be unpacked"):
+        with pytest.raises(VirtualenvError, match="cannot be unpacked"):
             unpack_code(str(tmp_path / "code.tar.gz"), str(tmp_path / "code"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent import preparing
-from phalanx.agent.preparing import NotPrepared, pip_words, prepare
+from phalanx.agent import virtualenv
+from phalanx.agent.virtualenv import VirtualenvError, pip_words, prepare
 
 NAME = "phalanx_tiny"
 
@@ -42,14 +42,14 @@ def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path
     (tmp_path / "made").unlink()
     assert prepare(asked, str(scratch), None, str(tmp_path)) == prepared  # and is not made again
     assert not (tmp_path / "made").exists()
-    preparing.leave(prepared.variables)
+    virtualenv.leave(prepared.variables)
     assert list(scratch.iterdir()) == []
 
 
 def test_what_belongs_to_others_is_never_removed(tmp_path: Path) -> None:
     (tmp_path / "mine" / "venv").mkdir(parents=True)
-    preparing.leave({"VIRTUAL_ENV": str(tmp_path / "mine" / "venv")})
-    preparing.leave({})
+    virtualenv.leave({"VIRTUAL_ENV": str(tmp_path / "mine" / "venv")})
+    virtualenv.leave({})
     assert (tmp_path / "mine" / "venv").exists()
 
 
@@ -61,18 +61,18 @@ def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: p
     assert prepared.variables["VIRTUAL_ENV"] == str(tmp_path / "env")
     assert prepared.variables["PATH"].startswith(f"{tmp_path}/env/bin:")
     assert prepare({"conda": str(tmp_path / "env")}, "/nowhere", None, "/").variables["CONDA_PREFIX"]
-    with pytest.raises(NotPrepared, match=r"environment\.python\.venv.*no bin/python in /no/such"):
+    with pytest.raises(VirtualenvError, match=r"environment\.python\.venv.*no bin/python in /no/such"):
         prepare({"venv": "/no/such"}, "/nowhere", None, "/")
 
 
 def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotPrepared, match="needs apptainer"):
+    with pytest.raises(VirtualenvError, match="needs apptainer"):
         prepare({"image": "x.sif"}, "/nowhere", None, "/")
     program = tmp_path / "apptainer"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    with pytest.raises(NotPrepared, match=r"there is no .*x\.sif"):
+    with pytest.raises(VirtualenvError, match=r"there is no .*x\.sif"):
         prepare({"image": "x.sif"}, "/nowhere", None, "/")
     (tmp_path / "x.sif").touch()
     prepared = prepare({"image": str(tmp_path / "x.sif")}, "/nowhere", None, "/work")
@@ -87,8 +87,8 @@ def test_nothing_is_made_where_nothing_is_asked_for(tmp_path: Path) -> None:
 
 def test_paths_are_expanded_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ana")
-    assert preparing.expand("~/env") == "/home/ana/env"
-    assert preparing.expand("$HOME/$(touch pwned)") == "/home/ana/$(touch pwned)"
+    assert virtualenv.expand("~/env") == "/home/ana/env"
+    assert virtualenv.expand("$HOME/$(touch pwned)") == "/home/ana/$(touch pwned)"
 
 
 def test_pip_uses_no_index_where_there_is_a_wheelhouse() -> None:

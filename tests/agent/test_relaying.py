@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import frames
-from phalanx.agent import relaying
-from phalanx.agent.relaying import Output, Relay, attempt_files
+from phalanx.agent import stdout_courier
+from phalanx.agent.stdout_courier import Output, StdoutCourier, attempt_files
 from tests.agent.podding import Said
 from tests.examples import examples
 
@@ -58,7 +58,7 @@ def folder(base: Path, member: str = "worker-0") -> Path:
 
 
 def test_lines_come_as_they_are_finished(tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     with (folder(tmp_path) / "log").open("ab", buffering=0) as log:
         log.write(b"one\ntw")
         relay.turn()
@@ -69,13 +69,13 @@ def test_lines_come_as_they_are_finished(tmp_path: Path, pipe: Pipe, monkeypatch
         log.write(b" 10%")
         relay.turn()
         assert pipe.read() == b""
-        monkeypatch.setattr(relaying, "CUT_S", 0.0)
+        monkeypatch.setattr(stdout_courier, "CUT_S", 0.0)
         relay.turn()
         assert pipe.read() == b'::phalanx {"r":"worker-0","f":"log","at":8,"cut":1}\n 10%\n'
 
 
 def test_an_end_comes_after_all_that_was_said(tmp_path: Path, pipe: Pipe) -> None:
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     (folder(tmp_path) / "end.json").write_text("{}")
     (folder(tmp_path) / "log").write_bytes(b"not finished")
     relay.turn()
@@ -86,7 +86,7 @@ def test_an_end_comes_after_all_that_was_said(tmp_path: Path, pipe: Pipe) -> Non
 
 
 def test_other_processes_and_other_files_come_as_frames(tmp_path: Path, pipe: Pipe) -> None:
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     kept = {
         ("worker-0", "log"): b"first\n",
         ("worker-0", "spool"): os.urandom(20_000),
@@ -116,7 +116,7 @@ def test_a_log_that_grows_while_it_is_read_comes_home(
     tmp_path_factory: pytest.TempPathFactory, grown: list[tuple[bytes, bool]]
 ) -> None:
     base, pipe = tmp_path_factory.mktemp("pod"), Pipe()
-    relay = Relay(str(base), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(base), 1, "worker-0", pipe.output)
     out = b""
     with (folder(base) / "log").open("ab", buffering=0) as log:
         for data, is_looked_at in grown:
@@ -132,7 +132,7 @@ def test_a_log_that_grows_while_it_is_read_comes_home(
 
 def test_with_another_way_home_the_log_alone_is_shown(tmp_path: Path, pipe: Pipe) -> None:
     """For kubectl, without a word between."""
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output, is_log_alone=True)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output, is_log_alone=True)
     log, spool = b"one\n::phalanx odd\ntwo\n", os.urandom(50)
     (folder(tmp_path) / "log").write_bytes(log)
     (folder(tmp_path) / "spool").write_bytes(spool)
@@ -147,18 +147,18 @@ def test_with_another_way_home_the_log_alone_is_shown(tmp_path: Path, pipe: Pipe
 
 
 def test_what_an_output_does_not_take_is_not_gathered_without_end(tmp_path: Path, pipe: Pipe) -> None:
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     (folder(tmp_path) / "log").write_bytes(b"line\n" * 2_000_000)
     began = time.monotonic()
     for _ in range(20):
         relay.turn()
-    assert len(pipe.output.waiting) < relaying.MOST_WAITING + 3 * relaying.STRETCH
+    assert len(pipe.output.waiting) < stdout_courier.MOST_WAITING + 3 * stdout_courier.STRETCH
     assert time.monotonic() - began < 60
 
 
 def test_it_does_not_wait_for_ever_for_an_output(tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relaying, "STUCK_S", 0.3)
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    monkeypatch.setattr(stdout_courier, "STUCK_S", 0.3)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     (folder(tmp_path) / "log").write_bytes(b"line\n" * 100_000)
     pulses = []
     assert not relay.finish(pulse=lambda: pulses.append(1))
@@ -168,8 +168,8 @@ def test_it_does_not_wait_for_ever_for_an_output(tmp_path: Path, pipe: Pipe, mon
 def test_a_slow_output_is_waited_for_as_long_as_it_takes_anything(
     tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relaying, "STUCK_S", 0.5)
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    monkeypatch.setattr(stdout_courier, "STUCK_S", 0.5)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     log = b"a line of a log\n" * 20_000
     (folder(tmp_path) / "log").write_bytes(log)
     found = []
@@ -189,17 +189,17 @@ def test_a_slow_output_is_waited_for_as_long_as_it_takes_anything(
 
 def test_an_output_that_is_gone_costs_nothing(tmp_path: Path, pipe: Pipe) -> None:
     os.close(pipe.reading)
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     (folder(tmp_path) / "log").write_bytes(b"line\n" * 1000)
     assert relay.finish()
     assert pipe.output.is_gone
 
 
 def test_what_is_too_large_for_a_log_is_left(tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relaying, "LARGEST_WHOLE", 1000)
+    monkeypatch.setattr(stdout_courier, "LARGEST_WHOLE", 1000)
     (folder(tmp_path) / "media").mkdir()
     (folder(tmp_path) / "media" / "film.mp4").write_bytes(bytes(1001))
-    relay = Relay(str(tmp_path), 1, "worker-0", pipe.output)
+    relay = StdoutCourier(str(tmp_path), 1, "worker-0", pipe.output)
     assert relay.finish()
     assert pipe.read() == b""
     assert [os.path.basename(path) for path in relay.left_behind] == ["film.mp4"]

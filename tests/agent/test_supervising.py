@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.supervising import last_lines
+from phalanx.agent.supervisor import last_lines
 from phalanx.spool import read
 from tests.agent.running import Agents, wait_for
 

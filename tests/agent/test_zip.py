@@ -87,15 +87,15 @@ def test_what_other_objects_carry_is_small_and_always_the_same(tmp_path: Path) -
         carried.cache_clear()
         assert carried() == made
     names = [set(zipfile.ZipFile(io.BytesIO(data)).namelist()) for data in made]
-    assert {"__main__.py", "phalanx/agent/podded.py", "phalanx/frames.py", "phalanx/posting.py"} < names[0]
-    assert {"phalanx/tracking/__init__.py", "phalanx/spool.py", "phalanx/posting.py"} < names[1]
+    assert {"__main__.py", "phalanx/agent/pod_entry.py", "phalanx/frames.py", "phalanx/uploads.py"} < names[0]
+    assert {"phalanx/tracking/__init__.py", "phalanx/spool.py", "phalanx/uploads.py"} < names[1]
     assert all(name.endswith(".py") for name in names[0] | names[1])
 
 
 @pytest.mark.parametrize("python", interpreters())
 def test_the_client_that_is_carried_can_be_imported(tmp_path: Path, python: str) -> None:
     (tmp_path / "tracking.zip").write_bytes(carried()[1])
-    command = [python, "-S", "-c", "import phalanx.tracking.shipping, polyaxon_client; print('imported')"]
+    command = [python, "-S", "-c", "import phalanx.tracking.folder_upload, polyaxon_client; print('imported')"]
     paths = [str(tmp_path / "tracking.zip"), str(tmp_path / "tracking.zip" / "phalanx" / "tracking" / "polyaxon")]
     answer = subprocess.run(
         command, env={"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, check=False, cwd=tmp_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from phalanx.backends import Job
+from phalanx.backends.contract import Job
 
 AGREED = Path(__file__).with_name("agreed")
 UPDATE = "PHALANX_UPDATE_GOLDEN"

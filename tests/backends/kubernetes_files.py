@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from phalanx import backends, plan, spec
-from phalanx.backends import Job
-from phalanx.backends.kubernetes.offer import OFFLINE, assumed
-from phalanx.backends.kubernetes.place import Cluster, Place, Settings, Store
+from phalanx.backends.contract import Job
+from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE, assumed
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, DataVolume, Settings
 from phalanx.plan import Plan
 
 SETTINGS = Settings(
     stores=MappingProxyType(
         {
-            "images": Store(claim="datasets", path="imagenet", is_read_only=True),
-            "results": Store(claim="results"),
+            "images": DataVolume(claim="datasets", path="imagenet", is_read_only=True),
+            "results": DataVolume(claim="results"),
         }
     )
 )
@@ -144,7 +144,7 @@ def made_of(case: Case, run_id: str = "a1b2c3d4e5") -> Plan:
 
 
 def rendered(case: Case, run_id: str = "a1b2c3d4e5") -> Job:
-    return backends.find(case.backend).render(made_of(case, run_id), Place(case.settings, case.cluster))
+    return backends.find(case.backend).render(made_of(case, run_id), ClusterTarget(case.settings, case.cluster))
 
 
 def objects_of(job: Job) -> list[dict[str, Any]]:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import plan, spec
-from phalanx.backends.attempts import Seat
-from phalanx.backends.kubernetes import keeping
-from phalanx.backends.kubernetes.kubeflow import KubeflowJobs
-from phalanx.backends.kubernetes.place import Place, Settings
-from phalanx.backends.kubernetes.rendering import KubernetesJobs
-from phalanx.backends.kubernetes.running import Kubernetes
-from phalanx.backends.kubernetes.sighted import Group
+from phalanx.backends.kubernetes.backend import KubernetesJobs
+from phalanx.backends.kubernetes.engine import controller
+from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
+from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects
+from phalanx.backends.kubernetes.operators.backend import KubeflowJobs
+from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.frames import Encoder
-from phalanx.naming import named
+from phalanx.home.attempts import AttemptFolder
+from phalanx.naming import replica_name
 from tests.backends.apiserver import FakeApiServer
 
 ONE = """
@@ -53,15 +53,15 @@ class Works:
         self.config = server.kubeconfig(folder / "kubeconfig")
         self.settings = Settings(kubeconfig=str(self.config))
 
-    def engine(self, name: str = "kubernetes", **settings: Any) -> Kubernetes:
-        return Kubernetes(Place(self.settings._replace(**settings)), name)
+    def engine(self, name: str = "kubernetes", **settings: Any) -> KubernetesEngine:
+        return KubernetesEngine(ClusterTarget(self.settings._replace(**settings)), name)
 
-    def run(self, text: str = ONE, run_id: str = "abc", *, on: str = "kubernetes", **settings: Any) -> Seat:
+    def run(self, text: str = ONE, run_id: str = "abc", *, on: str = "kubernetes", **settings: Any) -> AttemptFolder:
         """Its folder, as after a submission."""
         loaded = spec.load([("polyaxonfile.yml", text.encode())])
         made = plan.make(loaded, run_id, "default")
         backend = KubeflowJobs() if on == "kubeflow" else KubernetesJobs()
-        job = backend.render(made, Place(self.settings._replace(**settings)))
+        job = backend.render(made, ClusterTarget(self.settings._replace(**settings)))
         folder = self.folder / "runs" / run_id
         (folder / "job").mkdir(parents=True)
         (folder / "code").mkdir()
@@ -71,14 +71,14 @@ class Works:
         for name in ("agent.pyz", "tracking.zip"):
             (folder / "job" / name).write_bytes(b"PK" + name.encode())
         replicas = json.loads(job.files["plan.json"])["replicas"]
-        return Seat(folder, run_id, 1, tuple(named(one) for one in replicas if one["argv"]))
+        return AttemptFolder(folder, run_id, 1, tuple(replica_name(one) for one in replicas if one["argv"]))
 
-    def submit(self, engine: Kubernetes, seat: Seat) -> str:
+    def submit(self, engine: KubernetesEngine, seat: AttemptFolder) -> str:
         return engine.submit(
             seat.run_folder, seat.run_id, seat.attempt, 1, working=seat.run_folder, environment=ENVIRONMENT
         )
 
-    def spawn(self, seat: Seat, *, phase: str | None = "Running") -> dict[str, str]:
+    def spawn(self, seat: AttemptFolder, *, phase: str | None = "Running") -> dict[str, str]:
         """The pods of all Jobs of a run, by the replica that each is for."""
         found = {}
         for job in self.server.names("Job"):
@@ -103,7 +103,7 @@ def works(folder: Path, **options: Any) -> Iterator[Works]:
         try:
             yield Works(server, folder)
         finally:
-            keeping.stop_all()
+            controller.stop_all()
 
 
 def told(name: str, log: bytes, end: Mapping[str, Any] | None = None) -> list[bytes]:
@@ -123,7 +123,7 @@ def an_end(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def group_of(engine: Kubernetes) -> Group | None:
+def group_of(engine: KubernetesEngine) -> AttemptObjects | None:
     """The objects of the run `abc` in its first attempt, as its engine sees them; None as long as it sees none."""
     return engine.keeper.groups().get(("abc", 1))
 
@@ -139,7 +139,7 @@ def until(holds: Callable[[], Any], patience_s: float = 60.0) -> Any:
         time.sleep(0.02)
 
 
-def read_end(seat: Seat, name: str) -> Any:
+def read_end(seat: AttemptFolder, name: str) -> Any:
     try:
         return json.loads((seat.folder(name) / "end.json").read_bytes())
     except OSError:

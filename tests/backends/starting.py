@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from phalanx import plan, spec
-from phalanx.backends import Job, find
-from phalanx.cli.plan import write_job
+from phalanx.backends import find
+from phalanx.backends.contract import Job
+from phalanx.cli.commands.plan import write_job
 
 PYTHON = shlex.quote(sys.executable)
 

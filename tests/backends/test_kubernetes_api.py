@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.api import (
+from phalanx.backends.kubernetes.cluster.api import (
     CONFIG_MAPS,
     JOBS,
     PODS,
     Api,
     ApiFault,
+    ApiUnreachable,
     NotAnswering,
-    Unreachable,
     connect,
     kind_of,
 )
-from phalanx.backends.kubernetes.credentials import load
-from phalanx.backends.kubernetes.place import Settings
+from phalanx.backends.kubernetes.cluster.credentials import load
+from phalanx.backends.kubernetes.target import Settings
 from phalanx.errors import CallError
 from tests.backends.apiserver import FakeApiServer
 
@@ -249,7 +249,7 @@ def test_a_pod_uses_its_own_service_account(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", certifi.where())
-    monkeypatch.setattr("phalanx.backends.kubernetes.credentials.OWN_NAMESPACE", tmp_path / "namespace")
+    monkeypatch.setattr("phalanx.backends.kubernetes.cluster.credentials.OWN_NAMESPACE", tmp_path / "namespace")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = load(Settings())
@@ -347,7 +347,7 @@ def test_a_lost_answer_is_asked_for_again_but_nothing_is_made_twice(api: Api, se
     server.fail_next(drop=True)
     assert api.list(PODS).items == []
     server.fail_next(drop=True, after=True)
-    with pytest.raises(Unreachable) as fault:
+    with pytest.raises(ApiUnreachable) as fault:
         api.create(CONFIG_MAPS, config_map("one"))
     assert fault.value.was_sent
     assert len([one for one in server.requests if one.method == "POST"]) == 1
@@ -359,7 +359,7 @@ def test_a_lost_answer_is_asked_for_again_but_nothing_is_made_twice(api: Api, se
 
 def test_a_server_that_is_down_takes_a_creation_once_it_is_up(api: Api, server: FakeApiServer) -> None:
     server.stop()
-    with pytest.raises(Unreachable, match="connection refused") as fault:
+    with pytest.raises(ApiUnreachable, match="connection refused") as fault:
         api.create(CONFIG_MAPS, config_map("one"))
     assert not fault.value.was_sent
     server.start()
@@ -383,7 +383,7 @@ def test_a_long_list_comes_in_pages(api: Api, server: FakeApiServer) -> None:
 def test_a_list_that_took_too_long_begins_again(
     api: Api, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phalanx.backends.kubernetes.api.PAGE", 2)
+    monkeypatch.setattr("phalanx.backends.kubernetes.cluster.api.PAGE", 2)
     for number in range(5):
         server.put(config_map(f"c-{number}"))
     heard: list[None] = []
@@ -453,19 +453,19 @@ def test_a_stream_that_breaks_off_says_so(api: Api, server: FakeApiServer) -> No
     server.set_pod_phase("one", "Running")
     lines = api.log("one", "main", follow=True)
     threading.Timer(0.1, server.drop_connections).start()
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         list(lines)
 
 
 def test_silence_that_lasts_too_long_is_a_fault(api: Api, server: FakeApiServer) -> None:
     server.put(pod("one"))
     server.set_pod_phase("one", "Running")
-    with api.log("one", "main", follow=True, idle_s=0.1) as lines, pytest.raises(Unreachable, match="in time"):
+    with api.log("one", "main", follow=True, idle_s=0.1) as lines, pytest.raises(ApiUnreachable, match="in time"):
         list(lines)
 
 
 def test_a_line_without_end_comes_in_pieces(api: Api, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phalanx.backends.kubernetes.api.LONGEST_LINE", 100_000)
+    monkeypatch.setattr("phalanx.backends.kubernetes.cluster.api.LONGEST_LINE", 100_000)
     server.put(pod("one"))
     server.set_pod_phase("one", "Succeeded")
     server.logs["one"] = b"x" * 1_000_000 + b"\nend\n"

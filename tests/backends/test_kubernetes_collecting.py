@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends import attempts
-from phalanx.backends.attempts import Seat
-from phalanx.backends.engines import ENDED, WAITING
-from phalanx.backends.kubernetes import collecting, following, words
-from phalanx.backends.kubernetes.api import Api, connect
-from phalanx.backends.kubernetes.collecting import Attempt
-from phalanx.backends.kubernetes.following import Desk, Reader, read_positions
-from phalanx.backends.kubernetes.sighted import Group
+from phalanx.backends.contract import ENDED, WAITING
+from phalanx.backends.kubernetes.cluster.api import Api, connect
+from phalanx.backends.kubernetes.engine import pod_logs, reconciler
+from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions
+from phalanx.backends.kubernetes.engine.reconciler import AttemptReconciler
+from phalanx.backends.kubernetes.observe import states
+from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects
 from phalanx.frames import PREFIX, Encoder
+from phalanx.home import atomic_files
+from phalanx.home.attempts import AttemptFolder
 from tests.backends.kubernetes_runs import GANG, ONE, Works, an_end, mode_of, read_end, told, until, works
 from tests.backends.test_kubernetes_words import INDEX, failed, job, pod
 
@@ -48,14 +49,16 @@ class Home:
         self.api: Api = connect(there.settings, ask=False)
         self.folder = there.folder / "run"
         self.folder.mkdir(exist_ok=True)
-        self.seat = Seat(self.folder, "abc", 1, members)
+        self.seat = AttemptFolder(self.folder, "abc", 1, members)
         self.pod = a_pod(there)
         self.heard: list[tuple[str, str, bytes]] = []
         self.reader = self.another(**more)
 
-    def another(self, **more: Any) -> Reader:
+    def another(self, **more: Any) -> PodLogReader:
         source = (self.pod, "phalanx")
-        return Reader(self.api, self.seat, source, self.seat.replicas, lambda *said: self.heard.append(said), **more)
+        return PodLogReader(
+            self.api, self.seat, source, self.seat.replicas, lambda *said: self.heard.append(said), **more
+        )
 
     def read(self, name: str = "log", member: str = "worker-0") -> bytes:
         return (self.seat.folder(member) / name).read_bytes()
@@ -109,7 +112,7 @@ def test_outputs_come_home_into_the_run_s_folder_but_through_no_link(there: Work
     home = Home(there)
     elsewhere = there.folder / "elsewhere"
     elsewhere.mkdir()
-    attempts.make_private(home.folder / "outputs", home.folder)
+    atomic_files.make_private(home.folder / "outputs", home.folder)
     (home.folder / "outputs" / "link").symlink_to(elsewhere)
     (home.folder / "outputs" / "file").symlink_to(elsewhere / "file")
     (home.folder / "outputs" / "folder").mkdir()
@@ -133,7 +136,7 @@ def test_outputs_come_home_into_the_run_s_folder_but_through_no_link(there: Work
 
 def test_a_link_in_the_folder_is_not_followed(there: Works) -> None:
     home = Home(there)
-    attempts.make_private(home.seat.folder("worker-0"), home.folder)
+    atomic_files.make_private(home.seat.folder("worker-0"), home.folder)
     target = there.folder / "precious"
     target.write_text("mine")
     (home.seat.folder("worker-0") / "log").symlink_to(target)
@@ -212,18 +215,18 @@ def test_a_log_that_was_rotated_leaves_a_gap_and_no_wrong_line(there: Works) -> 
 
 
 def test_many_pods_take_turns(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "FOLLOWED", 3)
-    monkeypatch.setattr(following, "THREADS", 5)
-    monkeypatch.setattr(following, "POLL_S", 0.05)
-    monkeypatch.setattr(following, "POLLS_APART_S", 0.001)
+    monkeypatch.setattr(pod_logs, "FOLLOWED", 3)
+    monkeypatch.setattr(pod_logs, "THREADS", 5)
+    monkeypatch.setattr(pod_logs, "POLL_S", 0.05)
+    monkeypatch.setattr(pod_logs, "POLLS_APART_S", 0.001)
     names = tuple(f"worker-{number}" for number in range(20))
     home = Home(there, names)
-    desk = Desk()
+    desk = LogReaderPool()
     readers = []
     for name in names:
         a_pod(there, f"pod-{name}")
         there.say(f"pod-{name}", *told(name, b"one\n"))
-        reader = Reader(home.api, home.seat, (f"pod-{name}", "phalanx"), (name,), lambda *_: None)
+        reader = PodLogReader(home.api, home.seat, (f"pod-{name}", "phalanx"), (name,), lambda *_: None)
         readers.append(reader)
         desk.add(reader)
     until(lambda: all((home.seat.folder(name) / "log").exists() for name in names))
@@ -240,10 +243,10 @@ def test_many_pods_take_turns(there: Works, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_log_that_cannot_be_reached_is_given_up_in_the_end(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "UNREACHABLE_S", 0.2)
+    monkeypatch.setattr(pod_logs, "UNREACHABLE_S", 0.2)
     home = Home(there)
     there.server.fail_next(500, times=100, path="/log", message="dial tcp 10.0.0.1:10250: i/o timeout")
-    desk = Desk()
+    desk = LogReaderPool()
     home.reader.over_at = time.monotonic()
     desk.add(home.reader)
     until(lambda: home.reader.is_done)
@@ -258,12 +261,12 @@ class Seen:
     """An attempt without a server: its pods are what a test says."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], **more: Any) -> None:
-        self.seat = Seat(folder, "abc", 1, names)
-        self.attempt = Attempt(None, Desk(), self.seat, "h", **more)  # type: ignore[arg-type]
+        self.seat = AttemptFolder(folder, "abc", 1, names)
+        self.attempt = AttemptReconciler(None, LogReaderPool(), self.seat, "h", **more)  # type: ignore[arg-type]
 
     def look(self, *pods: dict[str, Any], **parts: Any) -> None:
         parts.setdefault("works", [job()])
-        self.attempt.look(Group("abc", 1, pods=pods, **parts))
+        self.attempt.reconcile(AttemptObjects("abc", 1, pods=pods, **parts))
         if self.attempt.concluded is not None:
             self.attempt.release()
 
@@ -289,40 +292,40 @@ def test_agents_that_could_not_reach_their_server_are_read_to_the_end(
     there.say(name, *told("worker-0", b"one\ntwo\n", {}))
     there.server.set_pod_phase(name, "Succeeded")
     folder = home.seat.folder("worker-0")
-    attempts.make_private(folder, home.folder)
-    attempts.write_whole(folder / "agent.json", b"{}")
+    atomic_files.make_private(folder, home.folder)
+    atomic_files.write_atomic(folder / "agent.json", b"{}")
     (folder / "log").write_bytes(b"one\n")
     meta = {"uid": "u", "name": name, "annotations": {"phalanx.dev/members": "worker-0"}}
     over = pod(name, members="worker-0", phase="Succeeded", meta=meta, containerStatuses=[
         {"name": "phalanx", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}])  # fmt: skip
-    desk = Desk()
-    attempt = Attempt(home.api, desk, home.seat, "h", courier="server")
-    group = Group("abc", 1, pods=[over], works=[job()])
-    attempt.look(group)
+    desk = LogReaderPool()
+    attempt = AttemptReconciler(home.api, desk, home.seat, "h", courier="server")
+    group = AttemptObjects("abc", 1, pods=[over], works=[job()])
+    attempt.reconcile(group)
     assert attempt.readers == []
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + collecting.SETTLES_S * 0.7)
-    attempt.look(group)
+    monkeypatch.setattr(time, "monotonic", lambda: now + reconciler.SETTLES_S * 0.7)
+    attempt.reconcile(group)
     monkeypatch.undo()
     until(lambda: attempt.readers[0].is_done)
     desk.close()
     assert (folder / "log").read_bytes() == b"one\ntwo\n"
-    attempt.look(group)
+    attempt.reconcile(group)
     assert attempt.ends.is_home
 
 
 def test_agents_that_send_by_themselves_are_only_stood_in_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(tmp_path, ("worker-0", "worker-0.1"), courier="volume")
     for name in seen.seat.replicas:
-        attempts.make_private(seen.seat.folder(name), tmp_path)
-        attempts.write_whole(seen.seat.folder(name) / "agent.json", b"{}")
+        atomic_files.make_private(seen.seat.folder(name), tmp_path)
+        atomic_files.write_atomic(seen.seat.folder(name) / "agent.json", b"{}")
     seen.look(running("worker-0"))
     assert seen.attempt.readers == []  # nothing is read that comes by another way
     dead = failed(137, "OOMKilled", members="worker-0", meta={"uid": "worker-0", "name": "worker-0",
                   "annotations": {"phalanx.dev/members": "worker-0"}})  # fmt: skip
     seen.look(dead)
     assert seen.end("worker-0") is None  # its own word may be under way
-    seen.later(collecting.SETTLES_S + 1, monkeypatch)
+    seen.later(reconciler.SETTLES_S + 1, monkeypatch)
     seen.look(dead)
     assert {seen.end(name)["cause"] for name in seen.seat.replicas} == {"memory"}
     assert seen.attempt.over is not None
@@ -336,7 +339,7 @@ def test_a_node_that_does_not_answer_is_lost_and_its_pod_with_it(
     long_ago = {"deletionTimestamp": "2026-01-01T00:00:00Z", "uid": "u", "name": "n"}
     pods = running("worker-0", meta={**long_ago, "annotations": {"phalanx.dev/members": "worker-0"}})
     seen.look(pods)
-    seen.later(collecting.SETTLES_S + 1, monkeypatch)
+    seen.later(reconciler.SETTLES_S + 1, monkeypatch)
     seen.look(pods)
     end = seen.end("worker-0")
     assert (end["cause"], end["message"]) == ("lost", "its node does not answer any more")
@@ -348,11 +351,11 @@ def test_the_ranks_of_a_launcher_end_with_it(tmp_path: Path) -> None:
     pods = [running(name) for name in names]
     seen.look(*pods)
     folder = seen.seat.folder("launcher-0")
-    attempts.make_private(folder, tmp_path)
-    attempts.write_whole(folder / "agent.json", b"{}")
+    atomic_files.make_private(folder, tmp_path)
+    atomic_files.write_atomic(folder / "agent.json", b"{}")
     seen.look(*pods)
     assert (seen.seat.folder("worker-1") / "agent.json").exists()
-    attempts.write_whole(folder / "end.json", json.dumps(an_end("launcher-0")).encode())
+    atomic_files.write_atomic(folder / "end.json", json.dumps(an_end("launcher-0")).encode())
     seen.look(*pods)
     assert {seen.end(name)["cause"] for name in names} == {"finished"}
     assert seen.attempt.over is not None
@@ -396,7 +399,7 @@ def tails_fixture(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         asked.append((name, container))
         return ["said last"]
 
-    monkeypatch.setattr(collecting, "tail_of", tail_of)
+    monkeypatch.setattr(reconciler, "tail_of", tail_of)
     return asked
 
 
@@ -427,7 +430,7 @@ def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, m
     host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
     seen.look(launcher, host)
     assert not seen.attempt.ends.all  # it may say more itself
-    seen.later(collecting.HOSTLESS_S + 1, monkeypatch)
+    seen.later(reconciler.HOSTLESS_S + 1, monkeypatch)
     seen.look(launcher, host)
     end = seen.end("worker-0")
     assert (end["cause"], end["code"], end["message"]) == ("setup", 78, "worker-1: no sshd")
@@ -452,7 +455,7 @@ def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
     seen.later(300, monkeypatch)
     seen.look(slow)
     assert not seen.attempt.ends.all
-    seen.later(collecting.CANCELLED_S + 1, monkeypatch)
+    seen.later(reconciler.CANCELLED_S + 1, monkeypatch)
     seen.look(slow)
     assert seen.end("worker-0")["cause"] == "stopped"
 
@@ -488,7 +491,7 @@ def test_a_job_that_failed_without_a_pod_ends_its_replicas(tmp_path: Path, monke
     late = job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"})
     seen.look(works=[late])
     assert seen.end("worker-0") is None
-    seen.later(collecting.SETTLES_S + 1, monkeypatch)
+    seen.later(reconciler.SETTLES_S + 1, monkeypatch)
     seen.look(works=[late])
     assert seen.end("worker-0")["cause"] == "timeout"
 
@@ -507,15 +510,15 @@ def test_pods_that_their_job_ends_because_one_failed_were_not_deleted_by_somebod
     seen.look(*both, works=[job()])
     bad = failed(7, meta=both[0]["metadata"])
     seen.look(*([bad] if is_failed else []), works=[over])
-    seen.later(10 * collecting.SETTLES_S, monkeypatch)
+    seen.later(10 * reconciler.SETTLES_S, monkeypatch)
     seen.look(*([bad] if is_failed else []), works=[over])
     assert seen.attempt.concluded is not None
     if is_failed:
         assert seen.end("worker-0")["cause"] == "error"
-        assert (seen.end("worker-1")["cause"], seen.end("worker-1")["message"]) == ("stopped", collecting.WITH_ANOTHER)
+        assert (seen.end("worker-1")["cause"], seen.end("worker-1")["message"]) == ("stopped", reconciler.WITH_ANOTHER)
         assert seen.attempt.concluded.cause != "stopped"
     else:
-        assert (seen.attempt.concluded.cause, seen.attempt.concluded.why) == ("stopped", words.NOT_BY_US)
+        assert (seen.attempt.concluded.cause, seen.attempt.concluded.why) == ("stopped", states.NOT_BY_US)
 
 
 def test_indexed_pods_find_their_replicas(tmp_path: Path) -> None:
@@ -530,7 +533,7 @@ def test_indexed_pods_find_their_replicas(tmp_path: Path) -> None:
 # an image that is built first
 
 
-def built(there: Works) -> Seat:
+def built(there: Works) -> AttemptFolder:
     """A run with a Job that comes before all others."""
     seat = there.run(ONE)
     path = seat.run_folder / "manifests.json"
@@ -548,7 +551,7 @@ def test_an_image_is_built_before_anything_runs(there: Works) -> None:
     engine, seat = there.engine(), built(there)
     handle = there.submit(engine, seat)
     assert there.server.names("Job") == ["phalanx-abc-build"]
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     seen = until(lambda: engine.observe([handle]).get(handle))
     assert (seen.state, seen.why) == (WAITING, "its image is being built")
     (build,) = there.server.spawn_pods("phalanx-abc-build")
@@ -569,7 +572,7 @@ def test_an_image_is_built_before_anything_runs(there: Works) -> None:
 def test_a_build_that_failed_ends_the_run_with_its_last_lines(there: Works) -> None:
     engine, seat = there.engine(), built(there)
     handle = there.submit(engine, seat)
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     (build,) = there.server.spawn_pods("phalanx-abc-build")
     there.server.set_pod_phase(build, "Running")
     there.say(build, b"step 3/3: RUN make\n", b"make: *** no rule\n")
@@ -585,11 +588,11 @@ def test_a_build_that_failed_ends_the_run_with_its_last_lines(there: Works) -> N
 
 
 def test_positions_are_kept_for_whoever_comes_after(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "POSITIONS_S", 0.05)
+    monkeypatch.setattr(reconciler, "POSITIONS_S", 0.05)
     engine, seat = there.engine(), there.run(GANG)
     handle = there.submit(engine, seat)
     for name, found in there.spawn(seat).items():
         there.say(found, *told(name, b"x\n"))
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     until(lambda: [kept["has_agent"] for kept in read_positions(seat).values()] == [True] * 3)
     assert mode_of(seat.run_folder / "job" / "attempt-1.positions.json") == 0o600

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.api import Api, Unreachable, connect
-from phalanx.backends.kubernetes.credentials import load
-from phalanx.backends.kubernetes.place import Settings
+from phalanx.backends.kubernetes.cluster.api import Api, ApiUnreachable, connect
+from phalanx.backends.kubernetes.cluster.credentials import load
+from phalanx.backends.kubernetes.target import Settings
 from phalanx.errors import CallError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
@@ -207,5 +207,5 @@ def test_a_machine_s_own_address_needs_no_proxy(tls: Tls, monkeypatch: pytest.Mo
     api.close()
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     away = load(tls.config({"server": "https://localhost.example:1", **trusted(tls)}, {"token": "a"}))
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         Api(Settings(), away, sleep=lambda _: None).request("GET", "/version", tries=1)

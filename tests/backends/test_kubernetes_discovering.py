@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.api import Api, ApiFault, connect
-from phalanx.backends.kubernetes.discovering import HELPFUL, NEEDED, Need, amount, discover, rules, survey
-from phalanx.backends.kubernetes.offer import OFFLINE
-from phalanx.backends.kubernetes.place import Settings
+from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, connect
+from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE
+from phalanx.backends.kubernetes.cluster.discovery import HELPFUL, NEEDED, Need, amount, discover, rules, survey
+from phalanx.backends.kubernetes.target import Settings
 from tests.backends.apiserver import FakeApiServer
 from tests.backends.apiserver_objects import RESOURCES, Resource
 from tests.backends.kubernetes_schemas import validate

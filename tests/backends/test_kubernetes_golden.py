@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from phalanx.backends import Job
+from phalanx.backends.contract import Job
 from tests.backends.golden import assert_as_agreed
 from tests.backends.kubernetes_files import CASES, objects_of, rendered
 

@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phalanx import backends, plan, spec
-from phalanx.backends.kubernetes import names
-from phalanx.backends.kubernetes.operators import templates_of
-from phalanx.backends.kubernetes.place import Place
+from phalanx.backends.kubernetes.operators.job_kinds import templates_of
+from phalanx.backends.kubernetes.render import names
+from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError, SpecErrors
 from tests.backends.kubernetes_schemas import faults_of
 from tests.examples import examples
@@ -58,7 +58,7 @@ def objects_of(document: dict[str, Any], backend: str) -> list[dict[str, Any]] |
     """None: it was refused, in words."""
     try:
         loaded = spec.load([("p.yml", yaml.safe_dump(document, allow_unicode=True).encode())])
-        job = backends.find(backend).render(plan.make(loaded, "run-1", "pro ject/ü"), Place())
+        job = backends.find(backend).render(plan.make(loaded, "run-1", "pro ject/ü"), ClusterTarget())
     except (SpecErrors, CallError):
         return None
     assert job.completed is not None

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from phalanx import plan, spec
 from phalanx.backends import agent_zip
-from phalanx.backends.kubernetes import images, native
-from phalanx.backends.kubernetes.place import Cluster, Place, Settings
+from phalanx.backends.kubernetes.render import image_builds, native_jobs
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
-from phalanx.scheduler.snapshots import pack
-from phalanx.spec.model import Build, Kubernetes
+from phalanx.spec.model import Build, KubernetesOptions
+from phalanx.submission.snapshots import pack
 from tests.backends.kubernetes_schemas import validate
 
 REGISTRY = Settings(registry="registry.example:5000/team")
@@ -32,15 +32,15 @@ SOME = Build(image="python:3.12", build_steps=("pip install x",), env_vars=(("A"
 def planned(build: Build | None, run_id: str = "run1", project: str = "default", **kubernetes: Any) -> Plan:
     file = "version: 1\nkind: experiment\nenvironment: {resources: {gpu: {limits: 2}}}\nrun: {cmd: python train.py}\n"
     made = plan.make(spec.load([("x.yml", file.encode())]), run_id, project)
-    return replace(made, build=build, kubernetes=Kubernetes(**kubernetes))
+    return replace(made, build=build, kubernetes=KubernetesOptions(**kubernetes))
 
 
-def place(version: tuple[int, int] = (1, 34), **settings: Any) -> Place:
-    return Place(REGISTRY._replace(**settings), Cluster(version=version))
+def place(version: tuple[int, int] = (1, 34), **settings: Any) -> ClusterTarget:
+    return ClusterTarget(REGISTRY._replace(**settings), Cluster(version=version))
 
 
-def job(made: Plan, at: Place, code: str | None = "digest") -> dict[str, Any]:
-    return images.build_objects(made, at, code)[1]
+def job(made: Plan, at: ClusterTarget, code: str | None = "digest") -> dict[str, Any]:
+    return image_builds.build_objects(made, at, code)[1]
 
 
 def main_of(found: dict[str, Any]) -> dict[str, Any]:
@@ -66,20 +66,20 @@ def main_of(found: dict[str, Any]) -> dict[str, Any]:
 def test_an_image_is_built_where_one_is_asked_for_and_can_be_kept(
     build: Build | None, registry: str | None, wanted: bool
 ) -> None:
-    assert images.is_wanted(planned(build), Settings(registry=registry)) is wanted
+    assert image_builds.is_wanted(planned(build), Settings(registry=registry)) is wanted
 
 
 def test_a_dockerfile_without_a_registry_says_what_to_do() -> None:
     with pytest.raises(CallError, match=r"`registry: .*kubernetes\.yml.*build: \{image") as told:
-        images.is_wanted(planned(Build(dockerfile="docker/Dockerfile")), Settings())
+        image_builds.is_wanted(planned(Build(dockerfile="docker/Dockerfile")), Settings())
     assert "docker/Dockerfile" in str(told.value)
 
 
 def test_the_pods_of_the_run_have_the_image_that_is_built() -> None:
     for build in (SOME, Build(dockerfile="D")):
         made = planned(build)
-        found = native.objects(made, place())
-        tag = images.tag_of(made, REGISTRY)
+        found = native_jobs.objects(made, place())
+        tag = image_builds.tag_of(made, REGISTRY)
         builds = [obj for obj in found if obj["metadata"]["labels"].get("phalanx.dev/stage") == "build"]
         assert [obj["kind"] for obj in builds] == ["ConfigMap", "Job"]
         assert f"name={tag}," in " ".join(main_of(builds[1])["args"])
@@ -93,24 +93,24 @@ def test_the_pods_of_the_run_have_the_image_that_is_built() -> None:
 )
 def test_code_that_only_the_build_needs_goes_along_too(code: str | None, claim: str | None, carried: bool) -> None:
     at = place(home_claim=claim)
-    objects = native.objects(planned(SOME, code=code), at)
-    assert images.carries_code(objects) is carried
-    assert images.carries_code(objects[:1]) is (carried and code is None)
+    objects = native_jobs.objects(planned(SOME, code=code), at)
+    assert image_builds.carries_code(objects) is carried
+    assert image_builds.carries_code(objects[:1]) is (carried and code is None)
 
 
 # What it is called --------------------------------------------------------------------------------------------------
 
 
 def test_the_same_build_of_the_same_code_is_the_same_image() -> None:
-    first = images.tag_of(planned(SOME, "run1"), REGISTRY, "digest")
-    assert first == images.tag_of(planned(SOME, "run2"), REGISTRY, "digest")
+    first = image_builds.tag_of(planned(SOME, "run1"), REGISTRY, "digest")
+    assert first == image_builds.tag_of(planned(SOME, "run2"), REGISTRY, "digest")
     assert re.fullmatch(r"registry\.example:5000/team/default:[0-9a-f]{32}", first)
     others = [
-        images.tag_of(planned(SOME), REGISTRY, "other"),
-        images.tag_of(planned(SOME), REGISTRY),
-        images.tag_of(planned(SOME, "run2"), REGISTRY),
+        image_builds.tag_of(planned(SOME), REGISTRY, "other"),
+        image_builds.tag_of(planned(SOME), REGISTRY),
+        image_builds.tag_of(planned(SOME, "run2"), REGISTRY),
         *(
-            images.tag_of(planned(SOME._replace(**change)), REGISTRY, "digest")
+            image_builds.tag_of(planned(SOME._replace(**change)), REGISTRY, "digest")
             for change in (
                 {"image": "python:3.11"},
                 {"build_steps": ("pip install y",)},
@@ -123,7 +123,9 @@ def test_the_same_build_of_the_same_code_is_the_same_image() -> None:
         ),
     ]
     assert len({first, *others}) == len(others) + 1
-    anew = [images.tag_of(planned(SOME._replace(nocache=True), run_id), REGISTRY, "digest") for run_id in ("a", "b")]
+    anew = [
+        image_builds.tag_of(planned(SOME._replace(nocache=True), run_id), REGISTRY, "digest") for run_id in ("a", "b")
+    ]
     assert len({first, *anew}) == 3, "what is built again is not what is there"
 
 
@@ -132,7 +134,7 @@ def test_the_same_build_of_the_same_code_is_the_same_image() -> None:
     [("vision", "vision"), ("Vision", "vision-"), ("a b/c", "a-b-c-"), ("Ж", ""), ("..", ""), ("x" * 300, "x" * 119)],
 )
 def test_every_project_has_a_repository_of_its_own(project: str, repository: str) -> None:
-    found = images.tag_of(planned(SOME, project=project), REGISTRY, "d").rpartition(":")[0].rpartition("/")[2]
+    found = image_builds.tag_of(planned(SOME, project=project), REGISTRY, "d").rpartition(":")[0].rpartition("/")[2]
     assert found.startswith(repository)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", found)
     assert len(found) <= 128
@@ -142,7 +144,7 @@ def test_every_project_has_a_repository_of_its_own(project: str, repository: str
 @pytest.mark.parametrize("registry", ["", "r x", "r,push=false/x", "r/X", "https://r/x", "-r", "r/../x", "r\n/x"])
 def test_what_is_no_registry_is_refused(registry: str) -> None:
     with pytest.raises(CallError, match=r"kubernetes\.yml"):
-        images.tag_of(planned(SOME), Settings(registry=registry))
+        image_builds.tag_of(planned(SOME), Settings(registry=registry))
 
 
 # The Dockerfile -----------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_what_is_no_registry_is_refused(registry: str) -> None:
 
 def test_an_image_and_steps_make_the_dockerfile_that_polyaxon_made() -> None:
     build = SOME._replace(lang_env="C.UTF-8", env_vars=(("A", 'b "c" $D \\'), ("API_TOKEN", "s3cret")))
-    assert images.dockerfile(planned(build), REGISTRY).splitlines() == [
+    assert image_builds.dockerfile(planned(build), REGISTRY).splitlines() == [
         "FROM python:3.12",
         'ENV LC_ALL="C.UTF-8"',
         'ENV LANG="C.UTF-8"',
@@ -164,7 +166,7 @@ def test_an_image_and_steps_make_the_dockerfile_that_polyaxon_made() -> None:
 
 
 def test_where_copying_nothing_is_a_fault_all_is_copied_first() -> None:
-    lines = images.dockerfile(planned(SOME), REGISTRY, is_first_alone=False).splitlines()
+    lines = image_builds.dockerfile(planned(SOME), REGISTRY, is_first_alone=False).splitlines()
     assert lines.index('COPY [".", "./"]') < lines.index('RUN ["/bin/sh", "-c", "pip install x"]')
     assert not any("*" in line for line in lines)
 
@@ -187,7 +189,7 @@ TEXTS = st.text(max_size=60) | st.sampled_from(
 def test_no_text_becomes_an_instruction(steps: list[str], value: str, name: str, image: str, locale: str) -> None:
     build = Build(image=image or None, build_steps=tuple(steps), env_vars=((name, value),), lang_env=locale)
     try:
-        lines = images.dockerfile(planned(build), REGISTRY).split("\n")
+        lines = image_builds.dockerfile(planned(build), REGISTRY).split("\n")
     except CallError:
         return
     kinds = [line.partition(" ")[0] for line in lines]
@@ -218,7 +220,7 @@ def test_no_text_becomes_an_instruction(steps: list[str], value: str, name: str,
 )
 def test_what_cannot_be_written_is_told(build: Build) -> None:
     with pytest.raises(CallError, match="build"):
-        images.dockerfile(planned(build), REGISTRY)
+        image_builds.dockerfile(planned(build), REGISTRY)
 
 
 # The Job ------------------------------------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ def test_what_builds_is_what_kubernetes_takes(
 ) -> None:
     settings = {name: value for name, value in more.items() if name != "code"}
     made = planned(build, **{name: value for name, value in more.items() if name == "code"})
-    for obj in images.build_objects(made, place(version, builder=builder, **settings)):
+    for obj in image_builds.build_objects(made, place(version, builder=builder, **settings)):
         validate(obj, f"{version[0]}.{version[1]}")
         assert obj["metadata"]["labels"]["phalanx.dev/stage"] == "build"
         assert obj["metadata"]["labels"]["phalanx.dev/run"] == "run1"
@@ -248,7 +250,7 @@ def test_buildkit_builds_from_the_code_and_pushes() -> None:
     main = main_of(found)
     assert main["command"] == ["buildctl-daemonless.sh"]
     args = main["args"]
-    tag = images.tag_of(planned(Build(dockerfile="docker/my file", context="sub/dir")), REGISTRY, "digest")
+    tag = image_builds.tag_of(planned(Build(dockerfile="docker/my file", context="sub/dir")), REGISTRY, "digest")
     assert args[args.index("--output") + 1] == f"type=image,name={tag},push=true"
     assert "context=/phalanx/code/sub/dir" in args
     assert "dockerfile=/phalanx/code/docker" in args
@@ -284,7 +286,7 @@ def test_code_from_git_is_of_the_revision_that_the_build_names() -> None:
 
 
 def test_the_builder_reads_a_place_of_its_own_that_repeats_no_steps() -> None:
-    reads, found = images.build_objects(planned(SOME, code="image"), place(server="http://phalanx.example"))
+    reads, found = image_builds.build_objects(planned(SOME, code="image"), place(server="http://phalanx.example"))
     told = json.loads(reads["data"]["place.json"])
     assert told["steps"] == []
     assert told["code"]["kind"] == "bundle", "the pods have it in the image, and the image has it from the bundle"
@@ -294,7 +296,7 @@ def test_the_builder_reads_a_place_of_its_own_that_repeats_no_steps() -> None:
 
 
 def test_the_init_step_really_brings_the_code(tmp_path: Path) -> None:
-    reads, found = images.build_objects(planned(SOME, code="image"), place())
+    reads, found = image_builds.build_objects(planned(SOME, code="image"), place())
     for name in ("job", "agent", "bundle", "code"):
         (tmp_path / name).mkdir()
     told = json.loads(reads["data"]["place.json"])
@@ -391,4 +393,4 @@ def test_no_argument_is_expanded_by_the_kubelet() -> None:
 
 def test_secrets_are_in_no_layer_and_no_manifest() -> None:
     made = planned(SOME._replace(env_vars=(("API_TOKEN", "s3cret"), ("A", "b"))))
-    assert "s3cret" not in json.dumps(images.build_objects(made, place()))
+    assert "s3cret" not in json.dumps(image_builds.build_objects(made, place()))

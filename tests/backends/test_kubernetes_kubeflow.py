@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes import kubeflow, operators
-from phalanx.backends.kubernetes.kubeflow import BACKEND
-from phalanx.backends.kubernetes.operators import USUAL
-from phalanx.backends.kubernetes.place import Cluster, Place, Settings
+from phalanx.backends.kubernetes.operators import backend, job_kinds
+from phalanx.backends.kubernetes.operators.backend import BACKEND
+from phalanx.backends.kubernetes.operators.job_kinds import USUAL
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.spec.model import Build
@@ -27,7 +27,7 @@ VOLCANO = Cluster(kinds={**USUAL, "PodGroup": ("scheduling.volcano.sh/v1beta1",)
 
 def rendered(made: Plan, cluster: Cluster | None = None, settings: Settings | None = None) -> list[dict[str, Any]]:
     """As a person gets it."""
-    done = BACKEND.render(made, Place(settings or Settings(), cluster or Cluster()))
+    done = BACKEND.render(made, ClusterTarget(settings or Settings(), cluster or Cluster()))
     found: list[dict[str, Any]] = json.loads(done.files["manifests.json"])
     return found
 
@@ -58,7 +58,7 @@ def test_a_framework_becomes_the_job_of_its_operator(
         assert box["ports"] == [{"name": port[0], "containerPort": port[1]}]
         assert box["command"] == ["/bin/sh", "/phalanx/job/start.sh", "run"]
         index = next(variable for variable in box["env"] if variable["name"] == "PHALANX_POD_INDEX")
-        assert operators.REPLICA_INDEX in index["valueFrom"]["fieldRef"]["fieldPath"]
+        assert job_kinds.REPLICA_INDEX in index["valueFrom"]["fieldRef"]["fieldPath"]
 
 
 @pytest.mark.parametrize(("made", "cluster"), ALL)
@@ -82,7 +82,7 @@ def test_variables_of_the_operator_are_left_to_it_and_win() -> None:
     owner, found = rendered(planned("pytorch"))
     yields = json.loads(owner["data"]["place.json"])["yields"]
     assert {"MASTER_ADDR", "RANK", "WORLD_SIZE", "PET_NNODES"} <= set(yields)
-    for template in operators.templates_of(found):
+    for template in job_kinds.templates_of(found):
         given = {each["name"] for each in template["spec"]["containers"][0]["env"]}
         assert given.isdisjoint(yields)
     assert "TF_CONFIG" in json.loads(rendered(planned("tensorflow"))[0]["data"]["place.json"])["yields"]
@@ -97,7 +97,7 @@ def test_every_port_has_a_name_for_the_service_that_the_operator_makes_of_them()
     ]
     box = {"name": "phalanx", "ports": more}
     found = job(planned("pytorch", kubernetes={"pod": {"spec": {"containers": [box]}}}))
-    for template in operators.templates_of(found):
+    for template in job_kinds.templates_of(found):
         assert template["spec"]["containers"][0]["ports"] == [
             {"name": "pytorchjob-port", "containerPort": 23456},
             {"name": "port-8080", "containerPort": 8080},
@@ -139,7 +139,7 @@ def test_mxnet_is_scheduled_where_it_still_is() -> None:
 def test_one_pod_needs_no_operator() -> None:
     found = rendered(planned("pytorch", replicas={"n_workers": 0}), TRAINER)
     assert [each["kind"] for each in found] == ["ConfigMap", "Job"]
-    assert kubeflow.job_of(found) is None
+    assert backend.job_of(found) is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_a_cluster_cannot_serve_is_told_before_anything_is_submitted(
     made: Plan, cluster: Cluster, said: str
 ) -> None:
     with pytest.raises(CallError, match=said):
-        BACKEND.render(made, Place(cluster=cluster))
+        BACKEND.render(made, ClusterTarget(cluster=cluster))
 
 
 def test_workers_may_come_and_go() -> None:
@@ -201,7 +201,7 @@ def test_workers_may_come_and_go() -> None:
 )
 def test_elastic_runs_that_would_not_be(made: Plan, cluster: Cluster, said: str) -> None:
     with pytest.raises(CallError, match=said):
-        BACKEND.render(made, Place(cluster=cluster))
+        BACKEND.render(made, ClusterTarget(cluster=cluster))
 
 
 def test_kueue_queues_the_job_by_its_label() -> None:
@@ -232,7 +232,7 @@ def test_volcano_is_told_of_the_gang_by_us_and_by_the_operator() -> None:
         "priorityClass": "high",
     }
     assert (group["metadata"]["name"], group["spec"]["minMember"], group["spec"]["queue"]) == ("phalanx-r1", 4, "team")
-    for template in operators.templates_of(found):
+    for template in job_kinds.templates_of(found):
         assert template["spec"]["schedulerName"] == "volcano"
         assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "phalanx-r1"
     assert faults_of([group, found]) == []
@@ -249,7 +249,7 @@ def test_the_gang_of_mpi_is_not_called_as_the_one_that_its_operator_would_make()
     name = group["metadata"]["name"]
     assert name not in (found["metadata"]["name"], "phalanx-r1")
     assert group["spec"] == {"minMember": 2}  # the launcher comes when the workers are there
-    for template in operators.templates_of(found):
+    for template in job_kinds.templates_of(found):
         assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
 
 
@@ -262,7 +262,7 @@ def test_a_gang_that_only_a_runtime_can_make() -> None:
 
 def test_agents_and_people_have_the_same_plan() -> None:
     made = planned("horovod")
-    done = BACKEND.render(made, Place())
+    done = BACKEND.render(made, ClusterTarget())
     owner = json.loads(done.files["manifests.json"])[0]
     carried = json.loads(gzip.decompress(b64decode(owner["binaryData"]["plan.json.gz"])))
     assert carried == json.loads(done.files["plan.json"])
@@ -271,16 +271,16 @@ def test_agents_and_people_have_the_same_plan() -> None:
 
 @pytest.mark.parametrize(("made", "cluster"), ALL)
 def test_fitting_a_plan_twice_changes_nothing(made: Plan, cluster: Cluster) -> None:
-    place = Place(cluster=cluster)
-    once = kubeflow.fitted(made, place)
-    assert kubeflow.fitted(once, place) == once
-    assert kubeflow.objects(once, place) == kubeflow.objects(made, place)
+    place = ClusterTarget(cluster=cluster)
+    once = backend.fitted(made, place)
+    assert backend.fitted(once, place) == once
+    assert backend.objects(once, place) == backend.objects(made, place)
 
 
 def test_a_timeout_ends_pods_and_not_the_job_which_would_take_their_logs_along() -> None:
     found = job(planned("pytorch", timeout="1h"))
     assert "activeDeadlineSeconds" not in found["spec"]["runPolicy"]
-    seconds = {template["spec"]["activeDeadlineSeconds"] for template in operators.templates_of(found)}
+    seconds = {template["spec"]["activeDeadlineSeconds"] for template in job_kinds.templates_of(found)}
     assert min(seconds) > 3600
 
 
@@ -307,7 +307,7 @@ def test_an_image_that_is_built_for_the_run_is_in_all_of_its_pods(made: Plan, cl
     asked = replace(made, build=Build(image="python:3.12", build_steps=("pip install numpy",)))
     found = rendered(asked, cluster, Settings(registry="registry.example/team"))
     assert "Job" in [each["kind"] for each in found]  # which builds it
-    text = json.dumps(kubeflow.job_of(found))
+    text = json.dumps(backend.job_of(found))
     assert "registry.example/team/default:" in text
     assert "python:3.12" not in text
 

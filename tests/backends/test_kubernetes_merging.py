@@ -9,23 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.backends.kubernetes import merging, pods
-from phalanx.backends.kubernetes.merging import merge
-from phalanx.backends.kubernetes.place import Place, Settings
-from phalanx.backends.kubernetes.tables import Tables
+from phalanx.backends.kubernetes.render import pod_patch, pods
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.render.pod_patch import merge
+from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.errors import CallError
-from phalanx.spec.model import Kubernetes
+from phalanx.spec.model import KubernetesOptions
 from tests.examples import examples
 
-TABLES = Tables({"*": "host"}, {"*": 2222}, {"*": "/phalanx/run/data"})
+TABLES = AddressTables({"*": "host"}, {"*": 2222}, {"*": "/phalanx/run/data"})
 
 
 def templated(pod: Any, site: Any = None, container: str = "phalanx") -> dict[str, Any]:
     """The template of a run whose file says `pod`. What the reader of files would refuse already gets through here."""
     file = {"version": 1, "kind": "job", "run": {"cmd": "true"}, "build": {"build_steps": ["make"]}}
     made = plan.make(spec.load_document("polyaxonfile.yml", file), "r-1")
-    object.__setattr__(made, "kubernetes", Kubernetes(pod=pod))
-    place = Place(Settings(pod=site or {}))
+    object.__setattr__(made, "kubernetes", KubernetesOptions(pod=pod))
+    place = ClusterTarget(Settings(pod=site or {}))
     return pods.template(made, made.replicas, place, tables=TABLES, container=container)
 
 
@@ -248,6 +248,6 @@ def test_anything_at_all_gives_a_template_of_ours_or_a_fault(pod: dict[str, Any]
 
 def test_plain_data_is_a_copy() -> None:
     value = {"a": [{"b": 1}]}
-    copy = merging.plain(value)
+    copy = pod_patch.plain(value)
     copy["a"][0]["b"] = 2
     assert value == {"a": [{"b": 1}]}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes import kubeflow, mpijobs, operators
-from phalanx.backends.kubernetes.operators import MPIJOB, MPIJOB_V1
-from phalanx.backends.kubernetes.place import Cluster, Place, Settings
-from phalanx.backends.kubernetes.sighted import members_of
-from phalanx.backends.kubernetes.words import fate_of
+from phalanx.backends.kubernetes.observe.attempt_objects import members_of
+from phalanx.backends.kubernetes.observe.states import pod_end
+from phalanx.backends.kubernetes.operators import backend, job_kinds, mpi_jobs
+from phalanx.backends.kubernetes.operators.job_kinds import MPIJOB, MPIJOB_V1
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import faults_of
@@ -27,9 +27,9 @@ MPI = planned("tensorflow", backend="mpi")
 GPUS = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
 
 
-def specs(made: Plan, cluster: Cluster | None = None, place: Place | None = None) -> Any:
+def specs(made: Plan, cluster: Cluster | None = None, place: ClusterTarget | None = None) -> Any:
     if place is not None:
-        return kubeflow.objects(made, place)[-1]["spec"]["mpiReplicaSpecs"]
+        return backend.objects(made, place)[-1]["spec"]["mpiReplicaSpecs"]
     return job(made, cluster)["spec"]["mpiReplicaSpecs"]
 
 
@@ -77,7 +77,7 @@ def test_variables_are_passed_on_by_name_alone() -> None:
 
 
 def test_ranks_of_horovod_meet_over_mpi_and_not_over_gloo() -> None:
-    made = kubeflow.fitted(planned("horovod"), Place())
+    made = backend.fitted(planned("horovod"), ClusterTarget())
     first, *others = made.replicas
     assert made.launch == "own"
     assert (made.service, made.meets) == (None, ())
@@ -89,7 +89,7 @@ def test_ranks_of_horovod_meet_over_mpi_and_not_over_gloo() -> None:
 
 
 def test_what_a_user_says_to_horovod_stays() -> None:
-    made = kubeflow.fitted(planned("horovod", env_vars=[["HOROVOD_TIMELINE", "/tmp/t.json"]]), Place())
+    made = backend.fitted(planned("horovod", env_vars=[["HOROVOD_TIMELINE", "/tmp/t.json"]]), ClusterTarget())
     assert made.replicas[0].environment["HOROVOD_TIMELINE"] == "/tmp/t.json"
 
 
@@ -108,14 +108,14 @@ def test_a_command_that_starts_the_ranks_itself_stays_as_it_is() -> None:
     made = planned("tensorflow", "mpirun -np 6 python train.py", backend="mpi")
     assert command(specs(made)["Launcher"]) == ["bash", "-c", "mpirun -np 6 python train.py"]
     env = {each["name"]: each.get("value") for each in main(specs(made)["Launcher"])["env"]}
-    assert env["OMPI_MCA_plm_rsh_args"] == mpijobs.SSH  # so that it finds the servers all the same
-    assert env["PRTE_MCA_plm_ssh_args"] == mpijobs.SSH  # Open MPI 5 cannot read the other one: it has a `=` in it
+    assert env["OMPI_MCA_plm_rsh_args"] == mpi_jobs.SSH  # so that it finds the servers all the same
+    assert env["PRTE_MCA_plm_ssh_args"] == mpi_jobs.SSH  # Open MPI 5 cannot read the other one: it has a `=` in it
 
 
 def test_a_plan_that_is_fitted_stays_as_it_is() -> None:
     for made in (MPI, planned("horovod"), planned("tensorflow", "mpirun python train.py", backend="mpi")):
-        once = kubeflow.fitted(made, Place())
-        assert kubeflow.fitted(once, Place()) == once
+        once = backend.fitted(made, ClusterTarget())
+        assert backend.fitted(once, ClusterTarget()) == once
 
 
 def test_one_worker_is_launcher_and_worker() -> None:
@@ -154,7 +154,7 @@ def test_hosts_are_named_by_the_numbers_of_every_operator() -> None:
     assert meta["annotations"]["phalanx.dev/members"] == "worker-1,worker-1,worker-2"
     assert {"name": "PHALANX_MEMBERS", "value": "worker-1,worker-1,worker-2"} in box["env"]
     for number, name in (("1", "worker-1"), ("2", "worker-2"), ("0", "worker-1")):
-        pod = {"metadata": {**meta, "labels": {operators.REPLICA_INDEX: number}}, "spec": {"containers": [box]}}
+        pod = {"metadata": {**meta, "labels": {job_kinds.REPLICA_INDEX: number}}, "spec": {"containers": [box]}}
         assert members_of(pod) == (name,)
 
 
@@ -165,7 +165,7 @@ def test_hosts_install_where_the_launcher_does() -> None:
         (prepare, *_) = specs(made, cluster)["Worker"]["template"]["spec"]["initContainers"]
         told = {each["name"]: each.get("value") for each in prepare["env"]}
         assert told["PHALANX_MEMBERS"] == ",".join(["worker-0"] * count)
-    shared = Place(Settings(home_claim="homes"))
+    shared = ClusterTarget(Settings(home_claim="homes"))
     (prepare, *_) = specs(made, place=shared)["Worker"]["template"]["spec"]["initContainers"]
     assert {"name": "PHALANX_MEMBERS", "value": "worker-1,worker-1,worker-2"} in prepare["env"]
 
@@ -251,10 +251,10 @@ def test_training_operator_starts_ranks_through_the_api() -> None:
 
 def test_so_many_hosts_that_no_argument_holds_them_are_in_the_operators_file() -> None:
     made = planned("tensorflow", backend="mpi", replicas={"n_workers": 3000})
-    first = mpijobs.adapted(made, MPIJOB).replicas[0]
+    first = mpi_jobs.adapted(made, MPIJOB).replicas[0]
     assert "--host" not in first.argv
-    assert "--host" in mpijobs.adapted(MPI, MPIJOB).replicas[0].argv
-    assert mpijobs.adapted(MPI, MPIJOB_V1).shared.get("OMPI_MCA_plm_rsh_args") is None
+    assert "--host" in mpi_jobs.adapted(MPI, MPIJOB).replicas[0].argv
+    assert mpi_jobs.adapted(MPI, MPIJOB_V1).shared.get("OMPI_MCA_plm_rsh_args") is None
 
 
 def test_a_host_that_only_stays_leaves_nothing_when_it_is_told_to_end(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_why_a_host_refuses_stands_in_the_status_of_its_pod(tmp_path: Path) -> N
     state = {"terminated": {"exitCode": 78, "reason": "Error", "message": (tmp_path / "log").read_text()}}
     spec = {"containers": [{"name": "mpi"}]}
     pod = {"spec": spec, "status": {"phase": "Failed", "containerStatuses": [{"name": "mpi", "state": state}]}}
-    fate = fate_of({"metadata": {}, **pod})
+    fate = pod_end({"metadata": {}, **pod})
     assert fate is not None
     assert (fate.cause, fate.code) == ("setup", 78)
     assert "its image has no sshd: use one with openssh-server" in fate.message
@@ -429,10 +429,10 @@ def test_root_has_a_key_that_nobody_else_can_read(tmp_path: Path) -> None:
     assert launched(tmp_path, "true", hosts="").returncode == 0
     key = tmp_path / "own" / "id_rsa"
     assert (key.read_text(), key.stat().st_mode & 0o077) == ("the key\n", 0)
-    assert f"-o IdentityFile={mpijobs.OWN_KEY} -o IdentityFile=/phalanx/ssh/id_rsa" in mpijobs.SSH
+    assert f"-o IdentityFile={mpi_jobs.OWN_KEY} -o IdentityFile=/phalanx/ssh/id_rsa" in mpi_jobs.SSH
 
 
 def test_whatever_mpi_renders_is_restricted() -> None:
     for made in (MPI, planned("horovod"), planned("tensorflow", backend="mpi", replicas={"default_worker": SMALL})):
-        assert faults_of(kubeflow.objects(made, Place())) == []
-    assert operators.operated(job(MPI)) == MPIJOB
+        assert faults_of(backend.objects(made, ClusterTarget())) == []
+    assert job_kinds.operated(job(MPI)) == MPIJOB

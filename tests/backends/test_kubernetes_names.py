@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.backends.kubernetes import names
+from phalanx.backends.kubernetes.render import names
 from phalanx.plan.model import Plan
 from tests.examples import examples
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.backends.kubernetes import native
-from phalanx.backends.kubernetes.place import MEMBERS, ROLE, RUN, Cluster, Place, Settings, Store
-from phalanx.backends.kubernetes.tables import Tables
+from phalanx.backends.kubernetes.render import native_jobs
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import MEMBERS, ROLE, RUN, Cluster, ClusterTarget, DataVolume, Settings
 from phalanx.errors import CallError
 from phalanx.placeholders import Each, Hole
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import validate
 from tests.examples import examples
 
-PLAIN = Place()
-OLD = Place(cluster=Cluster(version=(1, 20)))
+PLAIN = ClusterTarget()
+OLD = ClusterTarget(cluster=Cluster(version=(1, 20)))
 CPU: dict[str, Any] = {"resources": {"cpu": {"requests": 1}}}
 
 
@@ -34,8 +34,8 @@ def made_of(document: dict[str, Any], run_id: str = "r-1") -> Plan:
     return plan.make(spec.load_document("polyaxonfile.yml", document), run_id)
 
 
-def rendered(document: dict[str, Any], place: Place = PLAIN, run_id: str = "r-1") -> list[dict[str, Any]]:
-    return native.objects(made_of(document, run_id), place)
+def rendered(document: dict[str, Any], place: ClusterTarget = PLAIN, run_id: str = "r-1") -> list[dict[str, Any]]:
+    return native_jobs.objects(made_of(document, run_id), place)
 
 
 def jobs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ CASES = {
 @pytest.mark.parametrize("version", [(1, 25), (1, 28), (1, 29), (1, 37)])
 @pytest.mark.parametrize("case", CASES)
 def test_every_object_is_valid_to_the_cluster_that_it_is_written_for(case: str, version: tuple[int, int]) -> None:
-    for place in (Place(cluster=Cluster(version=version)), OLD):
+    for place in (ClusterTarget(cluster=Cluster(version=version)), OLD):
         for one in rendered(CASES[case], place):
             validate(one, "{}.{}".format(*version))
 
@@ -98,7 +98,7 @@ def test_no_pod_starts_again_and_none_is_taken_away_because_another_failed() -> 
     does so although each index has a limit: there must be none for the whole."""
 
     def limits(version: tuple[int, int]) -> dict[str, dict[str, int]]:
-        found = jobs(rendered(CASES["alike"], Place(cluster=Cluster(version=version))))
+        found = jobs(rendered(CASES["alike"], ClusterTarget(cluster=Cluster(version=version))))
         return {
             name: {key: value for key, value in job["spec"].items() if key.startswith("backoff")}
             for name, job in found.items()
@@ -129,9 +129,9 @@ def test_an_order_of_keys_makes_no_difference() -> None:
 
 def test_every_replica_has_an_address_that_its_pod_really_gets() -> None:
     made = made_of(DIFFERENT)
-    told = native.tables(made, Place())
+    told = native_jobs.tables(made, ClusterTarget())
     named: dict[str, str] = {}
-    for job in jobs(native.objects(made, Place())).values():
+    for job in jobs(native_jobs.objects(made, ClusterTarget())).values():
         for number, member in enumerate(variables(job)["PHALANX_MEMBERS"].split(",")):
             # as the Job's controller names the pods of an index, and the Service publishes them
             named[member] = f"{job['metadata']['name']}-{number}.{job['spec']['template']['spec']['subdomain']}"
@@ -141,7 +141,7 @@ def test_every_replica_has_an_address_that_its_pod_really_gets() -> None:
 
 def test_what_is_filled_for_one_plan_is_not_taken_for_another() -> None:
     """Tables keep what they filled; lists of addresses are in every template."""
-    known = Tables({"*": "host", "worker-0": "a", "worker-1": "b"}, {"*": 1}, {"*": "/x"})
+    known = AddressTables({"*": "host", "worker-0": "a", "worker-1": "b"}, {"*": 1}, {"*": "/x"})
     value = (Each("worker", (Hole("host", "*"),), ","),)
     plans = [made_of(file(replicas={"n_workers": count}), "r-1") for count in (1, 2, 1)]
     assert [known.text(made, value) for made in plans] == ["a", "a,b", "a"]
@@ -152,12 +152,12 @@ def test_what_is_filled_for_one_plan_is_not_taken_for_another() -> None:
 
 def test_clusters_without_indexed_jobs_get_one_for_each_replica() -> None:
     made = made_of(CASES["alike"])
-    found = jobs(native.objects(made, OLD))
+    found = jobs(native_jobs.objects(made, OLD))
     assert list(found) == ["phalanx-r-1-master-0", *(f"phalanx-r-1-worker-{index}" for index in range(3))]
     for name, job in found.items():
         assert "completionMode" not in job["spec"]
         assert job["spec"]["template"]["spec"]["hostname"] == name
-    assert native.tables(made, OLD).host["worker-2"] == "phalanx-r-1-worker-2.phalanx-r-1"
+    assert native_jobs.tables(made, OLD).host["worker-2"] == "phalanx-r-1-worker-2.phalanx-r-1"
 
 
 def test_a_service_names_the_pods_from_the_moment_they_are_there() -> None:
@@ -177,15 +177,17 @@ def test_a_replica_that_is_alone_needs_no_service_and_talks_to_itself() -> None:
 
 
 def test_further_processes_of_a_replica_share_its_host_at_ports_of_their_own() -> None:
-    told = native.tables(made_of(CASES["processes"]), Place())
+    told = native_jobs.tables(made_of(CASES["processes"]), ClusterTarget())
     assert told.host["worker-0.1"] == told.host["worker-0"] == "phalanx-r-1-worker-0.phalanx-r-1"
     assert (told.port["worker-0"], told.port["worker-0.1"]) == (2222, 2223)
 
 
 def test_folders_are_those_that_pods_mount() -> None:
     document = file(None, data_refs=["images"], artifact_refs=["results"])
-    place = Place(Settings(stores={"images": Store(claim="images"), "results": Store(claim="results")}))
-    told = native.tables(made_of(document), place).path
+    place = ClusterTarget(
+        Settings(stores={"images": DataVolume(claim="images"), "results": DataVolume(claim="results")})
+    )
+    told = native_jobs.tables(made_of(document), place).path
     mounts = {one["mountPath"] for one in main(jobs(rendered(document, place))["phalanx-r-1-master"])["volumeMounts"]}
     assert told["data/images"] in mounts
     assert any(told["outputs"].startswith(f"{mount}/") for mount in mounts)
@@ -227,7 +229,7 @@ def test_a_value_that_several_replicas_share_is_one_secret() -> None:
 
 def test_an_image_that_is_built_is_built_before_the_pods_that_use_it() -> None:
     document = {**file(replicas={"n_workers": 1}), "build": {"image": "python:3.12", "build_steps": ["pip install x"]}}
-    found = rendered(document, Place(Settings(registry="registry.example/team")))
+    found = rendered(document, ClusterTarget(Settings(registry="registry.example/team")))
     building, *others = jobs(found).values()
     assert building["metadata"]["name"] == "phalanx-r-1-build"
     used = {main(job)["image"] for job in others}
@@ -258,9 +260,9 @@ def test_what_native_jobs_cannot_do_is_refused_with_advice(document: dict[str, A
 def test_five_hundred_replicas_take_no_time(framework: str, is_different: bool) -> None:
     workers = [overridden(index, 1 + index) for index in range(499)] if is_different else []
     made = made_of(file(framework, replicas={"n_workers": 499, "default_worker": CPU, "worker": workers}))
-    native.objects(made, Place())  # imports and the like are not what is measured
+    native_jobs.objects(made, ClusterTarget())  # imports and the like are not what is measured
     began = time.process_time()
-    found = native.objects(made, Place())
+    found = native_jobs.objects(made, ClusterTarget())
     assert time.process_time() - began < 5
     assert len(jobs(found)) == (500 if is_different else 2)
     assert max(len(json.dumps(one)) for one in found) < 256 << 10
@@ -274,8 +276,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 def test_every_replica_is_in_one_job_and_no_two_pods_share_a_name(kinds: list[int], is_old: bool, run_id: str) -> None:
     workers = [overridden(index, cpus) for index, cpus in enumerate(kinds)]
     made = made_of(file(replicas={"n_workers": len(kinds), "worker": workers}), run_id)
-    place = OLD if is_old else Place()
-    grouped = native.groups(made, place)
+    place = OLD if is_old else ClusterTarget()
+    grouped = native_jobs.groups(made, place)
     assert sorted(one.name for group in grouped for one in group.members) == sorted(one.name for one in made.replicas)
     assert len({group.job for group in grouped}) == len(grouped)
     hostnames = [group.hostname(number) for group in grouped for number in range(len(group.members))]
@@ -283,5 +285,5 @@ def test_every_replica_is_in_one_job_and_no_two_pods_share_a_name(kinds: list[in
     assert all(len(name) <= 63 for name in hostnames)
     for group in grouped:
         assert all(one.settings == group.members[0].settings for one in group.members)
-    for one in native.objects(made, place):
+    for one in native_jobs.objects(made, place):
         assert one["metadata"]["labels"][RUN]

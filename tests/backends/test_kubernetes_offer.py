@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.backends.kubernetes.offer import OFFLINE, assumed
+from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE, assumed
 from phalanx.errors import CallError
 
 V1 = ("kubeflow.org/v1",)

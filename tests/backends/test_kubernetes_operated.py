@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import ENDED, Observation
-from phalanx.backends.kubernetes import words
+from phalanx.backends.contract import ENDED, Observation
+from phalanx.backends.kubernetes.observe import states
 from tests.backends.kubernetes_runs import GANG, SERVED, Works, read_end, told, until, works
 from tests.kubernetes.rest import Rest
 from tests.kubernetes.training import KINDS, Training
@@ -33,7 +33,7 @@ class Operated:
         self.seat = there.run(text, on="kubeflow")
         self.handle = there.submit(self.engine, self.seat)
         self.reconcile()
-        self.engine.bring(self.seat, self.handle)
+        self.engine.fetch(self.seat, self.handle)
 
     def reconcile(self) -> None:
         """Once with all that there is."""
@@ -80,7 +80,7 @@ class Operated:
         assert all(pod is not None and pod["metadata"]["deletionTimestamp"] for pod in left)
 
     def tell(self, *names: str, number: int = signal.SIGTERM) -> None:
-        self.engine.tell(self.seat, self.handle, names, number)
+        self.engine.signal(self.seat, self.handle, names, number)
 
     def stop(self, pod: str, name: str) -> None:
         """As an agent does that is told to."""
@@ -199,10 +199,10 @@ def test_an_operator_that_gives_up_is_not_somebody_who_deleted_pods(there: Works
     run.give_up()
     for name in ("master-0", "worker-1"):
         run.stop(name, name)
-        assert run.end(name)["message"] != words.NOT_BY_US
+        assert run.end(name)["message"] != states.NOT_BY_US
     there.server.set_pod_phase(run.pod("worker-0"), "Failed", exit_code=7)
     assert run.end("worker-0")["code"] == 7
-    assert run.over().why != words.NOT_BY_US
+    assert run.over().why != states.NOT_BY_US
 
 
 ELASTIC = GANG.replace("cmd: python", "cmd: torchrun").replace(
@@ -229,7 +229,7 @@ def test_workers_whose_master_does_not_come_say_so(there: Works) -> None:
     steps = [step["name"] for step in worker["spec"]["initContainers"]]
     assert steps == ["prepare", "init-pytorch"], "ours is done before"
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
-    fate = words.fate_of(
+    fate = states.pod_end(
         {**worker, "status": {"phase": "Failed", "initContainerStatuses": [{"name": steps[1], "state": ended}]}}
     )
     assert fate is not None
@@ -246,12 +246,12 @@ def test_that_somebody_else_ended_one_is_not_forgotten_when_we_end_the_others(th
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")
     run.delete("worker-1")
     run.stop("worker-1", "worker-1")
-    assert run.end("worker-1")["message"] == words.NOT_BY_US
+    assert run.end("worker-1")["message"] == states.NOT_BY_US
     run.tell("master-0", "worker-0")
     for pod in ("master-0", "worker-0"):
         run.stop(pod, pod)
     run.reconcile()
-    assert run.over().why == words.NOT_BY_US
+    assert run.over().why == states.NOT_BY_US
 
 
 def _conditions(there: Works, kind: str) -> set[str]:

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from phalanx import plan, spec
-from phalanx.backends.kubernetes import kubeflow, operators
-from phalanx.backends.kubernetes.operators import JAXJOB, MPIJOB, MPIJOB_V1, OPERATED, PYTORCHJOB, TFJOB, TRAINJOB
-from phalanx.backends.kubernetes.place import ATTEMPT, Cluster, Place
+from phalanx.backends.kubernetes.operators import backend, job_kinds
+from phalanx.backends.kubernetes.operators.job_kinds import (
+    JAXJOB,
+    MPIJOB,
+    MPIJOB_V1,
+    OPERATED,
+    PYTORCHJOB,
+    TFJOB,
+    TRAINJOB,
+)
+from phalanx.backends.kubernetes.target import ATTEMPT, Cluster, ClusterTarget
 from phalanx.errors import CallError
 from phalanx.placeholders import host
 from phalanx.plan.model import Plan
@@ -41,7 +49,7 @@ def planned(framework: str | None, command: str = "python train.py", run_id: str
 
 
 def job(made: Plan, cluster: Cluster | None = None) -> Any:
-    found = kubeflow.job_of(kubeflow.objects(made, Place(cluster=cluster or Cluster())))
+    found = backend.job_of(backend.objects(made, ClusterTarget(cluster=cluster or Cluster())))
     assert found is not None
     return found
 
@@ -62,28 +70,28 @@ ALL: Sequence[tuple[Plan, Cluster]] = (
 
 def test_every_kind_is_known_by_what_an_object_says() -> None:
     for known in OPERATED:
-        assert operators.operated({"apiVersion": known.api_version, "kind": known.kind}) == known
-    assert operators.operated({"apiVersion": "kubeflow.org/v2", "kind": "TFJob"}) is None
+        assert job_kinds.operated({"apiVersion": known.api_version, "kind": known.kind}) == known
+    assert job_kinds.operated({"apiVersion": "kubeflow.org/v2", "kind": "TFJob"}) is None
     assert len({(known.api_version, known.kind) for known in OPERATED}) == len(OPERATED)
 
 
 @pytest.mark.parametrize(("made", "cluster"), ALL)
 def test_a_label_reaches_the_object_and_all_of_its_pods(made: Plan, cluster: Cluster) -> None:
     found = job(made, cluster)
-    operators.set_label(found, ATTEMPT, "7")
-    templates = list(operators.templates_of(found))
+    job_kinds.set_label(found, ATTEMPT, "7")
+    templates = list(job_kinds.templates_of(found))
     assert templates
     assert {each["metadata"]["labels"][ATTEMPT] for each in (found, *templates)} == {"7"}
     assert json.dumps(found).count(f'"{ATTEMPT}": ') == 1 + len(templates)
 
 
 def test_templates_of_jobs_and_of_what_has_none() -> None:
-    assert list(operators.templates_of({"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"a": 1}}})) == [
+    assert list(job_kinds.templates_of({"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"a": 1}}})) == [
         {"a": 1}
     ]
-    assert list(operators.templates_of({"kind": "ConfigMap", "apiVersion": "v1", "data": {}})) == []
+    assert list(job_kinds.templates_of({"kind": "ConfigMap", "apiVersion": "v1", "data": {}})) == []
     bare = {"apiVersion": TRAINJOB.api_version, "kind": "TrainJob", "spec": {"runtimeRef": {"name": "x"}}}
-    assert list(operators.templates_of(bare)) == []
+    assert list(job_kinds.templates_of(bare)) == []
 
 
 @pytest.mark.parametrize(
@@ -96,9 +104,9 @@ def test_templates_of_jobs_and_of_what_has_none() -> None:
     ],
 )
 def test_replicas_are_found_where_the_operator_has_them(
-    made: Plan, known: operators.Operated, hosts: str, port: int
+    made: Plan, known: job_kinds.OperatorKind, hosts: str, port: int
 ) -> None:
-    tables = operators.tables(made, Place(), known)
+    tables = job_kinds.tables(made, ClusterTarget(), known)
     names = [replica.name for replica in made.replicas]
     assert [tables.host[name] for name in names] == [f"phalanx-r1-{name}" for name in hosts.split()]
     assert {tables.port[name] for name in names} == {port}
@@ -115,11 +123,11 @@ def test_replicas_are_found_where_the_operator_has_them(
         (MPIJOB_V1, ["phalanx-r1-worker-0", "phalanx-r1-worker-1", "phalanx-r1-worker-2"]),
     ],
 )
-def test_hosts_of_mpi(known: operators.Operated, hosts: list[str]) -> None:
-    from phalanx.backends.kubernetes import mpijobs
+def test_hosts_of_mpi(known: job_kinds.OperatorKind, hosts: list[str]) -> None:
+    from phalanx.backends.kubernetes.operators import mpi_jobs
 
-    made = mpijobs.adapted(planned("tensorflow", backend="mpi"), known)
-    tables = operators.tables(made, Place(), known)
+    made = mpi_jobs.adapted(planned("tensorflow", backend="mpi"), known)
+    tables = job_kinds.tables(made, ClusterTarget(), known)
     assert [tables.host[f"worker-{index}"] for index in range(3)] == hosts
     assert tables.path["hostfile"] == "/etc/mpi/hostfile"
 
@@ -137,12 +145,12 @@ def test_pods_have_valid_names_whatever_a_run_is_called(made: Plan, cluster: Clu
 def test_further_processes_have_ports_of_their_own_and_know_their_ranks_from_the_plan() -> None:
     gpus = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
     made = planned("pytorch", resources=gpus["resources"], replicas={"n_workers": 1, "default_worker": gpus})
-    tables = operators.tables(made, Place(), PYTORCHJOB)
+    tables = job_kinds.tables(made, ClusterTarget(), PYTORCHJOB)
     assert (tables.host["worker-0.1"], tables.port["worker-0.1"]) == ("phalanx-r1-worker-0", 23457)
-    assert operators.processes(made) == 2
-    assert {"RANK", "WORLD_SIZE"}.isdisjoint(operators.yields(made, PYTORCHJOB))
-    assert {"MASTER_ADDR", "MASTER_PORT", "PET_NNODES"} <= set(operators.yields(made, PYTORCHJOB))
-    assert {"RANK", "WORLD_SIZE"} <= set(operators.yields(planned("pytorch"), PYTORCHJOB))
+    assert job_kinds.processes(made) == 2
+    assert {"RANK", "WORLD_SIZE"}.isdisjoint(job_kinds.yields(made, PYTORCHJOB))
+    assert {"MASTER_ADDR", "MASTER_PORT", "PET_NNODES"} <= set(job_kinds.yields(made, PYTORCHJOB))
+    assert {"RANK", "WORLD_SIZE"} <= set(job_kinds.yields(planned("pytorch"), PYTORCHJOB))
 
 
 def test_torchrun_is_told_the_number_of_processes_by_the_plan_where_replicas_differ() -> None:
@@ -150,30 +158,30 @@ def test_torchrun_is_told_the_number_of_processes_by_the_plan_where_replicas_dif
     four = {"resources": {"gpu": {"requests": 4, "limits": 4}}}
     same = planned("pytorch", "torchrun train.py", resources=two["resources"], replicas={"default_worker": two})
     differing = planned("pytorch", "torchrun train.py", resources=two["resources"], replicas={"default_worker": four})
-    assert operators.processes(same) == 2
-    assert "PET_NPROC_PER_NODE" in operators.yields(same, PYTORCHJOB)
-    assert "PET_NPROC_PER_NODE" not in operators.yields(differing, PYTORCHJOB)
+    assert job_kinds.processes(same) == 2
+    assert "PET_NPROC_PER_NODE" in job_kinds.yields(same, PYTORCHJOB)
+    assert "PET_NPROC_PER_NODE" not in job_kinds.yields(differing, PYTORCHJOB)
 
 
 def test_the_first_version_that_both_have_is_taken() -> None:
     both = Cluster(kinds={"MPIJob": ("kubeflow.org/v3", "kubeflow.org/v2beta1", "kubeflow.org/v1")}, is_assumed=False)
-    assert operators.best("MPIJob", both) == MPIJOB
-    assert operators.best("MPIJob", OLD) == MPIJOB_V1
-    assert operators.best("TFJob", OLD) is None
-    assert operators.best("TFJob", Cluster(is_assumed=False)) is None
-    assert operators.best("TFJob", Cluster()) == TFJOB  # nobody said what there is
+    assert job_kinds.best("MPIJob", both) == MPIJOB
+    assert job_kinds.best("MPIJob", OLD) == MPIJOB_V1
+    assert job_kinds.best("TFJob", OLD) is None
+    assert job_kinds.best("TFJob", Cluster(is_assumed=False)) is None
+    assert job_kinds.best("TFJob", Cluster()) == TFJOB  # nobody said what there is
 
 
 def test_pods_stay_and_are_not_started_again_by_the_operator() -> None:
     made = planned("pytorch", kubernetes={"ttl": "1h"})
-    assert operators.run_policy(made, PYTORCHJOB) == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 3600}
-    assert operators.run_policy(made, MPIJOB)["backoffLimit"] == 0  # its launcher is a Job, with six tries by default
+    assert job_kinds.run_policy(made, PYTORCHJOB) == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 3600}
+    assert job_kinds.run_policy(made, MPIJOB)["backoffLimit"] == 0  # its launcher is a Job, with six tries by default
 
 
 def test_the_operator_may_be_told_to_start_pods_again() -> None:
     made = planned("pytorch", max_restarts=3, kubernetes={"restart_policy": "OnFailure"})
-    assert operators.restart_policy(made, PYTORCHJOB) == "OnFailure"
-    assert operators.run_policy(made, PYTORCHJOB)["backoffLimit"] == 4  # it fails a job that has as many
+    assert job_kinds.restart_policy(made, PYTORCHJOB) == "OnFailure"
+    assert job_kinds.run_policy(made, PYTORCHJOB)["backoffLimit"] == 4  # it fails a job that has as many
     found = job(made)
     policies = {each["restartPolicy"] for each in found["spec"]["pytorchReplicaSpecs"].values()}
     assert policies == {"OnFailure"}
@@ -190,12 +198,12 @@ def test_the_operator_may_be_told_to_start_pods_again() -> None:
     ],
 )
 def test_what_an_operator_cannot_start_again_is_an_error(
-    policy: str, known: operators.Operated, restarts: int, said: str
+    policy: str, known: job_kinds.OperatorKind, restarts: int, said: str
 ) -> None:
     made = planned("pytorch", max_restarts=restarts)
     made = replace(made, kubernetes=made.kubernetes._replace(restart_policy=policy))
     with pytest.raises(CallError, match=said):
-        operators.restart_policy(made, known)
+        job_kinds.restart_policy(made, known)
 
 
 def test_replicas_with_settings_of_their_own_are_named() -> None:

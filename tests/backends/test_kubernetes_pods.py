@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.backends.kubernetes import names, pods, volumes
-from phalanx.backends.kubernetes.place import Place, Settings, Store
-from phalanx.backends.kubernetes.tables import Tables
+from phalanx.backends.kubernetes.render import names, pods, volumes
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import ClusterTarget, DataVolume, Settings
 from phalanx.errors import CallError, SpecErrors
 from phalanx.plan.model import Plan
 from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_local import HOSTILE
 from tests.examples import examples
 
-TABLES = Tables({"*": "host"}, {"*": 2222}, {"outputs": "/phalanx/run/outputs", "*": "/phalanx/run/data"})
+TABLES = AddressTables({"*": "host"}, {"*": 2222}, {"outputs": "/phalanx/run/outputs", "*": "/phalanx/run/data"})
 KUBECTLS = Settings()
 VERSIONS = ("1.25", "1.37")  # the oldest and the newest that the validator knows
 
@@ -36,7 +36,7 @@ def planned(run_id: str = "r-1", **sections: Any) -> Plan:
 
 def templated(made: Plan, site: Settings = KUBECTLS, role: str = "master", **more: Any) -> dict[str, Any]:
     members = [replica for replica in made.replicas if replica.role == role and not replica.local]
-    template = pods.template(made, members, Place(site), tables=TABLES, **more)
+    template = pods.template(made, members, ClusterTarget(site), tables=TABLES, **more)
     assert_valid(template)
     return template
 
@@ -311,7 +311,7 @@ def test_what_is_escaped_comes_back_as_it_was(text: str) -> None:
 def test_hostile_texts_give_a_valid_template_or_a_fault(
     labels: dict[str, str], values: dict[str, str], run_id: str, refs: list[str]
 ) -> None:
-    site = Settings(stores={name: Store(claim="c") for name in refs})
+    site = Settings(stores={name: DataVolume(claim="c") for name in refs})
     try:
         made = planned(
             run_id,
@@ -338,9 +338,9 @@ def test_hostile_texts_give_a_valid_template_or_a_fault(
 def test_data_and_outputs_are_mounted_from_their_stores() -> None:
     site = Settings(
         stores={
-            "imagenet": Store(claim="datasets", path="imagenet/2012", is_read_only=True),
-            "scratch": Store(host_path="/scratch"),
-            "results": Store(volume={"nfs": {"server": "nas", "path": "/results"}}),
+            "imagenet": DataVolume(claim="datasets", path="imagenet/2012", is_read_only=True),
+            "scratch": DataVolume(host_path="/scratch"),
+            "results": DataVolume(volume={"nfs": {"server": "nas", "path": "/results"}}),
         }
     )
     made = environment(data_refs=["imagenet", "scratch"], artifact_refs=["results", "never-used"])
@@ -358,15 +358,17 @@ def test_data_and_outputs_are_mounted_from_their_stores() -> None:
     }
     assert mounts["store-results"]["mountPath"] == "/artifacts/results"
     assert volumes.data_at("imagenet") == "/data/imagenet"
-    assert volumes.outputs_at(made, Place(site)) == "/artifacts/results/r-1"
-    assert volumes.outputs_at(planned(), Place(site)) == "/phalanx/run/outputs"
+    assert volumes.outputs_at(made, ClusterTarget(site)) == "/artifacts/results/r-1"
+    assert volumes.outputs_at(planned(), ClusterTarget(site)) == "/phalanx/run/outputs"
 
 
 def test_a_claim_is_one_volume_of_a_pod_however_often_it_is_mounted() -> None:
     stores = {
-        "imagenet": Store(claim="shared", path="imagenet", is_read_only=True),
-        "coco": Store(claim="shared", path="coco", is_read_only=True),
-        "results": Store(volume={"persistentVolumeClaim": MappingProxyType({"claimName": "shared"})}, path="results"),
+        "imagenet": DataVolume(claim="shared", path="imagenet", is_read_only=True),
+        "coco": DataVolume(claim="shared", path="coco", is_read_only=True),
+        "results": DataVolume(
+            volume={"persistentVolumeClaim": MappingProxyType({"claimName": "shared"})}, path="results"
+        ),
     }
     found = templated(environment(data_refs=["imagenet", "coco"]), Settings(stores=stores))
     (volume,) = [volume for volume in found["spec"]["volumes"] if "persistentVolumeClaim" in volume]
@@ -386,7 +388,7 @@ def test_a_claim_is_one_volume_of_a_pod_however_often_it_is_mounted() -> None:
 
 def test_code_and_home_of_one_claim_are_one_volume() -> None:
     made = environment(kubernetes={"repository": "https://git.example/a"}, data_refs=["d"])
-    site = Settings(home_claim="home", stores={"d": Store(claim="home", path="data")})
+    site = Settings(home_claim="home", stores={"d": DataVolume(claim="home", path="data")})
     found = templated(made, site)
     assert [volume["name"] for volume in found["spec"]["volumes"]] == ["job", "agent", "run", "home", "code", "shm"]
     step = found["spec"]["initContainers"][0]
@@ -395,7 +397,7 @@ def test_code_and_home_of_one_claim_are_one_volume() -> None:
 
 def test_an_unknown_store_says_which_there_are_and_where_to_add_it() -> None:
     made = environment(data_refs=["imagnet"])
-    (said,) = refused(made, Settings(stores={"imagenet": Store(claim="c"), "coco": Store(claim="d")}))
+    (said,) = refused(made, Settings(stores={"imagenet": DataVolume(claim="c"), "coco": DataVolume(claim="d")}))
     assert "no store `imagnet`" in said
     assert "`coco`, `imagenet`" in said
     assert "kubernetes.yml" in said
@@ -403,13 +405,15 @@ def test_an_unknown_store_says_which_there_are_and_where_to_add_it() -> None:
 
 
 def test_outputs_do_not_go_where_nothing_may_be_written() -> None:
-    (said,) = refused(environment(artifact_refs=["r"]), Settings(stores={"r": Store(claim="c", is_read_only=True)}))
+    (said,) = refused(
+        environment(artifact_refs=["r"]), Settings(stores={"r": DataVolume(claim="c", is_read_only=True)})
+    )
     assert "read-only" in said
 
 
 def test_all_replicas_have_the_store_of_the_outputs() -> None:
     made = planned(framework="pytorch", environment={"artifact_refs": ["r"], "replicas": {"n_workers": 1}})
-    site = Settings(stores={"r": Store(claim="c")})
+    site = Settings(stores={"r": DataVolume(claim="c")})
     for role in ("master", "worker"):
         mounts = main_of(templated(made, site, role))["volumeMounts"]
         assert "/artifacts/r" in [mount["mountPath"] for mount in mounts]
@@ -427,7 +431,7 @@ def test_a_shared_home_is_the_folder_of_the_run_and_has_its_code() -> None:
     assert variables_of(main_of(templated(planned())))["HOME"] == "/phalanx/run"
     assert "/phalanx/code" not in mounts
     assert "initContainers" not in found["spec"]
-    assert volumes.code(planned(), Place(site)) == ("volume", "/phalanx/run/code", "/phalanx/run/code")
+    assert volumes.code(planned(), ClusterTarget(site)) == ("volume", "/phalanx/run/code", "/phalanx/run/code")
 
 
 def test_code_that_comes_with_the_run_is_unpacked_first() -> None:
@@ -495,7 +499,7 @@ def test_code_of_the_image_needs_nothing() -> None:
     found = templated(made)
     assert "initContainers" not in found["spec"]
     assert "/phalanx/code" not in [mount["mountPath"] for mount in main_of(found)["volumeMounts"]]
-    assert volumes.code(made, Place()) == ("none", None, None)
+    assert volumes.code(made, ClusterTarget()) == ("none", None, None)
 
 
 def test_code_of_a_volume() -> None:
@@ -515,7 +519,7 @@ def test_code_of_a_repository_is_fetched_without_a_shell_reading_its_name() -> N
     assert (shell, flag) == ("/bin/sh", "-c")
     assert "pwned" not in script
     assert [seen(argument) for argument in arguments] == ["code", address, "main", "/phalanx/code/source"]
-    assert volumes.code(made, Place()).working == "/phalanx/code/source"
+    assert volumes.code(made, ClusterTarget()).working == "/phalanx/code/source"
 
 
 @pytest.mark.parametrize("revision", ["HEAD", "side", "v1", "commit"])
@@ -560,7 +564,7 @@ def test_a_revision_is_never_an_option_of_git() -> None:
 
 
 def test_a_path_never_leads_out_of_its_volume() -> None:
-    (said,) = refused(environment(data_refs=["a"]), Settings(stores={"a": Store(claim="c", path="x/../../y")}))
+    (said,) = refused(environment(data_refs=["a"]), Settings(stores={"a": DataVolume(claim="c", path="x/../../y")}))
     assert "leads out" in said
 
 
@@ -568,7 +572,7 @@ def test_five_hundred_members_take_no_time() -> None:
     made = planned(framework="pytorch", environment={"replicas": {"n_workers": 500}})
     workers = [replica for replica in made.replicas if replica.role == "worker"]
     start = time.process_time()
-    template = pods.template(made, workers, Place(), tables=TABLES)
+    template = pods.template(made, workers, ClusterTarget(), tables=TABLES)
     assert time.process_time() - start < 2
     assert_valid(template)
 
@@ -577,4 +581,4 @@ def test_more_members_than_a_variable_can_name_are_refused() -> None:
     made = planned(framework="pytorch", environment={"replicas": {"n_workers": 12_000}})
     workers = [replica for replica in made.replicas if replica.role == "worker"]
     with pytest.raises(CallError, match="too many replicas"):
-        pods.template(made, workers, Place(), tables=TABLES)
+        pods.template(made, workers, ClusterTarget(), tables=TABLES)

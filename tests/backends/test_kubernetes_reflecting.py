@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes import reflecting
-from phalanx.backends.kubernetes.api import CONFIG_MAPS, JOBS, PODS, Api, connect, kind_named
-from phalanx.backends.kubernetes.place import Settings
-from phalanx.backends.kubernetes.reflecting import Mirror, Reflector, shared, stop_all
+from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, JOBS, PODS, Api, connect, kind_named
+from phalanx.backends.kubernetes.engine import informer
+from phalanx.backends.kubernetes.engine.informer import Informer, NamespaceCache, shared, stop_all
+from phalanx.backends.kubernetes.target import Settings
 from tests.backends.apiserver import FakeApiServer
 
 
@@ -30,16 +30,16 @@ def api_fixture(server: FakeApiServer, tmp_path: Path) -> Iterator[Api]:
 
 
 @pytest.fixture(name="pods")
-def pods_fixture(api: Api) -> Iterator[Reflector]:
-    reflector = Reflector(api, PODS)
+def pods_fixture(api: Api) -> Iterator[Informer]:
+    reflector = Informer(api, PODS)
     yield reflector
     reflector.stop()
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflecting, "LONGEST_PAUSE_S", 0.05)
-    monkeypatch.setattr(reflecting, "SHORTEST_WATCH_S", 0.05)
+    monkeypatch.setattr(informer, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(informer, "SHORTEST_WATCH_S", 0.05)
 
 
 def until(condition: Callable[[], Any], patience_s: float = 60.0) -> None:
@@ -54,7 +54,7 @@ def pod(name: str, run: str | None = "abc", **more: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [{"name": "main"}]}, **more}
 
 
-def names(reflector: Reflector) -> list[str]:
+def names(reflector: Informer) -> list[str]:
     return sorted(one["metadata"]["name"] for one in reflector.snapshot())
 
 
@@ -66,7 +66,7 @@ def watches_of(server: FakeApiServer, plural: str = "pods") -> list[str]:
     return [one.query["resourceVersion"] for one in server.requests if one.path.endswith(f"/{plural}") and one.is_watch]
 
 
-def test_what_is_there_and_what_happens_is_seen(server: FakeApiServer, pods: Reflector) -> None:
+def test_what_is_there_and_what_happens_is_seen(server: FakeApiServer, pods: Informer) -> None:
     server.put(pod("one"))
     server.put(pod("stranger", run=None))
     assert not pods.is_synced
@@ -87,7 +87,7 @@ def test_what_is_there_and_what_happens_is_seen(server: FakeApiServer, pods: Ref
     assert pods.requests == 2
 
 
-def test_a_version_that_is_too_old_means_a_new_list(server: FakeApiServer, pods: Reflector) -> None:
+def test_a_version_that_is_too_old_means_a_new_list(server: FakeApiServer, pods: Informer) -> None:
     server.put(pod("one"))
     server.put(pod("two"))
     pods.start()
@@ -103,7 +103,7 @@ def test_a_version_that_is_too_old_means_a_new_list(server: FakeApiServer, pods:
     assert pods.trouble == ""
 
 
-def test_a_lost_connection_goes_on_where_it_was(server: FakeApiServer, pods: Reflector) -> None:
+def test_a_lost_connection_goes_on_where_it_was(server: FakeApiServer, pods: Informer) -> None:
     pods.start()
     until(lambda: watches_of(server))
     server.put(pod("one"))
@@ -116,7 +116,7 @@ def test_a_lost_connection_goes_on_where_it_was(server: FakeApiServer, pods: Ref
     assert watches_of(server)[1] == seen
 
 
-def test_a_server_that_was_away_is_trouble_only_meanwhile(server: FakeApiServer, pods: Reflector) -> None:
+def test_a_server_that_was_away_is_trouble_only_meanwhile(server: FakeApiServer, pods: Informer) -> None:
     server.put(pod("one"))
     pods.start()
     until(lambda: pods.is_synced)
@@ -130,7 +130,7 @@ def test_a_server_that_was_away_is_trouble_only_meanwhile(server: FakeApiServer,
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_faults_pass(server: FakeApiServer, pods: Reflector, code: int) -> None:
+def test_faults_pass(server: FakeApiServer, pods: Informer, code: int) -> None:
     server.put(pod("one"))
     server.fail_next(code, retry_after=1, times=3)
     pods.start()
@@ -147,7 +147,7 @@ def test_faults_pass(server: FakeApiServer, pods: Reflector, code: int) -> None:
     ],
 )
 def test_a_version_that_the_server_does_not_take_means_a_new_list_in_the_end(
-    server: FakeApiServer, pods: Reflector, code: int, message: str, times: int
+    server: FakeApiServer, pods: Informer, code: int, message: str, times: int
 ) -> None:
     server.put(pod("one"))
     pods.start()
@@ -160,7 +160,7 @@ def test_a_version_that_the_server_does_not_take_means_a_new_list_in_the_end(
     until(lambda: pods.trouble == "")
 
 
-def test_what_is_forbidden_is_said_and_tried_again(server: FakeApiServer, pods: Reflector) -> None:
+def test_what_is_forbidden_is_said_and_tried_again(server: FakeApiServer, pods: Informer) -> None:
     server.deny("list", "pods")
     pods.start()
     until(lambda: 'cannot list resource "pods"' in pods.trouble)
@@ -174,7 +174,7 @@ def test_a_kind_that_is_no_more_has_no_objects_and_is_no_trouble(server: FakeApi
     kind = kind_named("kubeflow.org/v1", "TFJob")
     meta = {"name": "one", "namespace": "default", "labels": {"phalanx.dev/run": "abc"}}
     server.put({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {}})
-    mirror = Mirror(api, [PODS, kind])
+    mirror = NamespaceCache(api, [PODS, kind])
     assert mirror.wait_synced(5)
     assert len(mirror.all_of(kind)) == 1
     server.unserve("TFJob")
@@ -187,7 +187,7 @@ def test_a_kind_that_is_no_more_has_no_objects_and_is_no_trouble(server: FakeApi
 
 
 def test_bookmarks_keep_the_version_young(server: FakeApiServer, api: Api) -> None:
-    reflector = Reflector(api, PODS, watch_s=1)
+    reflector = Informer(api, PODS, watch_s=1)
     reflector.start()
     until(lambda: watches_of(server))
     server.put(pod("stranger", run=None))
@@ -198,16 +198,16 @@ def test_bookmarks_keep_the_version_young(server: FakeApiServer, api: Api) -> No
 
 
 def test_a_watch_that_ends_at_once_is_no_reason_to_hurry(
-    server: FakeApiServer, pods: Reflector, monkeypatch: pytest.MonkeyPatch
+    server: FakeApiServer, pods: Informer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflecting, "LONGEST_PAUSE_S", 30.0)
+    monkeypatch.setattr(informer, "LONGEST_PAUSE_S", 30.0)
     server.fail_next(drop=True, path="pods", times=1000)
     pods.start()
     time.sleep(1.0)
     assert 1 <= len(server.requests) <= 6
 
 
-def test_stopping_does_not_wait_for_the_watch(server: FakeApiServer, pods: Reflector) -> None:
+def test_stopping_does_not_wait_for_the_watch(server: FakeApiServer, pods: Informer) -> None:
     pods.start()
     until(lambda: watches_of(server))
     time.sleep(0.05)
@@ -216,7 +216,7 @@ def test_stopping_does_not_wait_for_the_watch(server: FakeApiServer, pods: Refle
     assert time.monotonic() - begun < 30
 
 
-def test_what_we_made_is_there_before_the_watch_says_so(server: FakeApiServer, pods: Reflector, api: Api) -> None:
+def test_what_we_made_is_there_before_the_watch_says_so(server: FakeApiServer, pods: Informer, api: Api) -> None:
     pods.start()
     until(lambda: watches_of(server))
     made = api.create(PODS, pod("one"))
@@ -229,7 +229,7 @@ def test_what_we_made_is_there_before_the_watch_says_so(server: FakeApiServer, p
 
 
 def test_many_runs_cost_as_many_requests_as_one(server: FakeApiServer, api: Api) -> None:
-    mirror = Mirror(api, [PODS, JOBS])
+    mirror = NamespaceCache(api, [PODS, JOBS])
     assert mirror.wait_synced(5)
     until(lambda: len(watches_of(server)) == len(watches_of(server, "events")) == len(watches_of(server, "jobs")) == 1)
     before = len(server.requests)
@@ -248,7 +248,7 @@ def test_a_run_has_its_objects_and_what_is_said_about_them(server: FakeApiServer
     mine = server.put(pod("phalanx-abc-0"))
     other = server.put(pod("phalanx-abcd-0", run="abcd"))
     stranger = server.put(pod("web", run=None))
-    mirror = Mirror(api, [PODS], slim=[CONFIG_MAPS])
+    mirror = NamespaceCache(api, [PODS], slim=[CONFIG_MAPS])
     assert mirror.wait_synced(5)
     for about, reason in ((mine, "FailedScheduling"), (other, "Pulled"), (stranger, "Killing"), (mine, "Scheduled")):
         server.event(about, reason, "words")
@@ -267,7 +267,7 @@ def test_a_run_has_its_objects_and_what_is_said_about_them(server: FakeApiServer
 def test_a_slim_kind_brings_no_content(server: FakeApiServer, api: Api) -> None:
     meta = {"name": "phalanx-abc", "labels": {"phalanx.dev/run": "abc"}}
     server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "long"}})
-    mirror = Mirror(api, [], slim=[CONFIG_MAPS])
+    mirror = NamespaceCache(api, [], slim=[CONFIG_MAPS])
     assert mirror.wait_synced(5)
     server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": "two"}, "data": {"a": "long"}})
     until(lambda: len(mirror.all_of(CONFIG_MAPS)) == 2)
@@ -279,7 +279,7 @@ def test_a_slim_kind_brings_no_content(server: FakeApiServer, api: Api) -> None:
 def test_events_are_a_help_not_a_need(server: FakeApiServer, api: Api) -> None:
     server.deny("list", "events")
     server.put(pod("phalanx-abc-0"))
-    mirror = Mirror(api, [PODS])
+    mirror = NamespaceCache(api, [PODS])
     assert mirror.wait_synced(5)
     assert mirror.trouble == ""
     assert mirror.of_run("abc").events == []
@@ -287,9 +287,9 @@ def test_events_are_a_help_not_a_need(server: FakeApiServer, api: Api) -> None:
 
 
 def test_only_so_many_events_are_kept(server: FakeApiServer, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflecting, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(informer, "KEPT_EVENTS", 10)
     about = server.put(pod("phalanx-abc-0"))
-    mirror = Mirror(api, [PODS])
+    mirror = NamespaceCache(api, [PODS])
     for number in range(50):
         server.event(about, f"R{number}", "words")
     until(lambda: [one["reason"] for one in mirror.of_run("abc").events][-1:] == ["R49"])
@@ -298,7 +298,7 @@ def test_only_so_many_events_are_kept(server: FakeApiServer, api: Api, monkeypat
 
 
 def test_waiting_ends_with_the_next_change(server: FakeApiServer, api: Api) -> None:
-    mirror = Mirror(api, [PODS])
+    mirror = NamespaceCache(api, [PODS])
     assert mirror.wait_synced(5)
     time.sleep(0.1)
     seen = mirror.changes

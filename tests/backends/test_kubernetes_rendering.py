@@ -13,20 +13,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.backends import Job, agent_zip, find
-from phalanx.backends.kubernetes import carrying, native
-from phalanx.backends.kubernetes.place import RUN, Cluster, Place, Settings
+from phalanx.backends import agent_zip, find
+from phalanx.backends.contract import Job
+from phalanx.backends.kubernetes.render import native_jobs, payload
+from phalanx.backends.kubernetes.target import RUN, Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
-from phalanx.plan.encoding import document as as_document
+from phalanx.plan.document import document as as_document
 from tests.backends.apiserver import FakeApiServer
 from tests.backends.kubernetes_schemas import validate
 from tests.backends.test_kubernetes_native import CASES, CPU, PLAIN, file, made_of, overridden
 from tests.examples import examples
 
-HERE = Place(Settings(context="prod", namespace="team"))
+HERE = ClusterTarget(Settings(context="prod", namespace="team"))
 
 
-def completed(document: dict[str, Any], place: Place = PLAIN, code: bytes | None = b"packed") -> Job:
+def completed(document: dict[str, Any], place: ClusterTarget = PLAIN, code: bytes | None = b"packed") -> Job:
     whole = find("kubernetes").render(made_of(document), place).completed
     assert whole is not None
     return whole(code)
@@ -40,7 +41,7 @@ def documents(job: Job) -> list[dict[str, Any]]:
 def test_a_run_folder_gets_the_skeleton_the_plan_and_the_cluster() -> None:
     made = made_of(CASES["alike"])
     job = find("kubernetes").render(made, HERE)
-    assert json.loads(job.files["manifests.json"]) == native.objects(made, HERE)
+    assert json.loads(job.files["manifests.json"]) == native_jobs.objects(made, HERE)
     assert json.loads(job.files["plan.json"]) == json.loads(json.dumps(as_document(made)))
     assert json.loads(job.files["cluster.json"]) == {"kubeconfig": None, "context": "prod", "namespace": "team"}
     assert (job.shown, job.carries_agent) == (None, True)
@@ -51,21 +52,21 @@ def test_a_run_stays_where_it_went_whatever_is_the_current_cluster_now(tmp_path:
     for name, text in backend.render(made_of(file(None)), HERE).files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "kubernetes.yml").write_text("context: other\nnamespace: elsewhere\nimage: 'ours:1'\n")
-    settings_of_run = backend.place_of(tmp_path, tmp_path).settings
+    settings_of_run = backend.target_of_run(tmp_path, tmp_path).settings
     assert (settings_of_run.context, settings_of_run.namespace) == ("prod", "team")
     assert settings_of_run.image == "ours:1"
 
 
 def test_a_place_is_what_the_home_says_and_the_command_line_over_it(tmp_path: Path) -> None:
     (tmp_path / "kubernetes.yml").write_text("context: other\nimage: 'ours:1'\n")
-    place = find("kubernetes").place(tmp_path, options={"context": "prod", "kubeconfig": "some/file", "assume": None})
+    place = find("kubernetes").target(tmp_path, options={"context": "prod", "kubeconfig": "some/file", "assume": None})
     assert (place.settings.context, place.settings.image) == ("prod", "ours:1")
     assert Path(place.settings.kubeconfig).is_absolute()
     assert place.cluster.is_assumed
 
 
 def test_a_place_may_be_assumed_without_a_cluster(tmp_path: Path) -> None:
-    place = find("kubernetes").place(tmp_path, options={"assume": "kubernetes=1.20,volcano"})
+    place = find("kubernetes").target(tmp_path, options={"assume": "kubernetes=1.20,volcano"})
     assert (place.cluster.version, place.cluster.gang) == ((1, 20), "volcano")
 
 
@@ -75,12 +76,12 @@ def test_a_cluster_that_may_be_asked_says_what_it_offers_and_which_it_is(
     with FakeApiServer() as server:
         server.serve("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config", namespace="team", context="prod")))
-        place = find("kubernetes").place(tmp_path, ask=True)
+        place = find("kubernetes").target(tmp_path, ask=True)
         assert place.settings[:3] == (str(tmp_path / "config"), "prod", "team")
         assert (place.cluster.gang, place.cluster.is_assumed) == ("volcano", False)
         server.fail_next(403, path="/apis", method="GET")
         with pytest.raises(CallError):
-            find("kubernetes").place(tmp_path, ask=True)
+            find("kubernetes").target(tmp_path, ask=True)
 
 
 def test_jobs_have_an_engine_that_is_called_as_they_are() -> None:
@@ -103,11 +104,11 @@ def test_whole_manifests_are_valid_documents_with_all_that_is_carried(case: str)
     assert found[0]["metadata"]["name"] == "phalanx-r-1"
     assert job.shown == "manifests.yaml"
     assert job.start == "kubectl apply -f {folder}/manifests.yaml"
-    assert all(len(json.dumps(one)) < carrying.LARGEST_APPLIED for one in found)
+    assert all(len(json.dumps(one)) < payload.LARGEST_APPLIED for one in found)
 
 
 def test_whole_manifests_depend_on_nobody_of_ours() -> None:
-    place = Place(Settings(server="https://phalanx.example", home_claim="home"))
+    place = ClusterTarget(Settings(server="https://phalanx.example", home_claim="home"))
     found = documents(completed(file(None), place))
     told = json.loads(found[0]["data"]["place.json"])
     assert (told["courier"], told["server"], told["code"]["kind"]) == ("none", None, "bundle")
@@ -162,14 +163,14 @@ def test_texts_stay_texts_to_every_reader_of_yaml(word: str) -> None:
 @examples(80)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_no_text_is_changed_on_its_way_through_yaml(text: str) -> None:
-    from phalanx.backends.kubernetes.rendering import _yaml
+    from phalanx.backends.kubernetes.backend import _yaml
 
     objects = [{"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"text": text, "more": [text]}}]
     assert list(yaml.safe_load_all(_yaml(objects, ["words"]))) == objects
 
 
 def test_no_engine_and_no_cluster_is_asked_to_render() -> None:
-    old = Place(cluster=Cluster(version=(1, 20)))
+    old = ClusterTarget(cluster=Cluster(version=(1, 20)))
     assert len(documents(completed(CASES["alike"], old))) == 2 + 1 + 4 + 1
 
 
@@ -178,6 +179,6 @@ def test_five_hundred_replicas_are_rendered_in_no_time(is_different: bool) -> No
     workers = [overridden(index, 1 + index) for index in range(499)] if is_different else []
     made = made_of(file(replicas={"n_workers": 499, "default_worker": CPU, "worker": workers}))
     began = time.process_time()
-    job = find("kubernetes").render(made, Place())
+    job = find("kubernetes").render(made, ClusterTarget())
     assert time.process_time() - began < 5
     assert len(json.loads(job.files["manifests.json"])) == (502 if is_different else 4)

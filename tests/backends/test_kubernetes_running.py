@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation, Unavailable
-from phalanx.backends.kubernetes import collecting, keeping
-from phalanx.backends.kubernetes.running import Kubernetes
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, Observation
+from phalanx.backends.kubernetes.engine import controller, reconciler
+from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 from tests.backends.kubernetes_runs import (
     GANG,
     ONE,
@@ -45,7 +45,7 @@ class Attended:
         self.seat = there.run(text, on=on, **more)
         self.handle = there.submit(self.engine, self.seat)
         self.pods = there.spawn(self.seat, phase=phase)
-        self.engine.bring(self.seat, self.handle)
+        self.engine.fetch(self.seat, self.handle)
 
     def seen(self) -> Observation | None:
         return self.engine.observe([self.handle]).get(self.handle)
@@ -207,7 +207,7 @@ def test_what_was_never_seen_is_not_known(there: Works) -> None:
 def test_replicas_that_still_wait_when_another_fails_need_not_start(
     there: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "HELD_S", 0.2)
+    monkeypatch.setattr(reconciler, "HELD_S", 0.2)
     run = Attended(there, GANG, phase=None)
     there.say(run.pods["master-0"], *told("master-0", b"x\n", {"cause": "error", "code": 1, "message": "exit code 1"}))
     there.server.set_pod_phase(run.pods["master-0"], "Failed")
@@ -225,7 +225,7 @@ def test_what_ended_before_anybody_looked_is_not_over_until_it_is_home(there: Wo
     there.server.set_pod_phase(pod, "Failed", exit_code=5)
     until(lambda: (group := group_of(engine)) and [pod["status"]["phase"] for pod in group.pods] == ["Failed"])
     assert engine.observe([handle])[handle].state == RUNNING
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     until(lambda: engine.observe([handle])[handle].state == ENDED)
     assert read_end(seat, "master-0")["code"] == 5
 
@@ -280,7 +280,7 @@ def test_replicas_are_told_to_end_by_deleting_their_pods(there: Works) -> None:
         run.end(name)
     assert (seen := run.seen())
     assert seen.state == RUNNING
-    run.engine.tell(run.seat, run.handle, ["ps-0"], signal.SIGTERM)
+    run.engine.signal(run.seat, run.handle, ["ps-0"], signal.SIGTERM)
     server = there.server.get("Pod", run.pods["ps-0"])
     assert server is not None
     assert server["metadata"]["deletionTimestamp"]
@@ -296,7 +296,7 @@ def test_replicas_that_hang_are_stalled(there: Works) -> None:
     (name, pod), *_ = run.pods.items()
     there.say(pod, *told(name, b"x\n"))
     until(lambda: run.log(name))
-    run.engine.tell(run.seat, run.handle, [name], signal.SIGQUIT)
+    run.engine.signal(run.seat, run.handle, [name], signal.SIGQUIT)
     there.say(pod, *told(name, b"", {"cause": "stopped", "message": "stopped"})[-1:])
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
     assert run.end(name)["cause"] == "stalled"
@@ -315,11 +315,11 @@ def test_objects_are_kept_where_the_file_says_so(there: Works) -> None:
 # after we were killed, or could not reach anybody
 
 
-def anew(there: Works, run: Attended) -> Kubernetes:
+def anew(there: Works, run: Attended) -> KubernetesEngine:
     """As whoever comes after one that was killed."""
-    keeping.stop_all()
+    controller.stop_all()
     engine = there.engine()
-    engine.bring(run.seat, run.handle)
+    engine.fetch(run.seat, run.handle)
     return engine
 
 
@@ -345,7 +345,7 @@ def test_a_plain_log_goes_on_where_it_was_left(there: Works) -> None:
     (name, pod), *_ = run.pods.items()
     there.say(pod, b"one\n", b"two\n")
     until(lambda: run.log(name) == b"one\ntwo\n")
-    keeping.stop_all()
+    controller.stop_all()
     run.engine = anew(there, run)
     there.say(pod, b"three\n")
     until(lambda: run.log(name) == b"one\ntwo\nthree\n")
@@ -354,7 +354,7 @@ def test_a_plain_log_goes_on_where_it_was_left(there: Works) -> None:
 def test_what_ended_while_nobody_looked_is_found(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    keeping.stop_all()
+    controller.stop_all()
     there.say(pod, *told(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
     run.engine = anew(there, run)
@@ -376,7 +376,7 @@ def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Wor
     assert read_end(run.seat, name) is None
     assert (seen := run.seen())
     assert seen.state == RUNNING
-    keeping.stop_all()
+    controller.stop_all()
     there.server.remove("Pod", pod)  # and its log with it
     there.server.denied.clear()
     run.engine = anew(there, run)
@@ -391,7 +391,7 @@ def test_a_server_that_is_restarted_costs_nothing(there: Works) -> None:
         there.say(pod, *told(name, b"one\n"))
     until(lambda: all(run.log(name) == b"one\n" for name in run.seat.replicas))
     there.server.stop()
-    with pytest.raises(Unavailable):
+    with pytest.raises(EngineUnavailable):
         until(lambda: run.seen() is None)
     for name, pod in run.pods.items():
         there.say(pod, *told(name, b"one\ntwo\n")[1:], *told(name, b"", {})[-1:])
@@ -416,10 +416,10 @@ def test_a_cluster_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     with works(tmp_path) as there:
         engine, seat = there.engine(), there.run(ONE)
         there.server.stop()
-        with pytest.raises(Unavailable):
+        with pytest.raises(EngineUnavailable):
             engine.observe([])
-        with pytest.raises(Unavailable):
+        with pytest.raises(EngineUnavailable):
             there.submit(engine, seat)
-    broken = Kubernetes(there.engine().place._replace(settings=there.settings._replace(kubeconfig="/nowhere")))
-    with pytest.raises(Unavailable, match="/nowhere"):
+    broken = KubernetesEngine(there.engine().place._replace(settings=there.settings._replace(kubeconfig="/nowhere")))
+    with pytest.raises(EngineUnavailable, match="/nowhere"):
         broken.observe([])

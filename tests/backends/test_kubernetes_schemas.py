@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from phalanx import spec
-from phalanx.backends.kubernetes.operators import templates_of
-from phalanx.backends.kubernetes.place import ATTEMPT, RUN, Settings
+from phalanx.backends.kubernetes.operators.job_kinds import templates_of
+from phalanx.backends.kubernetes.target import ATTEMPT, RUN, Settings
 from phalanx.errors import CallError, SpecErrors
 from tests.backends.kubernetes_files import CASES, EXAMPLES, SINGLE, Case, objects_of, rendered
 from tests.backends.kubernetes_schemas import NEWEST, OLDEST, VERSIONS, faults_of, restricted, secrets_outside

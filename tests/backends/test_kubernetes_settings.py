@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends.kubernetes.place import Settings, Store
-from phalanx.backends.kubernetes.settings import find, with_options
+from phalanx.backends.kubernetes.cluster.settings import find, with_options
+from phalanx.backends.kubernetes.target import DataVolume, Settings
 from phalanx.errors import CallError, SpecErrors
 
 WHOLE = """\
@@ -64,9 +64,9 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         git_image="registry.example/git@sha256:0000",
         devices={"gpu": "amd.com/gpu", "tpu": "google.com/tpu"},
         stores={
-            "imagenet": Store(claim="datasets", path="imagenet/2012", is_read_only=True),
-            "scratch": Store(host_path="/scratch"),
-            "results": Store(volume={"nfs": {"server": "nas", "path": "/results"}}),
+            "imagenet": DataVolume(claim="datasets", path="imagenet/2012", is_read_only=True),
+            "scratch": DataVolume(host_path="/scratch"),
+            "results": DataVolume(volume={"nfs": {"server": "nas", "path": "/results"}}),
         },
         home_claim="home",
         home_path="phalanx",

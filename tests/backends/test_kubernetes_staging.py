@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import Refused, Unavailable
-from phalanx.backends.kubernetes import carrying, keeping
-from phalanx.backends.kubernetes.api import Api
-from phalanx.backends.kubernetes.staging import deliver, loaded, packed, stamped
+from phalanx.backends.contract import EngineUnavailable, JobRejected
+from phalanx.backends.kubernetes.cluster.api import Api
+from phalanx.backends.kubernetes.engine import controller
+from phalanx.backends.kubernetes.engine.staged_objects import apply, load, packed, stamped
+from phalanx.backends.kubernetes.render import payload
 from tests.backends.apiserver import FakeApiServer
 from tests.backends.kubernetes_runs import ENVIRONMENT, GANG, ONE, Works, group_of, until, works
 
@@ -132,11 +133,11 @@ def test_the_same_code_is_the_same_archive(tmp_path: Path) -> None:
 
 def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there: Works) -> None:
     seat = there.run(ONE.replace("environment: {", "environment: {kubernetes: {code: bundle}, "))
-    (seat.run_folder / "code" / "large").write_bytes(os.urandom(carrying.LARGEST_CODE + 1))
-    with pytest.raises(Refused, match=r"the code takes 70\d KiB when packed.*\.polyaxonignore"):
+    (seat.run_folder / "code" / "large").write_bytes(os.urandom(payload.LARGEST_CODE + 1))
+    with pytest.raises(JobRejected, match=r"the code takes 70\d KiB when packed.*\.polyaxonignore"):
         there.submit(there.engine(), seat)
     assert everything(there.server) == {}
-    cargo = loaded(seat.run_folder, {}, attempt=1, engine="kubernetes", server=SERVER)
+    cargo = load(seat.run_folder, {}, attempt=1, engine="kubernetes", server=SERVER)
     assert json.loads(cargo.owner["data"]["place.json"])["code"]["kind"] == "server"
     assert not any(one["metadata"]["name"].endswith("-code") for one in cargo.others)
 
@@ -144,7 +145,7 @@ def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there:
 def test_a_folder_of_gigabytes_is_not_packed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "weights").write_bytes(os.urandom(12 << 20))
-    assert len(packed(tmp_path / "code")) < 8 * carrying.LARGEST_CODE + (1 << 20)
+    assert len(packed(tmp_path / "code")) < 8 * payload.LARGEST_CODE + (1 << 20)
 
 
 def test_submitting_twice_is_submitting_once(there: Works) -> None:
@@ -190,11 +191,11 @@ def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_complet
         kill_at(number, is_sent=is_sent, patch=patch)
         with pytest.raises(Killed):
             there.submit(there.engine(), seat)
-    keeping.stop_all()
+    controller.stop_all()
     left = uids(everything(there.server))
     engine = there.engine()
     is_whole = number == 6 and is_sent
-    assert (engine.recall("abc") != {}) == is_whole  # a part of it is nothing that anybody could wait for
+    assert (engine.history("abc") != {}) == is_whole  # a part of it is nothing that anybody could wait for
     handle = there.submit(engine, seat)
     found = uids(everything(there.server))
     assert len(found) == 6
@@ -205,13 +206,13 @@ def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_complet
 def test_the_objects_of_an_earlier_attempt_go_first(there: Works) -> None:
     seat, engine = there.run(GANG), there.engine()
     there.submit(engine, seat)
-    with pytest.raises(Unavailable, match="being removed"):
+    with pytest.raises(EngineUnavailable, match="being removed"):
         there.submit(engine, seat._replace(attempt=2))
     handle = there.submit(engine, seat._replace(attempt=2))
     assert handle.endswith(".2")
     found = everything(there.server)
     assert {one["metadata"]["labels"]["phalanx.dev/attempt"] for one in found.values()} == {"2"}
-    with pytest.raises(Refused, match="attempt 2 of this run is there already"):
+    with pytest.raises(JobRejected, match="attempt 2 of this run is there already"):
         there.submit(engine, seat)
 
 
@@ -223,7 +224,7 @@ def test_what_the_collector_of_garbage_left_is_removed(there: Works) -> None:
     assert left is not None
     there.server.remove("ConfigMap", "phalanx-abc")
     there.server.put({**left, "metadata": {**left["metadata"], "uid": "old"}})
-    with pytest.raises(Unavailable, match="being removed"):
+    with pytest.raises(EngineUnavailable, match="being removed"):
         there.submit(engine, seat._replace(attempt=2))
     assert there.submit(engine, seat._replace(attempt=2))
 
@@ -234,7 +235,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
     there.server.is_graceful = True
     (pod,) = there.spawn(seat).values()
     until(lambda: (group := group_of(engine)) and group.pods)
-    with pytest.raises(Unavailable, match="pods of the attempt before have not ended"):
+    with pytest.raises(EngineUnavailable, match="pods of the attempt before have not ended"):
         there.submit(engine, seat._replace(attempt=2))
     assert there.server.names("Job") == []
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
@@ -245,7 +246,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
 def test_another_s_object_of_that_name_is_left_alone(there: Works) -> None:
     meta = {"name": "phalanx-abc-agent", "namespace": "default"}
     there.server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}})
-    with pytest.raises(Refused, match="ConfigMap phalanx-abc-agent is there already, and is not of this run"):
+    with pytest.raises(JobRejected, match="ConfigMap phalanx-abc-agent is there already, and is not of this run"):
         there.submit(there.engine(), there.run(ONE))
     assert there.server.get("ConfigMap", "phalanx-abc-agent")
     assert there.server.get("ConfigMap", "phalanx-abc") is None  # nothing of ours is left
@@ -255,17 +256,17 @@ def test_another_s_object_of_that_name_is_left_alone(there: Works) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
-        ({"code": 403, "reason": "Forbidden", "message": "jobs.batch is forbidden"}, Refused, "phalanx doctor"),
-        ({"code": 422, "reason": "Invalid", "message": "spec.template: no"}, Refused, "spec.template: no"),
-        ({"code": 404, "reason": "NotFound", "message": "could not find"}, Refused, "has no Job of batch/v1"),
+        ({"code": 403, "reason": "Forbidden", "message": "jobs.batch is forbidden"}, JobRejected, "phalanx doctor"),
+        ({"code": 422, "reason": "Invalid", "message": "spec.template: no"}, JobRejected, "spec.template: no"),
+        ({"code": 404, "reason": "NotFound", "message": "could not find"}, JobRejected, "has no Job of batch/v1"),
         (
             {"code": 403, "reason": "Forbidden", "message": "exceeded quota: q, requested: count/jobs.batch=1"},
-            Unavailable,
+            EngineUnavailable,
             "exceeded quota",
         ),
-        ({"code": 500, "reason": "InternalError", "message": "failed calling webhook"}, Unavailable, "webhook"),
-        ({"code": 504, "reason": "Timeout", "message": "timed out"}, Unavailable, "timed out"),
-        ({"drop": True}, Unavailable, "."),
+        ({"code": 500, "reason": "InternalError", "message": "failed calling webhook"}, EngineUnavailable, "webhook"),
+        ({"code": 504, "reason": "Timeout", "message": "timed out"}, EngineUnavailable, "timed out"),
+        ({"drop": True}, EngineUnavailable, "."),
     ],
 )
 def test_what_may_pass_is_tried_again_and_what_may_not_is_refused(
@@ -276,7 +277,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_refused(
     there.server.fail_next(**fault, method="POST", path="/jobs", times=1)
     with pytest.raises(kind, match=words):
         there.submit(engine, seat)
-    if kind is Refused:
+    if kind is JobRejected:
         assert everything(there.server) == {}
     else:
         assert there.submit(engine, seat)
@@ -308,11 +309,11 @@ def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
                 with guard:
                     now -= 1
 
-        cargo = loaded(seat.run_folder, ENVIRONMENT, attempt=1, engine="kubernetes", server=None)
+        cargo = load(seat.run_folder, ENVIRONMENT, attempt=1, engine="kubernetes", server=None)
         many = [{**cargo.works[0], "metadata": {**cargo.works[0]["metadata"], "name": f"j-{n}"}} for n in range(40)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Api, "create", create)
-            deliver(engine.keeper.api, engine.keeper.hands, cargo._replace(works=many))
+            apply(engine.keeper.api, engine.keeper.hands, cargo._replace(works=many))
         assert 2 <= most <= 8
         assert len(there.server.names("Job")) == 40
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import WAITING
-from phalanx.backends.kubernetes import collecting, keeping, stranding
-from phalanx.backends.kubernetes.stranding import GIVE_UP_S, Stranding
+from phalanx.backends.contract import WAITING
+from phalanx.backends.kubernetes.engine import controller, reconciler
+from phalanx.backends.kubernetes.observe import stuck_pods
+from phalanx.backends.kubernetes.observe.stuck_pods import GIVE_UP_S, StuckPodTracker
 from tests.backends.kubernetes_runs import GANG, ONE, Works, told, until, works
 from tests.backends.test_kubernetes_collecting import built
 from tests.backends.test_kubernetes_running import Attended
@@ -37,16 +38,16 @@ def keep_back(there: Works, name: str, status: dict[str, Any]) -> None:
 
 
 def test_what_lasts_is_given_up_when_it_lasted_long_enough() -> None:
-    patience, stuck = Stranding(), group(pod(containerStatuses=[BAD]), works=[job()])
+    patience, stuck = StuckPodTracker(), group(pod(containerStatuses=[BAD]), works=[job()])
     assert list(patience.overdue(stuck, 0.0)) == []
     assert list(patience.overdue(stuck, GIVE_UP_S - 1)) == []
-    ((uid, fate),) = patience.overdue(stuck, GIVE_UP_S + stranding.LOOK_S)
+    ((uid, fate),) = patience.overdue(stuck, GIVE_UP_S + stuck_pods.LOOK_S)
     assert (uid, fate.cause, fate.is_outside) == ("one", "setup", False)
     assert fate.message.startswith("it could not start in 10 minutes: its image cannot be pulled: nowhere/image:1")
 
 
 def test_what_passed_in_between_is_counted_anew() -> None:
-    patience, stuck = Stranding(), group(pod(containerStatuses=[BAD]), works=[job()])
+    patience, stuck = StuckPodTracker(), group(pod(containerStatuses=[BAD]), works=[job()])
     assert list(patience.overdue(stuck, 0.0)) == []
     assert list(patience.overdue(group(pod(), works=[job()]), GIVE_UP_S / 2)) == []
     assert list(patience.overdue(stuck, GIVE_UP_S)) == []
@@ -55,7 +56,7 @@ def test_what_passed_in_between_is_counted_anew() -> None:
 
 def test_want_of_room_lasts_for_ever() -> None:
     full = {"type": "PodScheduled", "status": "False", "message": "0/9 nodes are available: 9 Insufficient cpu."}
-    patience, waits = Stranding(), group(pod(spec={"nodeName": None}, conditions=[full]), works=[job()])
+    patience, waits = StuckPodTracker(), group(pod(spec={"nodeName": None}, conditions=[full]), works=[job()])
     assert [list(patience.overdue(waits, at)) for at in (0.0, GIVE_UP_S, 1e9)] == [[], [], []]
 
 
@@ -64,15 +65,15 @@ def test_want_of_room_lasts_for_ever() -> None:
 
 def test_a_file_or_the_settings_say_how_long(there: Works) -> None:
     plain = there.run(ONE, "one")
-    assert keeping.manifest_of(plain.run_folder).give_up_s == GIVE_UP_S
-    assert keeping.manifest_of(there.run(ONE, "two", give_up=60.0).run_folder).give_up_s == 60.0
+    assert controller.manifest_of(plain.run_folder).give_up_s == GIVE_UP_S
+    assert controller.manifest_of(there.run(ONE, "two", give_up=60.0).run_folder).give_up_s == 60.0
     own = ONE.replace("environment: {", "environment: {kubernetes: {give_up: 1h}, ")
-    assert keeping.manifest_of(there.run(own, "three", give_up=60.0).run_folder).give_up_s == 3600.0
+    assert controller.manifest_of(there.run(own, "three", give_up=60.0).run_folder).give_up_s == 3600.0
 
 
 def test_a_replica_whose_image_is_not_there_ends_the_run(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that run and wait for it are told to end by whoever schedules; those that do not run yet need not."""
-    monkeypatch.setattr(collecting, "HELD_S", 0.2)
+    monkeypatch.setattr(reconciler, "HELD_S", 0.2)
     run = Attended(there, GANG, phase=None, give_up=0.4)
     there.server.set_pod_phase(run.pods["master-0"], "Running")
     there.say(run.pods["master-0"], *told("master-0", b"x\n"))
@@ -87,7 +88,7 @@ def test_a_replica_whose_image_is_not_there_ends_the_run(there: Works, monkeypat
 def test_pods_that_the_namespace_refuses_end_the_run(there: Works) -> None:
     engine, seat = there.engine(give_up=0.4), there.run(ONE, give_up=0.4)
     handle = there.submit(engine, seat)
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     work = there.server.get("Job", "phalanx-abc-master")
     assert work is not None
     said = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged'
@@ -99,10 +100,10 @@ def test_pods_that_the_namespace_refuses_end_the_run(there: Works) -> None:
 
 
 def test_a_builder_that_cannot_start_ends_the_run(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "GIVE_UP_S", 0.4)
+    monkeypatch.setattr(controller, "GIVE_UP_S", 0.4)
     engine, seat = there.engine(), built(there)
     handle = there.submit(engine, seat)
-    engine.bring(seat, handle)
+    engine.fetch(seat, handle)
     (build,) = there.server.spawn_pods("phalanx-abc-build")
     keep_back(there, build, {**BAD, "name": "build"})
     seen = until(lambda: (found := engine.observe([handle]).get(handle)) and found.state == "ended" and found)
@@ -138,7 +139,7 @@ def test_what_is_said_of_it_is_in_the_objects_of_the_run(there: Works) -> None:
 def test_mpi_waits_for_all_of_its_ranks() -> None:
     """A pod of a rank is none of the replicas that have agents: what keeps it back is found all the same."""
     rank = pod("rank", members="worker-0", containerStatuses=[BAD])
-    patience = Stranding(1.0)
+    patience = StuckPodTracker(1.0)
     seen = group(rank, works=[job(name="phalanx-abc")], events=[event("x", "Pulling", "")])
     assert list(patience.overdue(seen, 0.0)) == []
     assert [uid for uid, _ in patience.overdue(seen, 2.0)] == ["rank"]

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from phalanx.agent import train_job
-from phalanx.backends.kubernetes import kubeflow, sighted, trainer, words
-from phalanx.backends.kubernetes.carrying import start_script
-from phalanx.backends.kubernetes.discovering import discover, survey
-from phalanx.backends.kubernetes.offer import OFFLINE
-from phalanx.backends.kubernetes.operators import USUAL
-from phalanx.backends.kubernetes.place import Cluster, Place, Settings, Store
-from phalanx.backends.kubernetes.volumes import SHM_AT
+from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE
+from phalanx.backends.kubernetes.cluster.discovery import discover, survey
+from phalanx.backends.kubernetes.observe import attempt_objects, states
+from phalanx.backends.kubernetes.operators import backend, train_jobs
+from phalanx.backends.kubernetes.operators.job_kinds import USUAL
+from phalanx.backends.kubernetes.render.payload import start_script
+from phalanx.backends.kubernetes.render.volumes import SHM_AT
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, DataVolume, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.spec.model import Build
@@ -91,8 +92,8 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
         timeout="1h",
         replicas={"default_worker": {**SMALL, "node_selector": {"pool": "fast"}, "data_refs": ["images"]}},
     )
-    place = Place(Settings(stores={"images": Store(claim="datasets")}), TRAINER)
-    found: Any = kubeflow.job_of(kubeflow.objects(made, place))
+    place = ClusterTarget(Settings(stores={"images": DataVolume(claim="datasets")}), TRAINER)
+    found: Any = backend.job_of(backend.objects(made, place))
     node = patches(found)["node"]
     assert found["spec"]["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "1"}}
     assert node["spec"]["nodeSelector"] == {"pool": "fast"}
@@ -107,8 +108,8 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
 
 def test_secrets_are_named_one_by_one() -> None:
     made = planned("pytorch", env_vars=[["API_TOKEN", "hush"]])
-    place = Place(Settings(server="https://phalanx.example"), TRAINER)
-    found: Any = kubeflow.job_of(kubeflow.objects(made, place))
+    place = ClusterTarget(Settings(server="https://phalanx.example"), TRAINER)
+    found: Any = backend.job_of(backend.objects(made, place))
     keys = [
         each["valueFrom"]["secretKeyRef"]
         for each in found["spec"]["trainer"]["env"]
@@ -191,9 +192,9 @@ def test_a_runtime_for_mpi_has_a_launcher_and_nodes() -> None:
 def test_what_trainer_reserves_for_xgboost_is_left_to_the_agent() -> None:
     """It counts a worker for every device, and we have one for every process."""
     made = planned("xgboost")
-    objects = kubeflow.objects(made, Place(cluster=TRAINER))
-    found: Any = kubeflow.job_of(objects)
-    assert not {each["name"] for each in found["spec"]["trainer"]["env"]} & {*trainer.RESERVED}
+    objects = backend.objects(made, ClusterTarget(cluster=TRAINER))
+    found: Any = backend.job_of(objects)
+    assert not {each["name"] for each in found["spec"]["trainer"]["env"]} & {*train_jobs.RESERVED}
     assert "DMLC_NUM_WORKER" in made.shared
     assert not {"DMLC_NUM_WORKER", "DMLC_TASK_ID"} & {*json.loads(objects[0]["data"]["place.json"])["yields"]}
 
@@ -289,7 +290,7 @@ def test_whenever_a_container_is_told_to_end_none_of_its_processes_stays(tmp_pat
 def pod_of_job_set(*, last: dict[str, Any] | None = None, **state: Any) -> dict[str, Any]:
     status = {"name": "node", "state": state, "restartCount": 1 if last else 0}
     return {
-        "metadata": {"labels": {sighted.JOB_SET: "phalanx-r1"}},
+        "metadata": {"labels": {attempt_objects.JOB_SET: "phalanx-r1"}},
         "spec": {"restartPolicy": "OnFailure", "containers": [{"name": "node"}]},
         "status": {"phase": "Running", "containerStatuses": [{**status, **({"lastState": last} if last else {})}]},
     }
@@ -297,18 +298,18 @@ def pod_of_job_set(*, last: dict[str, Any] | None = None, **state: Any) -> dict[
 
 def test_an_end_is_one_though_a_kubelet_starts_the_container_again() -> None:
     ended = {"terminated": {"exitCode": 3, "reason": "Error"}}
-    assert words.fate_of(pod_of_job_set(running={})) is None
+    assert states.pod_end(pod_of_job_set(running={})) is None
     for pod in (
         pod_of_job_set(**ended),
         pod_of_job_set(running={}, last=ended),
         pod_of_job_set(waiting={}, last=ended),
     ):
-        fate = words.fate_of(pod)
+        fate = states.pod_end(pod)
         assert fate is not None
         assert (fate.cause, fate.code) == ("error", 3)
         others = {**pod, "metadata": {}}  # a PyTorchJob with `restart_policy: OnFailure` goes on
-        assert words.fate_of(others) is None
-    killed = words.fate_of(pod_of_job_set(running={}, last={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}))
+        assert states.pod_end(others) is None
+    killed = states.pod_end(pod_of_job_set(running={}, last={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}))
     assert killed is not None
     assert killed.cause == "memory"
 
@@ -323,9 +324,9 @@ def test_what_keeps_pods_from_being_made_is_said_by_the_job_of_a_job_set() -> No
         "message": said,
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
-    assert sighted.queued_as(work) in sighted.topics_of(event)  # by which it is found
-    group = words.Group("r1", 1, works=[work], events=[event])
-    assert words.waiting_for(group).startswith("the quota `q` is used up")
+    assert attempt_objects.queued_as(work) in attempt_objects.topics_of(event)  # by which it is found
+    group = states.AttemptObjects("r1", 1, works=[work], events=[event])
+    assert states.waiting_for(group).startswith("the quota `q` is used up")
     other = {**event, "involvedObject": {**about, "name": "phalanx-r10-node-0"}}
-    assert sighted.queued_as(work) not in sighted.topics_of(other)
-    assert words.waiting_for(group._replace(events=[other])) == "its pods are being made"
+    assert attempt_objects.queued_as(work) not in attempt_objects.topics_of(other)
+    assert states.waiting_for(group._replace(events=[other])) == "its pods are being made"

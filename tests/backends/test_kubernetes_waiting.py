@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import RUNNING, WAITING
-from phalanx.backends.kubernetes.waiting import Wait, obstacles, refusal, unschedulable
-from phalanx.backends.kubernetes.words import Group, observed, waiting_for
+from phalanx.backends.contract import RUNNING, WAITING
+from phalanx.backends.kubernetes.observe.pending import PendingReason, obstacles, refusal, unschedulable
+from phalanx.backends.kubernetes.observe.states import AttemptObjects, observed, waiting_for
 from tests.backends.test_kubernetes_words import ENDED_AT, STARTED, group, job, pod
 
 
@@ -221,7 +221,7 @@ def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
     ],
 )
 def test_refusals_that_do_not_pass_are_told_from_those_that_do(message: str, words: str) -> None:
-    assert refusal(message) == Wait(words, is_lasting=True)
+    assert refusal(message) == PendingReason(words, is_lasting=True)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_what_keeps_a_container_from_starting_lasts_or_passes(status: dict[str, 
 
 
 def test_want_of_room_is_no_obstacle() -> None:
-    def unplaced(message: str) -> Group:
+    def unplaced(message: str) -> AttemptObjects:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         return group(pod(spec={"nodeName": None}, conditions=[condition]), works=[job()])
 

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.engines import ENDED, RUNNING, WAITING
-from phalanx.backends.kubernetes.words import Fate, Group, fate_of, members_of, observed, verdict_of, waiting_for
+from phalanx.backends.contract import ENDED, RUNNING, WAITING
+from phalanx.backends.kubernetes.observe.states import (
+    AttemptObjects,
+    PodEnd,
+    members_of,
+    observed,
+    pod_end,
+    verdict_of,
+    waiting_for,
+)
 
 MEMBERS = "phalanx.dev/members"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -54,15 +62,15 @@ def job(*conditions: dict[str, Any], name: str = "phalanx-abc-worker", works: in
     return {"kind": "Job", "metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
 
 
-def group(*pods: dict[str, Any], **parts: Any) -> Group:
-    return Group("abc", 1, pods=pods, **parts)
+def group(*pods: dict[str, Any], **parts: Any) -> AttemptObjects:
+    return AttemptObjects("abc", 1, pods=pods, **parts)
 
 
 # how a pod ended
 
 
 def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
-    fate = fate_of(failed(3))
+    fate = pod_end(failed(3))
     assert fate is not None
     assert (fate.cause, fate.message, fate.code, fate.signal) == ("error", "exit code 3", 3, None)
     assert (fate.ended_at or 0) - (fate.started_at or 0) == 60
@@ -165,7 +173,7 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
 def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
     seen: dict[str, Any], cause: str, words: str
 ) -> None:
-    fate = fate_of(seen)
+    fate = pod_end(seen)
     assert fate is not None
     assert (fate.cause, fate.message) == (cause, words)
     assert fate.is_outside == (cause in ("lost", "timeout"))
@@ -180,7 +188,7 @@ def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
 )
 def test_a_limit_may_be_that_of_the_whole_pod_or_none(resources: dict[str, Any], words: str) -> None:
     bare = {"containers": [{"name": "phalanx"}], **resources}
-    fate = fate_of(failed(137, "OOMKilled", spec=bare))
+    fate = pod_end(failed(137, "OOMKilled", spec=bare))
     assert fate is not None
     assert fate.message == words
 
@@ -199,7 +207,7 @@ def test_a_sidecar_is_no_step() -> None:
     assert waiting_for(group(sidecar({"state": {"running": {}}}), works=[job()])) == "its container is being made"
     over = sidecar({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}})
     over["status"] |= {"phase": "Failed", "containerStatuses": [ended(3)]}
-    fate = fate_of(over)
+    fate = pod_end(over)
     assert fate is not None
     assert (fate.cause, fate.message) == ("error", "exit code 3")
     unpulled = sidecar({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}})
@@ -208,7 +216,7 @@ def test_a_sidecar_is_no_step() -> None:
 
 def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
     said = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi".'
-    fate = fate_of(pod(phase="Failed", reason="Evicted", message=said))
+    fate = pod_end(pod(phase="Failed", reason="Evicted", message=said))
     assert fate is not None
     assert fate.cause == "error"
     assert said in fate.message
@@ -217,7 +225,7 @@ def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
 def test_what_cannot_be_started_says_why() -> None:
     said = 'exec: "train": executable file not found in $PATH'
     never = "1970-01-01T00:00:00Z"  # as containerd has it
-    fate = fate_of(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said, startedAt=never)]))
+    fate = pod_end(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said, startedAt=never)]))
     assert fate is not None
     assert (fate.cause, fate.code, fate.started_at) == ("error", 127, None)
     assert said in fate.message
@@ -226,20 +234,20 @@ def test_what_cannot_be_started_says_why() -> None:
 def test_a_step_that_failed_before_the_start_is_the_setup() -> None:
     step = {"name": "prepare", "state": {"terminated": {"exitCode": 78, "reason": "Error"}}}
     waiting = {"name": "phalanx", "state": {"waiting": {"reason": "PodInitializing"}}}
-    fate = fate_of(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
+    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
     assert fate is not None
     assert (fate.cause, fate.message, fate.code) == ("setup", "step `prepare` failed: exit code 78", 78)
     said = "exec /bin/sh: exec format error"
     step["state"] = {"terminated": {"exitCode": 128, "reason": "StartError", "message": said}}
-    fate = fate_of(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
+    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
     assert fate is not None
     assert (fate.cause, fate.message) == ("setup", f"step `prepare` cannot start: {said}")
 
 
 def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
     running = pod(phase="Running", containerStatuses=[{"name": "phalanx", "state": {"running": {}}}])
-    assert fate_of(running) is None
-    others, ours = fate_of(running, is_gone=True), fate_of(running, is_gone=True, is_told=True)
+    assert pod_end(running) is None
+    others, ours = pod_end(running, is_gone=True), pod_end(running, is_gone=True, is_told=True)
     assert others is not None
     assert ours is not None
     assert (others.cause, others.message, others.is_outside) == ("stopped", "its pod was deleted, not by us", True)
@@ -248,21 +256,21 @@ def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
 
 def test_a_pod_that_its_deleted_job_took_along_did_not_fail() -> None:
     deleted = {"deletionTimestamp": ENDED_AT}
-    fate = fate_of(failed(143, meta=deleted))
+    fate = pod_end(failed(143, meta=deleted))
     assert fate is not None
     assert (fate.cause, fate.signal) == ("stopped", signal.SIGTERM)
-    assert fate_of(failed(1, meta=deleted)) == fate_of(failed(1))  # it failed by itself before
+    assert pod_end(failed(1, meta=deleted)) == pod_end(failed(1))  # it failed by itself before
 
 
 def test_the_deadline_of_its_job_is_its_time_limit() -> None:
     late = job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"})
-    fate = fate_of(failed(143, meta={"deletionTimestamp": ENDED_AT}), [late])
+    fate = pod_end(failed(143, meta={"deletionTimestamp": ENDED_AT}), [late])
     assert fate is not None
     assert fate.cause == "timeout"
 
 
 def test_kueue_that_takes_back_its_room_has_preempted_it() -> None:
-    fate = fate_of(pod(phase="Running"), [job(suspend=True)], is_gone=True)
+    fate = pod_end(pod(phase="Running"), [job(suspend=True)], is_gone=True)
     assert fate is not None
     assert (fate.cause, fate.is_outside) == ("lost", True)
 
@@ -273,22 +281,22 @@ def test_a_container_beside_ours_does_not_keep_it_going() -> None:
         {"name": "phalanx", "env": [{"name": "PHALANX_MEMBERS", "value": "worker-0"}]},
     ]
     proxy = {"name": "istio-proxy", "state": {"running": {}}}
-    fate = fate_of(pod(phase="Running", spec={"containers": boxes}, containerStatuses=[proxy, ended(0)]))
+    fate = pod_end(pod(phase="Running", spec={"containers": boxes}, containerStatuses=[proxy, ended(0)]))
     assert fate is not None
     assert fate.cause == "finished"
 
 
 def test_what_its_kubelet_starts_again_is_not_over() -> None:
-    assert fate_of(pod(phase="Running", spec={"restartPolicy": "OnFailure"}, containerStatuses=[ended(1)])) is None
+    assert pod_end(pod(phase="Running", spec={"restartPolicy": "OnFailure"}, containerStatuses=[ended(1)])) is None
 
 
 def test_of_several_that_ended_what_came_from_outside_is_what_happened() -> None:
-    error = Fate("error", "exit code 1", 1, ended_at=1.0)
-    lost = Fate("lost", "its node was lost", ended_at=2.0, is_outside=True)
-    deleted = Fate("stopped", "its pod was deleted, not by us", ended_at=0.5, is_outside=True)
+    error = PodEnd("error", "exit code 1", 1, ended_at=1.0)
+    lost = PodEnd("lost", "its node was lost", ended_at=2.0, is_outside=True)
+    deleted = PodEnd("stopped", "its pod was deleted, not by us", ended_at=0.5, is_outside=True)
     assert verdict_of([error, lost, deleted]) == ("lost", "its node was lost")
-    assert verdict_of([deleted, Fate("finished", "finished")]) == ("stopped", "its pods were deleted, not by us")
-    assert verdict_of([Fate("finished", "finished")]) is None
+    assert verdict_of([deleted, PodEnd("finished", "finished")]) == ("stopped", "its pods were deleted, not by us")
+    assert verdict_of([PodEnd("finished", "finished")]) is None
 
 
 # whose it is
@@ -342,7 +350,7 @@ def test_a_build_comes_first_and_its_failure_ends_the_run() -> None:
 
 def test_strange_objects_do_no_harm() -> None:
     for strange in ({}, {"metadata": None, "spec": None, "status": None}, {"status": {"containerStatuses": None}}):
-        assert fate_of(strange) is None
+        assert pod_end(strange) is None
         assert observed(group(strange, works=[strange])).state in (WAITING, RUNNING)
 
 
@@ -351,11 +359,11 @@ def test_what_an_agent_left_in_the_status_of_its_pod_is_believed() -> None:
     end = {"cause": "setup", "code": 78, "signal": None, "message": "`pip install nonsense` failed with code 1"}
     said = json.dumps({"phalanx": 1, "ends": {"worker-0": end}})
     step = {"name": "prepare", "state": {"terminated": {"exitCode": 78, "message": said}}}
-    fate = fate_of(pod(phase="Failed", initContainerStatuses=[step]))
+    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step]))
     assert fate is not None
     assert (fate.cause, fate.message, fate.code) == ("setup", "`pip install nonsense` failed with code 1", 78)
     for nonsense in ("", "boom", "[]", '{"phalanx": 1}', '{"phalanx": 1, "ends": {"a": {"cause": "magic"}}}'):
         status = [ended(3, message=nonsense)]
-        fate = fate_of(pod(phase="Failed", containerStatuses=status))
+        fate = pod_end(pod(phase="Failed", containerStatuses=status))
         assert fate is not None
         assert (fate.cause, fate.message) == ("error", "exit code 3")

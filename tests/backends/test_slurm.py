@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.backends import Job, find
+from phalanx.backends import find
+from phalanx.backends.contract import Job
 from phalanx.errors import CallError, SpecErrors
 from phalanx.sites.model import NodeKind, Partition, Site
 from tests.backends.golden import assert_as_agreed
@@ -265,7 +266,7 @@ def test_a_python_is_one(python: dict[str, Any], said: str) -> None:
 
 
 def test_the_agent_travels_along(tmp_path: Path) -> None:
-    from phalanx.cli.plan import write_job
+    from phalanx.cli.commands.plan import write_job
 
     write_job(rendered(CASES["slurm-one"]), tmp_path / "job")
     found = sorted(path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job").rglob("*.*"))

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends.engines import ENDED, RUNNING, WAITING
-from phalanx.backends.slurm_words import (
-    by_job,
-    complaint_of,
-    heard,
+from phalanx.backends.contract import ENDED, RUNNING, WAITING
+from phalanx.backends.slurm.states import (
+    error_of,
+    group_by_job,
     may_pass,
     observed,
     owner,
     queue_rows,
     record_rows,
+    refine,
     restarted_for,
     waiting_for,
 )
@@ -33,7 +33,7 @@ QUEUE = """\
 
 
 def test_a_queue_is_read_job_by_job() -> None:
-    jobs = {job: observed(rows) for job, rows in by_job(queue_rows(QUEUE)).items()}
+    jobs = {job: observed(rows) for job, rows in group_by_job(queue_rows(QUEUE)).items()}
     assert jobs[41].state == RUNNING
     assert (jobs[41].run_id, jobs[41].attempt, jobs[41].nodes) == ("abc", 2, "node[1-2]")
     assert (jobs[42].state, jobs[42].starts_at) == (WAITING, "2026-11-16T09:00:00")
@@ -125,16 +125,16 @@ def test_what_may_pass_is_told_from_what_will_not(complaint: str, passes: bool) 
 )
 def test_that_a_step_was_killed_for_memory_stands_in_the_output_of_its_job(line: str) -> None:
     failed = observed(record_rows("7|FAILED|1:0|0:0|None|x|y|node1||n"))
-    assert heard(failed, ["something", line]).cause == "memory"
-    assert heard(failed, ["something"]) == failed
+    assert refine(failed, ["something", line]).cause == "memory"
+    assert refine(failed, ["something"]) == failed
     cancelled = observed(record_rows("7|CANCELLED by 5|0:0|0:0|None|x|y|node1||n"))
-    assert heard(cancelled, [line]) == cancelled
+    assert refine(cancelled, [line]) == cancelled
 
 
 def test_complaints_are_told_without_the_name_of_the_command() -> None:
     said = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid\n"
-    assert complaint_of(said) == "invalid partition specified: x; Batch job submission failed: Invalid"
-    assert complaint_of("") == "it did not say why"
+    assert error_of(said) == "invalid partition specified: x; Batch job submission failed: Invalid"
+    assert error_of("") == "it did not say why"
 
 
 # what real clusters said ---------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ ACCOUNTED = {
 @pytest.mark.parametrize("situation", QUEUED)
 def test_what_a_real_queue_said_is_understood(release: Path, situation: str) -> None:
     rows = queue_rows((release / situation / "squeue.txt").read_text())
-    assert len(by_job(rows)) == 1
+    assert len(group_by_job(rows)) == 1
     seen = observed(rows)
     state, cause, why = QUEUED[situation]
     assert seen.state == state

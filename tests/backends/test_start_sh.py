@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-import phalanx.backends.kubernetes
+import phalanx.backends.kubernetes.render
 from tests.agent.running import wait_for
 from tests.leftovers import PATIENCE_S, Moment, marked
 
-SCRIPT = Path(phalanx.backends.kubernetes.__file__).parent / "start.sh"
+SCRIPT = Path(phalanx.backends.kubernetes.render.__file__).parent / "start.sh"
 
 
 def shells() -> list[list[str]]:

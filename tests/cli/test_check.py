@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli.files import DEFAULT_NAMES
+from phalanx.cli.options import DEFAULT_NAMES
 from tests.cli.running import Answer, bounded, called, in_shell, is_silent_about_itself, quick
 from tests.cli.samples import ALL, ALONE, GROUP, HEAD, MODERN, PIPELINE, SECTION
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from phalanx import plan, spec
 from phalanx.cli import phalanx
-from phalanx.cli.starters import SINGLE, STARTERS, starter_text
+from phalanx.cli.starter_files import SINGLE, STARTERS, starter_text
 from phalanx.plan import frameworks
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.logs.lines import ERROR_WORDS, Line, Times, cut, first_error, folded, merged, names_text, split_lines
+from phalanx.logs.first_error import first_error
+from phalanx.logs.fold import folded, names_text
+from phalanx.logs.lines import ERROR_WORDS, LogLine, TimeIndex, cut, split_lines
+from phalanx.logs.merge import merged
 from tests.cli.homes import THREE, Place, ended, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import COMMAND, is_silent_about_itself
 
@@ -252,8 +255,8 @@ def test_errors_of_a_run_that_went_well_says_so(place: Place) -> None:
 # pure ----------------------------------------------------------------------------------------------------------------
 
 
-def line(at: float, replica: str, text: str) -> Line:
-    return Line(at, replica, None, 1, text)
+def line(at: float, replica: str, text: str) -> LogLine:
+    return LogLine(at, replica, None, 1, text)
 
 
 def test_folding_keeps_every_replica_in_its_order_and_loses_nothing() -> None:
@@ -291,7 +294,7 @@ def test_a_line_is_as_old_as_the_first_note_that_covers_it() -> None:
         calls.append(1)
         return iter(notes if len(calls) == 1 else [(30.0, 400)])
 
-    times = Times(more)
+    times = TimeIndex(more)
     assert times.at(50) == pytest.approx(19.9)  # nobody saw it at the look before, a fifth of a second earlier
     assert times.at(100) == 20.0
     assert times.at(200) == pytest.approx(20.05)

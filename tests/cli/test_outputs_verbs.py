@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli.meters import Meter
+from phalanx.cli.render.progress import ProgressMeter
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import Answer, is_silent_about_itself
 from tests.scheduler.leftovers import Left
@@ -151,7 +151,7 @@ class TestOutputs:
 
         terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
-        with Meter(quiet=False) as meter:
+        with ProgressMeter(quiet=False) as meter:
             meter.show("copying", 1 << 20, 4 << 20)  # it may be over in a moment
             assert terminal.getvalue() == ""
             meter.started_at -= 1
@@ -160,7 +160,7 @@ class TestOutputs:
         assert terminal.getvalue() == "\r\x1b[K2.0 MiB of 4.0 MiB  copying \\x1b[31m\r\x1b[K"
 
     def test_others_do_not(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with Meter(quiet=False) as meter:
+        with ProgressMeter(quiet=False) as meter:
             meter.started_at -= 1
             meter.show("copying", 1, 2)
         assert capsys.readouterr().err == ""

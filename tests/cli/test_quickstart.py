@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli import quickstart
-from phalanx.cli.quickstart import BROKEN, FILES, example_files, next_steps, prepare_home, write_example
+from phalanx.cli.commands import quickstart
+from phalanx.cli.commands.quickstart import BROKEN, FILES, example_files, next_steps, prepare_home, write_example
 from phalanx.errors import CallError
-from phalanx.scheduler.snapshots import files_of
+from phalanx.submission.snapshots import files_of
 from tests.cli.homes import wait_for
 from tests.cli.running import COMMAND, Answer
 

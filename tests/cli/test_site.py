@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.sites.profiles import load
+from phalanx.sites.profile_reader import load
 from tests.cli.running import called, is_silent_about_itself, quick
 
 SINFO = r"""case "$*" in

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from phalanx.cli.sparklines import BARS, sparkline
+from phalanx.cli.render.sparklines import BARS, sparkline
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx.spool import PointWriter
 from phalanx.store import Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.cli.homes import Place
 
 Lines = Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]  # replica -> metric -> points

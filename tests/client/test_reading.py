@@ -13,8 +13,8 @@ import pytest
 import phalanx
 from phalanx import Client
 from phalanx.client import NotFound
+from phalanx.client.local import HomeReader
 from phalanx.errors import CallError
-from phalanx.reading import Reading
 from phalanx.store import Run, Store
 from tests.cli.homes import wait_for
 from tests.client.answering import cutting_proxy
@@ -69,7 +69,7 @@ def run(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def home(site: Site) -> Iterator[Reading]:
+def home(site: Site) -> Iterator[HomeReader]:
     with phalanx.open(site.home.path) as found:
         yield found
 
@@ -82,7 +82,7 @@ def test_a_run_of_a_folder_elsewhere_runs_with_its_code_and_params(site: Site, r
     assert "secret.env" not in code
 
 
-def test_records_are_those_of_the_home(client: Client, home: Reading, run: Run) -> None:
+def test_records_are_those_of_the_home(client: Client, home: HomeReader, run: Run) -> None:
     here = home.run(run.id)
     assert client.run(run.id) == here._record
     assert client.run(run.id[:7]) == client.run("told") == client.run(run.id)
@@ -93,7 +93,7 @@ def test_records_are_those_of_the_home(client: Client, home: Reading, run: Run) 
     assert client.runs("status:succeeded") == [one._record for one in home.runs("status:succeeded")]
 
 
-def test_series_are_those_of_the_home(client: Client, home: Reading, run: Run) -> None:
+def test_series_are_those_of_the_home(client: Client, home: HomeReader, run: Run) -> None:
     # Points may be compacted between the two reads, and compacted times are whole microseconds.
     wait_for(lambda: client.all_series(run).series("loss") == home.run(run.id).all_series.series("loss"))
     here, there = home.run(run.id), client.all_series(run)

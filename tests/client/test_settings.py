@@ -12,10 +12,10 @@ import pytest
 
 import phalanx
 from phalanx import Client
-from phalanx.client.settings import chosen, forget, is_loopback, keep, logins, logins_file
+from phalanx.client.config import choose_server, delete_login, is_loopback, logins, logins_file, save_login
 from phalanx.errors import CallError
-from phalanx.scheduler.home import Home
-from phalanx.server.running import announced
+from phalanx.home.home import Home
+from phalanx.server.daemon import publish_address
 
 ONE, TWO = "https://one:8000", "https://two"
 
@@ -27,36 +27,36 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
 
 
 def test_nothing_said_means_this_machine(surroundings: dict[str, str]) -> None:
-    assert chosen(surroundings) is None
+    assert choose_server(surroundings) is None
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_a_login(surroundings: dict[str, str]) -> None:
-    keep(surroundings, ONE, "kept")
-    assert chosen(surroundings) == (ONE, "kept", "login")
+    save_login(surroundings, ONE, "kept")
+    assert choose_server(surroundings) == (ONE, "kept", "login")
     both = {**surroundings, "PHALANX_SERVER": f"{TWO}/", "PHALANX_TOKEN": "told"}
-    assert chosen(both) == (TWO, "told", "PHALANX_SERVER")
-    assert chosen({**surroundings, "PHALANX_SERVER": ONE}) == (ONE, "kept", "PHALANX_SERVER")
-    assert chosen(both, "http://three", "given") == ("http://three", "given", "argument")
-    assert chosen(both, "http://three") == ("http://three", "told", "argument")
+    assert choose_server(both) == (TWO, "told", "PHALANX_SERVER")
+    assert choose_server({**surroundings, "PHALANX_SERVER": ONE}) == (ONE, "kept", "PHALANX_SERVER")
+    assert choose_server(both, "http://three", "given") == ("http://three", "given", "argument")
+    assert choose_server(both, "http://three") == ("http://three", "told", "argument")
 
 
 @pytest.mark.parametrize("name", ["PHALANX_HOME", "PHALANX_RUN_ID"])
 def test_a_home_that_is_named_and_being_part_of_a_run_win_over_a_login(surroundings: dict[str, str], name: str) -> None:
-    keep(surroundings, ONE, "kept")
-    assert chosen({**surroundings, name: "x"}) is None
-    assert chosen({**surroundings, name: "x", "PHALANX_SERVER": TWO}) == (TWO, "", "PHALANX_SERVER")
+    save_login(surroundings, ONE, "kept")
+    assert choose_server({**surroundings, name: "x"}) is None
+    assert choose_server({**surroundings, name: "x", "PHALANX_SERVER": TWO}) == (TWO, "", "PHALANX_SERVER")
 
 
 def test_the_last_login_is_the_default_and_all_can_be_forgotten(surroundings: dict[str, str]) -> None:
-    path = keep(surroundings, ONE, "first")
+    path = save_login(surroundings, ONE, "first")
     assert path == logins_file(surroundings)
-    keep(surroundings, TWO, "second")
+    save_login(surroundings, TWO, "second")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert logins(surroundings) == (TWO, {ONE: "first", TWO: "second"})
-    assert forget(surroundings, TWO) == [TWO]
-    assert chosen(surroundings) is None
-    assert forget(surroundings) == [ONE]
-    assert forget(surroundings) == []
+    assert delete_login(surroundings, TWO) == [TWO]
+    assert choose_server(surroundings) is None
+    assert delete_login(surroundings) == [ONE]
+    assert delete_login(surroundings) == []
     assert json.loads(path.read_text())["servers"] == {}
 
 
@@ -64,9 +64,9 @@ def test_the_owner_needs_no_token_for_the_server_of_the_own_home(surroundings: d
     home = Home(tmp_path / "home")
     (home.path / "token").write_text("owner\n")
     here = {**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"}
-    with announced(home, "http://127.0.0.1:8000", 2):
-        assert chosen(here) == ("http://127.0.0.1:8000", "owner", "PHALANX_SERVER")
-        other = chosen({**surroundings, "PHALANX_SERVER": "http://elsewhere:8000"})
+    with publish_address(home, "http://127.0.0.1:8000", 2):
+        assert choose_server(here) == ("http://127.0.0.1:8000", "owner", "PHALANX_SERVER")
+        other = choose_server({**surroundings, "PHALANX_SERVER": "http://elsewhere:8000"})
         assert other is not None
         assert other.token == ""
 
@@ -79,7 +79,7 @@ def test_whoever_has_the_port_of_a_server_that_was_killed_is_told_no_token(
     (home / "token").write_text("owner\n")
     left = {"url": "http://127.0.0.1:8000", "pid": 1, "started": 1, "boot": "another"}
     (home / "server.json").write_text(json.dumps(left))
-    found = chosen({**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"})
+    found = choose_server({**surroundings, "PHALANX_SERVER": "http://127.0.0.1:8000"})
     assert found is not None
     assert found.token == ""
 
@@ -89,22 +89,22 @@ def test_whoever_has_the_port_of_a_server_that_was_killed_is_told_no_token(
 )
 def test_what_is_no_address_is_refused(surroundings: dict[str, str], url: str) -> None:
     with pytest.raises(CallError, match="address"):
-        chosen(surroundings, url)
+        choose_server(surroundings, url)
 
 
 @pytest.mark.parametrize("token", ["two words", "new\nline", "ümlaut", "x" * 5000, "\x1b"])
 def test_what_can_be_no_token_is_refused_without_telling_it(surroundings: dict[str, str], token: str) -> None:
     with pytest.raises(CallError, match="that is no token") as told:
-        chosen({**surroundings, "PHALANX_SERVER": ONE, "PHALANX_TOKEN": token})
+        choose_server({**surroundings, "PHALANX_SERVER": ONE, "PHALANX_TOKEN": token})
     assert token not in str(told.value)
-    assert chosen(surroundings, ONE, " x \n") == (ONE, "x", "argument")
+    assert choose_server(surroundings, ONE, " x \n") == (ONE, "x", "argument")
 
 
 def test_a_damaged_file_is_told_as_such(surroundings: dict[str, str]) -> None:
-    path = keep(surroundings, ONE, "kept")
+    path = save_login(surroundings, ONE, "kept")
     path.write_text('{"servers": 3}')
     with pytest.raises(CallError, match="is damaged: remove it"):
-        chosen(surroundings)
+        choose_server(surroundings)
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_a_client_without_a_server_says_how_to_name_one(tmp_path: Path, monkeypa
 
 
 def test_whoever_imports_phalanx_does_not_wait_for_http() -> None:
-    asked = "import sys, phalanx, phalanx.cli, phalanx.client.settings; sys.exit('httpx' in sys.modules)"
+    asked = "import sys, phalanx, phalanx.cli, phalanx.client.config; sys.exit('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from phalanx import Client
-from phalanx.client import Refused, Unreachable
-from phalanx.client.live import Event, parsed
+from phalanx.client import RequestRefused, ServerUnreachable
+from phalanx.client.live_events import LiveEvent, parsed
 from phalanx.errors import CallError
 from tests.client.answering import Said, said, somebody
 from tests.server.site import Site
@@ -27,7 +27,10 @@ def free_port() -> int:
 
 
 def test_a_token_that_nobody_knows_is_told_with_what_to_do(site: Site) -> None:
-    with Client(site.url, "wrong") as client, pytest.raises(Refused, match=r"does not know this token.*phalanx login"):
+    with (
+        Client(site.url, "wrong") as client,
+        pytest.raises(RequestRefused, match=r"does not know this token.*phalanx login"),
+    ):
         client.runs()
     with Client(site.url, "-") as client:
         assert client.is_there()
@@ -35,7 +38,7 @@ def test_a_token_that_nobody_knows_is_told_with_what_to_do(site: Site) -> None:
 
 def test_nobody_answers(site: Site) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url, "x") as client, pytest.raises(Unreachable, match=f"nobody answers at {url}"):
+    with Client(url, "x") as client, pytest.raises(ServerUnreachable, match=f"nobody answers at {url}"):
         client.runs()
 
 
@@ -54,7 +57,7 @@ def test_a_server_that_is_too_old_is_told_as_such() -> None:
     with (
         somebody(lambda *_: said(404, told)) as (url, _),
         Client(url, "x") as client,
-        pytest.raises(Refused, match=r"of an older Phalanx.*upgrade the server"),
+        pytest.raises(RequestRefused, match=r"of an older Phalanx.*upgrade the server"),
     ):
         client.queue()
 
@@ -79,7 +82,7 @@ def test_what_only_reads_is_asked_again_when_the_server_is_busy() -> None:
 
 def test_what_changes_something_is_asked_once() -> None:
     with somebody(lambda *_: said(503, {"error": {"message": "the disk is full"}})) as (url, asked):
-        with Client(url, "x") as client, pytest.raises(Unreachable, match="the disk is full"):
+        with Client(url, "x") as client, pytest.raises(ServerUnreachable, match="the disk is full"):
             client.submit([("f.yml", "version: 1")])
         assert asked == [("POST", "/api/v1/runs/submit")]
 
@@ -100,7 +103,7 @@ def test_what_the_server_says_is_told_with_its_hint() -> None:
     with (
         somebody(lambda *_: said(403, {"error": {"message": "no", "hint": "ask somebody"}})) as (url, _),
         Client(url, "x") as client,
-        pytest.raises(Refused, match="no: ask somebody") as told,
+        pytest.raises(RequestRefused, match="no: ask somebody") as told,
     ):
         client.runs()
     assert (told.value.status, told.value.hint) == (403, "ask somebody")
@@ -151,7 +154,7 @@ def test_events_are_read_and_everything_else_passed_over() -> None:
         "",
         "id: 7",
     ]
-    assert list(parsed(lines)) == [Event("run", {"id": "x"})]
+    assert list(parsed(lines)) == [LiveEvent("run", {"id": "x"})]
 
 
 @pytest.mark.slow

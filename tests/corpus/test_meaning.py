@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.cli.summary import plan_of, summarise
+from phalanx.cli.render.plan_summary import plan_of, summarise
 from phalanx.errors import SpecErrors
 from phalanx.spec import Kind, load
 from tests.corpus.folder import corpus

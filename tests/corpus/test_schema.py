@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from phalanx import spec
 from phalanx.errors import SpecErrors
 from phalanx.spec.schema import json_schema
-from phalanx.spec.writing import modern_document
+from phalanx.spec.yaml_writer import modern_document
 from tests.corpus.folder import corpus
 
 

@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from phalanx.exchange.tfevents import masked_crc
-from phalanx.exchange.wandb_log import BLOCK, FIRST, HEAD, HEADER, IDENT, LAST, MAGIC, MIDDLE, WHOLE
+from phalanx.formats.tfevents import masked_crc
+from phalanx.formats.wandb_log import BLOCK, FIRST, HEAD, HEADER, IDENT, LAST, MAGIC, MIDDLE, WHOLE
 
 
 def varint(number: int) -> bytes:

@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from phalanx.exchange.model import Ending, Event, File, ForeignRun, Losses, Points, Record
-from phalanx.moving.writing import Importer, Outcome
-from phalanx.scheduler.home import Home
+from phalanx.exchange.importer import Importer, ImportOutcome
+from phalanx.formats.foreign_run import Ending, ForeignEvent, ForeignFile, ForeignRun, ImportLosses, Points, Record
+from phalanx.home.home import Home
 from phalanx.spool import Reader
 from phalanx.store import Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 
 
 class Target:
     def __init__(self, base: Path) -> None:
         self.home = Home(base / "home")
         self.store = Store.open(self.home.path)
-        self.losses = Losses()
+        self.losses = ImportLosses()
 
     def close(self) -> None:
         self.store.close()
 
-    def bring_in(self, run: ForeignRun) -> Outcome:
+    def bring_in(self, run: ForeignRun) -> ImportOutcome:
         return Importer(self.home, self.store).bring_in(run, run.project or "default", self.losses)
 
     def run_folder(self, run_id: str | None) -> Path:
@@ -56,8 +56,8 @@ class Target:
         return {what: count for what, count in self.losses.counts.items() if count}
 
 
-def collected(run: ForeignRun, losses: Losses | None = None) -> list[Record]:
-    return list(run.read(losses if losses is not None else Losses()))
+def collected(run: ForeignRun, losses: ImportLosses | None = None) -> list[Record]:
+    return list(run.read(losses if losses is not None else ImportLosses()))
 
 
 def series(records: Iterable[Record]) -> dict[str, list[tuple[int | None, float]]]:
@@ -70,11 +70,11 @@ def series(records: Iterable[Record]) -> dict[str, list[tuple[int | None, float]
 
 
 def events(records: Iterable[Record], kind: str) -> list[dict[str, Any]]:
-    return [dict(record.data) for record in records if isinstance(record, Event) and record.kind == kind]
+    return [dict(record.data) for record in records if isinstance(record, ForeignEvent) and record.kind == kind]
 
 
 def file_names(records: Iterable[Record]) -> list[str]:
-    return [record.name for record in records if isinstance(record, File)]
+    return [record.name for record in records if isinstance(record, ForeignFile)]
 
 
 def ending(records: Iterable[Record]) -> Ending:

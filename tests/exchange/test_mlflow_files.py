@@ -4,8 +4,8 @@ import math
 import os
 from pathlib import Path
 
-from phalanx.exchange import mlflow_files
-from phalanx.exchange.model import Losses, Model
+from phalanx.formats import mlflow_files
+from phalanx.formats.foreign_run import ForeignModel, ImportLosses
 from tests.exchange.homes import Target, collected, ending, events, file_names, series
 from tests.exchange.mlflow_stores import OTHER, RUN, START_MS, experiment, file_run, put, yaml_of
 
@@ -119,7 +119,7 @@ def test_datasets_come_as_events(tmp_path: Path) -> None:
 def test_artifacts_that_are_elsewhere_are_listed(tmp_path: Path) -> None:
     file_run(experiment(tmp_path), artifact_uri="s3://bucket/0/run/artifacts")
     (run,) = mlflow_files.find(tmp_path).runs
-    losses = Losses()
+    losses = ImportLosses()
     collected(run, losses)
     assert losses.rows() == [
         {
@@ -186,7 +186,7 @@ def test_lines_of_metrics_that_are_damaged_are_counted(tmp_path: Path) -> None:
     run = file_run(experiment(tmp_path))
     put(run / "metrics" / "m", f"{START_MS} 1.0 0\nnot a line\n\n{START_MS} x 1\n{START_MS} 2.0 2 extra words\n")
     (found,) = mlflow_files.find(tmp_path).runs
-    losses = Losses()
+    losses = ImportLosses()
     assert series(collected(found, losses)) == {"m": [(0, 1.0), (2, 2.0)]}
     assert losses.counts == {"points that could not be read": 2}
 
@@ -209,7 +209,7 @@ def test_a_model_lies_within_the_artifacts_only(tmp_path: Path, target: Target) 
         yaml_of({"name": "m", "version": 1, "run_id": RUN, "source": f"runs:/{RUN}/../../../../.."}),
     )
     (found,) = mlflow_files.find(tmp_path / "mlruns").runs
-    assert [record.name for record in collected(found) if isinstance(record, Model)] == ["m"]
+    assert [record.name for record in collected(found) if isinstance(record, ForeignModel)] == ["m"]
     outcome = target.bring_in(found)
     assert target.events(outcome.run_id, "model") == []
     assert target.lost == {"names that are no relative paths": 1}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.exchange import mlflow_sqlite
-from phalanx.exchange.model import Losses
+from phalanx.formats import mlflow_sqlite
+from phalanx.formats.foreign_run import ImportLosses
 from tests.exchange.homes import Target, collected, ending, events, file_names, series
 from tests.exchange.mlflow_stores import OTHER, RUN, START_MS, database, put, sql_run
 
@@ -99,7 +99,7 @@ def test_remote_artifacts_are_listed_and_a_served_folder_is_found(tmp_path: Path
         sql_run(connection, OTHER, artifact_uri="gs://bucket/x/artifacts")
     connection.close()
     put(tmp_path / "mlartifacts" / "0" / RUN / "artifacts" / "kept.txt", "x")
-    losses = Losses()
+    losses = ImportLosses()
     names = [file_names(collected(run, losses)) for run in mlflow_sqlite.find(path).runs]
     assert names == [["kept.txt"], []]
     assert list(losses.counts.values()) == [1]
@@ -114,7 +114,7 @@ def test_the_database_is_not_changed(tmp_path: Path) -> None:
     for run in mlflow_sqlite.find(path).runs:
         collected(run)
     assert (path.read_bytes(), sorted(tmp_path.iterdir())) == (before, names)
-    opened = mlflow_sqlite.Database(path)
+    opened = mlflow_sqlite.MlflowDatabase(path)
     with pytest.raises(sqlite3.OperationalError):
         opened.connection.execute("DELETE FROM runs")
 
@@ -153,7 +153,7 @@ def test_values_of_any_type_and_names_of_any_bytes_do_no_harm(tmp_path: Path) ->
         connection.execute(f"INSERT INTO params VALUES (CAST(x'ff41' AS TEXT), NULL, '{RUN}')")
     connection.close()
     (run,) = mlflow_sqlite.find(path).runs
-    losses = Losses()
+    losses = ImportLosses()
     records = collected(run, losses)
     assert run.params == {"\ufffdA": ""}
     assert run.started is None

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.exchange import files, zips
-from phalanx.exchange.files import Refused
-from phalanx.exchange.model import Losses
-from phalanx.moving import own_runs, rows
-from phalanx.moving.exporting import Exporter, target_folder
-from phalanx.moving.own_runs import OwnImporter
-from phalanx.scheduler.home import Home
+from phalanx.exchange import phalanx_runs, table_files
+from phalanx.exchange.exporter import Exporter, target_folder
+from phalanx.exchange.phalanx_runs import PhalanxImporter
+from phalanx.formats import safe_files, zip_archives
+from phalanx.formats.foreign_run import ImportLosses
+from phalanx.formats.safe_files import FileRefused
+from phalanx.home.home import Home
 from phalanx.spool import PointWriter, Writer
 from phalanx.store import Run, StatusChange, Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.exchange.encoding import png
 from tests.exchange.homes import Target
 
@@ -130,9 +130,9 @@ def exported(source: Target, folder: Path, *, with_files: bool = True) -> Export
 
 
 def bring_in(target: Target, folder: Path, *, as_new: bool = False) -> Any:
-    importer = OwnImporter(target.home, target.store)
-    (found,) = own_runs.runs_in(folder)
-    return importer.bring_in(own_runs.read(found), None, target.losses, as_new=as_new)
+    importer = PhalanxImporter(target.home, target.store)
+    (found,) = phalanx_runs.runs_in(folder)
+    return importer.bring_in(phalanx_runs.read(found), None, target.losses, as_new=as_new)
 
 
 def contents(folder: Path, *skipped: str) -> dict[str, bytes]:
@@ -273,8 +273,8 @@ def test_homes_and_folders_of_runs_are_found(target: Target, tmp_path: Path) -> 
     a_run(target.home, target.store)
     folder = target.run_folder(ID)
     for source in (target.home.path, target.home.runs, folder):
-        assert own_runs.runs_in(source) == [folder]
-    assert own_runs.runs_in(tmp_path / "nothing") == []
+        assert phalanx_runs.runs_in(source) == [folder]
+    assert phalanx_runs.runs_in(tmp_path / "nothing") == []
 
 
 def change(name: str, value: Any) -> Callable[[Path], None]:
@@ -330,8 +330,8 @@ FIRST = {"number": 1, "attempt": 0, "status": "created", "reason": "", "at": 1.0
 def test_folders_that_only_look_like_runs_are_refused(target: Target, work: Callable[[Path], Any]) -> None:
     a_run(target.home, target.store)
     work(target.run_folder(ID))
-    with pytest.raises(Refused):
-        own_runs.read(target.run_folder(ID))
+    with pytest.raises(FileRefused):
+        phalanx_runs.read(target.run_folder(ID))
 
 
 def test_hostile_parts_of_a_run_are_left_behind(target: Target, other: Target, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_an_import_of_a_run_that_fails_leaves_nothing(
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "copy", full)
+    monkeypatch.setattr(safe_files, "copy", full)
     with pytest.raises(CallError, match="no space left"):
         bring_in(other, target.run_folder(ID))
     assert list(other.home.runs.iterdir()) == []
@@ -386,7 +386,7 @@ def test_an_import_of_a_run_that_fails_leaves_nothing(
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_tables_have_a_row_for_each_point_and_each_run(target: Target, tmp_path: Path, form: str) -> None:
     run = a_run(target.home, target.store)
-    assert rows.write(target.home, target.store, [run], tmp_path, form) == 28
+    assert table_files.write(target.home, target.store, [run], tmp_path, form) == 28
     metrics, runs = tmp_path / f"metrics.{form}", tmp_path / f"runs.{form}"
     first = {"run": ID, "replica": "master-0", "rank": 0, "attempt": 1, "metric": "loss", "step": 0, "value": 0.1}
     if form == "csv":
@@ -415,7 +415,7 @@ def test_json_lines_have_no_nan(target: Target, tmp_path: Path) -> None:
     writer = PointWriter(target.run_folder(ID) / "replicas" / "master-0" / "attempt-2" / "odd.points")
     writer.add(0, 1.0, {"odd": float("nan")})
     writer.close()
-    rows.write(target.home, target.store, [run], tmp_path, "jsonl")
+    table_files.write(target.home, target.store, [run], tmp_path, "jsonl")
 
     def refuse(word: str) -> Any:
         raise AssertionError(word)
@@ -430,14 +430,14 @@ def test_without_pyarrow_parquet_says_what_to_install(
     run = a_run(target.home, target.store)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(CallError, match=r"pip install 'phalanx\[series\]'"):
-        rows.write(target.home, target.store, [run], tmp_path, "parquet")
+        table_files.write(target.home, target.store, [run], tmp_path, "parquet")
 
 
 def test_a_zip_is_one_folder_that_comes_back(target: Target, other: Target, tmp_path: Path) -> None:
     a_run(target.home, target.store)
     exported(target, tmp_path / "out.zip")
     (tmp_path / "unpacked").mkdir()
-    zips.unpack(tmp_path / "out.zip", tmp_path / "unpacked", Losses())
+    zip_archives.unpack(tmp_path / "out.zip", tmp_path / "unpacked", ImportLosses())
     assert bring_in(other, tmp_path / "unpacked").run_id == ID
 
 

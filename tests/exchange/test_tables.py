@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.exchange import tables
-from phalanx.exchange.model import ForeignRun, Losses, Points
+from phalanx.formats import metric_tables
+from phalanx.formats.foreign_run import ForeignRun, ImportLosses, Points
 from tests.exchange.homes import Target, collected, series
 
 
 def table(path: Path, text: str) -> ForeignRun:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    (run,) = tables.find(path).runs
+    (run,) = metric_tables.find(path).runs
     return run
 
 
@@ -62,7 +62,7 @@ def test_what_tensorboard_saves_has_one_metric_named_by_the_file(tmp_path: Path)
 def test_lines_of_json_nest(tmp_path: Path) -> None:
     lines = ['{"step": 1, "loss": 0.5, "val": {"acc": 0.25}, "note": "hi"}', "", "not json", '{"step": 2, "loss": NaN}']
     run = table(tmp_path / "m.jsonl", "\n".join(lines))
-    losses = Losses()
+    losses = ImportLosses()
     found = series(collected(run, losses))
     assert found["val/acc"] == [(1, 0.25)]
     assert math.isnan(found["loss"][1][1])
@@ -103,7 +103,7 @@ def test_how_long_something_took_is_a_metric(tmp_path: Path) -> None:
 
 def test_steps_that_are_no_whole_numbers_are_counted_on(tmp_path: Path) -> None:
     run = table(tmp_path / "m.csv", "step,x\n0.5,1\n3.0,2\n9007199254740993,3\n,4\nx,5\n")
-    losses = Losses()
+    losses = ImportLosses()
     assert series(collected(run, losses))["x"] == [(None, 1), (3, 2), (9007199254740993, 3), (None, 4), (None, 5)]
     assert losses.counts == {"steps that are no whole numbers (they were counted instead)": 1}
 
@@ -145,7 +145,7 @@ def test_hostile_json_does_no_harm(tmp_path: Path, text: str) -> None:
 def test_hyperparameters_are_read_by_the_safe_loader(tmp_path: Path) -> None:
     (tmp_path / "hparams.yaml").write_text("!!python/object/apply:os.system ['touch hacked']")
     (tmp_path / "metrics.csv").write_text("step,x\n1,1\n")
-    found = tables.find(tmp_path / "metrics.csv")
+    found = metric_tables.find(tmp_path / "metrics.csv")
     (run,) = found.runs
     assert run.params == {}
     assert found.losses.counts == {"hyperparameters that could not be read": 1}
@@ -158,9 +158,9 @@ def test_hyperparameters_whose_aliases_unfold_without_end_are_cut(tmp_path: Path
     ]
     (tmp_path / "hparams.yaml").write_text("\n".join(lines))
     (tmp_path / "metrics.csv").write_text("step,x\n1,1\n")
-    found = tables.find(tmp_path / "metrics.csv")
+    found = metric_tables.find(tmp_path / "metrics.csv")
     (run,) = found.runs
-    assert len(run.params) == tables.MOST_PARAMS
+    assert len(run.params) == metric_tables.MOST_PARAMS
     assert found.losses.counts == {"files with more hyperparameters than can be": 1}
     target.bring_in(ForeignRun("x", "x", run.read, params=dict(list(run.params.items())[:20])))
 
@@ -170,10 +170,10 @@ def test_a_folder_has_a_run_for_each_table_that_a_logger_wrote(tmp_path: Path) -
         (tmp_path / f"version_{number}").mkdir()
         (tmp_path / f"version_{number}" / "metrics.csv").write_text(f"step,x\n1,{number}\n")
     (tmp_path / "dataset.csv").write_text("a,b\n1,2\n")
-    assert [run.name for run in tables.find(tmp_path).runs] == ["version_0", "version_1"]
-    assert len(list(tables.find(tmp_path, of_any_name=True).runs)) == 3
+    assert [run.name for run in metric_tables.find(tmp_path).runs] == ["version_0", "version_1"]
+    assert len(list(metric_tables.find(tmp_path, of_any_name=True).runs)) == 3
     with pytest.raises(CallError, match="--run-name can name the run of one only"):
-        tables.find(tmp_path, "both")
+        metric_tables.find(tmp_path, "both")
 
 
 def test_the_same_content_is_the_same_run_wherever_it_lies(tmp_path: Path) -> None:

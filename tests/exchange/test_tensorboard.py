@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phalanx.exchange import tensorboard
-from phalanx.exchange.model import Losses
+from phalanx.formats import tensorboard
+from phalanx.formats.foreign_run import ImportLosses
 from tests.exchange.encoding import data, double, png, tf_event, tf_record, tf_scalar, tf_tensor, tf_tensor_event
 from tests.exchange.homes import Target, collected, events, series
 
@@ -72,7 +72,7 @@ def test_unfinished_and_damaged_records_are_counted(tmp_path: Path) -> None:
     broken = bytearray(good)
     broken[20] ^= 1
     put(tmp_path / "a", bytes(broken), good, good[:10])
-    losses = Losses()
+    losses = ImportLosses()
     (run,) = tensorboard.find(tmp_path).runs
     assert series(collected(run, losses)) == {"x": [(0, 1.0)]}
     assert losses.counts == {"bytes of event files that are damaged": len(good), "bytes of unfinished events": 10}

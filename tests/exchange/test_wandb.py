@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from phalanx.exchange import wandb_log, wandb_runs
-from phalanx.exchange.model import ForeignRun, Log, Losses, Picture
+from phalanx.formats import wandb_log, wandb_runs
+from phalanx.formats.foreign_run import ForeignImage, ForeignLog, ForeignRun, ImportLosses
 from tests.examples import examples
 from tests.exchange.encoding import (
     data,
@@ -93,7 +93,7 @@ def test_the_newest_versions_write_values_of_types_of_their_own(tmp_path: Path) 
     values = {"a": double(6, 0.25), "b": number(5, 5), "c": number(4, 1), "d": data(7, "text"), "e": data(8, "[1]")}
     items = b"".join(data(1, data(2, name) + value) for name, value in values.items())
     write_wandb(tmp_path, "r", [wandb_run("r"), data(2, items + data(2, number(1, 9)))])
-    losses = Losses()
+    losses = ImportLosses()
     records = collected(only(tmp_path), losses)
     assert series(records) == {"a": [(9, 0.25)], "b": [(9, -3.0)], "c": [(9, 1.0)]}
     assert [event["text"] for event in events(records, "text")] == ["text"]
@@ -202,13 +202,13 @@ def test_links_that_save_made_within_the_source_are_followed(tmp_path: Path) -> 
 
 def test_what_was_printed_is_in_the_records_of_old_versions(tmp_path: Path) -> None:
     write_wandb(tmp_path, "r", [wandb_run("r"), wandb_printed("hello"), wandb_printed("\n")])
-    logs = [record.printed for record in collected(only(tmp_path)) if isinstance(record, Log)]
+    logs = [record.printed for record in collected(only(tmp_path)) if isinstance(record, ForeignLog)]
     assert logs == [b"hello", b"\n"]
 
 
 def test_what_does_not_come_is_counted(tmp_path: Path) -> None:
     write_wandb(tmp_path, "r", [wandb_run("r"), data(7, b""), data(7, b""), data(10, b""), data(12, b""), data(9, b"")])
-    losses = Losses()
+    losses = ImportLosses()
     collected(only(tmp_path), losses)
     assert sorted(losses.counts.values()) == [1, 1, 1, 2]
 
@@ -239,7 +239,7 @@ def test_damage_costs_its_block_and_no_more(tmp_path: Path) -> None:
     content[wandb_log.BLOCK + 100] ^= 1
     files = write_wandb(tmp_path, "r", [])
     (files.parent / "run-r.wandb").write_bytes(content)
-    losses = Losses()
+    losses = ImportLosses()
     found = series(collected(only(tmp_path), losses))["x"]
     assert 1500 < len(found) < 3000
     assert found[-1] == (2999, 2999.0)
@@ -309,7 +309,7 @@ def test_paths_that_nest_without_end_are_cut(tmp_path: Path) -> None:
 def test_a_number_of_eleven_bytes_is_refused(tmp_path: Path) -> None:
     broken = varint(2 << 3) + b"\xff" * 10 + b"\x01"
     write_wandb(tmp_path, "r", [wandb_run("r"), data(2, broken)])
-    losses = Losses()
+    losses = ImportLosses()
     records = collected(only(tmp_path), losses)
     assert losses.counts == {"records that could not be read": 1}
-    assert not [record for record in records if isinstance(record, Picture)]
+    assert not [record for record in records if isinstance(record, ForeignImage)]

@@ -10,10 +10,21 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.exchange import files
-from phalanx.exchange.model import Ending, Event, File, ForeignRun, Log, Losses, Model, Picture, Points, Record
-from phalanx.moving import writing
-from phalanx.moving.writing import Importer
+from phalanx.exchange import importer
+from phalanx.exchange.importer import Importer
+from phalanx.formats import safe_files
+from phalanx.formats.foreign_run import (
+    Ending,
+    ForeignEvent,
+    ForeignFile,
+    ForeignImage,
+    ForeignLog,
+    ForeignModel,
+    ForeignRun,
+    ImportLosses,
+    Points,
+    Record,
+)
 from tests.exchange.encoding import png
 from tests.exchange.homes import Target
 
@@ -22,7 +33,7 @@ def run_of(*records: Record, source: str = "test:1", **about: Any) -> ForeignRun
     return ForeignRun(source=source, name=about.pop("name", "a run"), read=partial(_given, records), **about)
 
 
-def _given(records: tuple[Record, ...], losses: Losses) -> Iterator[Record]:
+def _given(records: tuple[Record, ...], losses: ImportLosses) -> Iterator[Record]:
     yield from records
 
 
@@ -44,15 +55,15 @@ def test_a_run_is_there_with_what_it_was(target: Target) -> None:
     end = target.end(outcome.run_id)
     assert (end["cause"], end["message"], end["ended_at"]) == ("error", "it fell", 1.6e9 + 5)
     assert target.points(outcome.run_id, "loss") == [(3, 0.5)]
-    assert not list(target.run_folder(outcome.run_id).rglob(writing.UNFINISHED))
+    assert not list(target.run_folder(outcome.run_id).rglob(importer.UNFINISHED))
 
 
 def settled(target: Target) -> None:
     """As whoever schedules does: labels come into the store."""
-    from phalanx.scheduler import tracked
+    from phalanx.ingest import external_runs
 
     for run_id in target.store.ids():
-        tracked.gather(target.home, target.store, target.store.find(run_id))
+        external_runs.index_now(target.home, target.store, target.store.find(run_id))
 
 
 def test_a_run_that_came_before_is_left_alone(target: Target) -> None:
@@ -72,7 +83,7 @@ def test_a_source_that_names_a_run_twice_brings_it_once(target: Target) -> None:
 
 def test_an_import_that_was_killed_halfway_is_done_again(target: Target) -> None:
     first = target.bring_in(run_of(source="mlflow:1"))
-    (target.attempt(first.run_id) / writing.UNFINISHED).touch()  # as a kill leaves it
+    (target.attempt(first.run_id) / importer.UNFINISHED).touch()  # as a kill leaves it
     settled(target)
     again = target.bring_in(run_of(source="mlflow:1"))
     assert (again.state, target.home.run_ids()) == ("imported", [again.run_id])
@@ -81,7 +92,7 @@ def test_an_import_that_was_killed_halfway_is_done_again(target: Target) -> None
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError("a bug")])
 def test_nothing_is_left_of_an_import_that_fails(target: Target, fault: BaseException) -> None:
-    def read(_: Losses) -> Iterator[Record]:
+    def read(_: ImportLosses) -> Iterator[Record]:
         yield Points(0, 1.0, {"x": 1.0})
         raise fault
 
@@ -95,7 +106,7 @@ def test_nothing_is_left_of_an_import_that_fails(target: Target, fault: BaseExce
 
 def test_looking_writes_nothing(target: Target) -> None:
     importer = Importer(target.home, target.store)
-    records = (Points(0, 1.0, {"a": 1.0, "b": 2.0}), Event("text", 1.0, {}), Ending("failed", "", None))
+    records = (Points(0, 1.0, {"a": 1.0, "b": 2.0}), ForeignEvent("text", 1.0, {}), Ending("failed", "", None))
     outcome = importer.look(run_of(*records), "p", target.losses)
     assert (outcome.state, outcome.status, outcome.counts) == ("found", "failed", {"points": 2, "texts": 1})
     assert target.home.run_ids() == []
@@ -109,9 +120,9 @@ def test_what_does_not_fit_is_counted_and_the_rest_comes(target: Target) -> None
         run_of(
             Points(1 << 70, 1.0, {"a": 1.0}),
             Points(1, float("nan"), {"a": 1.0, "": 2.0, "n" * 1000: 3.0}),
-            Event("text", 1.0, {"name": "t", "text": "x" * 2_000_000}),
-            Event("table", 1.0, {"rows": ["x" * (1 << 20)] * 17}),
-            Event("table", 1.0, {"rows": endless}),
+            ForeignEvent("text", 1.0, {"name": "t", "text": "x" * 2_000_000}),
+            ForeignEvent("table", 1.0, {"rows": ["x" * (1 << 20)] * 17}),
+            ForeignEvent("table", 1.0, {"rows": endless}),
             params={"deep": endless, "long": "x" * 2_000_000, "odd": {1, 2}},
             labels={"l" * 1000: "t" * 2_000_000},
         )
@@ -134,7 +145,7 @@ def test_many_points_come_in_order(target: Target) -> None:
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", "", ".", "a\\b", "a\0b", "x/.."])
 def test_names_of_artifacts_cannot_leave_the_run(target: Target, tmp_path: Path, name: str) -> None:
     (tmp_path / "f").write_text("x")
-    outcome = target.bring_in(run_of(File(name, tmp_path / "f", tmp_path)))
+    outcome = target.bring_in(run_of(ForeignFile(name, tmp_path / "f", tmp_path)))
     assert target.lost == {"names that are no relative paths": 1}
     assert not (target.run_folder(outcome.run_id) / "artifacts").exists()
     assert outcome.counts.get("artifacts", 0) == 0
@@ -143,7 +154,7 @@ def test_names_of_artifacts_cannot_leave_the_run(target: Target, tmp_path: Path,
 def test_hostile_names_are_made_harmless(target: Target, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     names = [".hidden/.a", "line\nbreak", "é" * 200, "-rf", "a" * 300 + ".txt", os.fsdecode(b"\xff.bin")]
-    outcome = target.bring_in(run_of(*(File(name, tmp_path / "f", tmp_path) for name in names)))
+    outcome = target.bring_in(run_of(*(ForeignFile(name, tmp_path / "f", tmp_path) for name in names)))
     kept = target.run_folder(outcome.run_id) / "artifacts"
     assert len([path for path in kept.rglob("*") if path.is_file()]) == len(names)
     assert (kept / "_hidden" / "_a").is_file()
@@ -154,8 +165,8 @@ def test_hostile_names_are_made_harmless(target: Target, tmp_path: Path) -> None
 def test_two_files_of_one_name_are_told(target: Target, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("first")
     (tmp_path / "g").write_text("second")
-    first, second = File("a", tmp_path / "f", tmp_path), File("a", tmp_path / "g", tmp_path)
-    outcome = target.bring_in(run_of(first, second, File("a/b", tmp_path / "g", tmp_path)))
+    first, second = ForeignFile("a", tmp_path / "f", tmp_path), ForeignFile("a", tmp_path / "g", tmp_path)
+    outcome = target.bring_in(run_of(first, second, ForeignFile("a/b", tmp_path / "g", tmp_path)))
     assert (target.run_folder(outcome.run_id) / "artifacts" / "a").read_text() == "first"
     assert target.lost == {"files of the same name": 1, "files of the same name as a folder": 1}
 
@@ -163,7 +174,7 @@ def test_two_files_of_one_name_are_told(target: Target, tmp_path: Path) -> None:
 def test_a_file_larger_than_the_disk_is_not_copied(target: Target, tmp_path: Path) -> None:
     with (tmp_path / "giant").open("wb") as stream:
         stream.truncate(1 << 43)  # it takes no disk
-    outcome = target.bring_in(run_of(File("giant", tmp_path / "giant", tmp_path)))
+    outcome = target.bring_in(run_of(ForeignFile("giant", tmp_path / "giant", tmp_path)))
     assert target.lost == {"files for which the disk has no room": 1}
     assert not list((target.run_folder(outcome.run_id)).rglob("giant"))
 
@@ -171,7 +182,7 @@ def test_a_file_larger_than_the_disk_is_not_copied(target: Target, tmp_path: Pat
 def test_files_are_private(target: Target, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     (tmp_path / "f").chmod(0o777)
-    outcome = target.bring_in(run_of(File("a/f", tmp_path / "f", tmp_path), Picture("p", 0, 1.0, png())))
+    outcome = target.bring_in(run_of(ForeignFile("a/f", tmp_path / "f", tmp_path), ForeignImage("p", 0, 1.0, png())))
     kept = target.run_folder(outcome.run_id) / "artifacts"
     for path in (kept, *kept.rglob("*"), *(target.attempt(outcome.run_id) / "media").rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
@@ -184,8 +195,8 @@ def test_models_are_files_of_the_run(target: Target, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     outcome = target.bring_in(
         run_of(
-            Model("team/net", "3", tmp_path / "m", tmp_path / "m", 1.7e9, "good", {"k": "v"}),
-            Model("none", "1", tmp_path / "empty", tmp_path / "empty", 1.7e9),
+            ForeignModel("team/net", "3", tmp_path / "m", tmp_path / "m", 1.7e9, "good", {"k": "v"}),
+            ForeignModel("none", "1", tmp_path / "empty", tmp_path / "empty", 1.7e9),
         )
     )
     (model,) = target.events(outcome.run_id, "model")
@@ -199,11 +210,11 @@ def test_pictures_and_logs_are_kept_with_the_attempt(target: Target, tmp_path: P
     (tmp_path / "log").write_bytes(b"two\n")
     outcome = target.bring_in(
         run_of(
-            Picture("a", 1, 1.7e9, png(3, 3), caption="c"),
-            Picture("b", None, 1.7e9, tmp_path / "p.png", tmp_path),
-            Picture("c", None, 1.7e9, tmp_path / "gone.png", tmp_path),
-            Log(b"one\n"),
-            Log(tmp_path / "log", tmp_path),
+            ForeignImage("a", 1, 1.7e9, png(3, 3), caption="c"),
+            ForeignImage("b", None, 1.7e9, tmp_path / "p.png", tmp_path),
+            ForeignImage("c", None, 1.7e9, tmp_path / "gone.png", tmp_path),
+            ForeignLog(b"one\n"),
+            ForeignLog(tmp_path / "log", tmp_path),
         )
     )
     first, second = target.events(outcome.run_id, "image")
@@ -215,7 +226,7 @@ def test_pictures_and_logs_are_kept_with_the_attempt(target: Target, tmp_path: P
 
 
 def test_names_for_files_are_never_alike() -> None:
-    names = files.Names()
+    names = safe_files.Names()
     given = ["a/b", "a:b", "A/B", "a_b~2", "", "..", ".", "é", "x" * 500, "x" * 501, "CON", "a b"]
     made = [names.name(text) for text in given]
     assert len({name.lower() for name in made}) == len(given)
@@ -224,7 +235,7 @@ def test_names_for_files_are_never_alike() -> None:
 
 
 def test_many_names_alike_take_little_time() -> None:
-    names = files.Names()
+    names = safe_files.Names()
     assert len({names.name("§" * (1 + number % 70)) for number in range(20_000)}) == 20_000
 
 
@@ -239,7 +250,10 @@ def test_texts_that_no_database_takes_are_made_harmless(target: Target) -> None:
         "description": half,
         "user": zero,
     }
-    events = [Event("labels", 1.0, {"values": {zero: half}}), Event("params", 1.0, {"values": {half: [zero]}})]
+    events = [
+        ForeignEvent("labels", 1.0, {"values": {zero: half}}),
+        ForeignEvent("params", 1.0, {"values": {half: [zero]}}),
+    ]
     outcome = target.bring_in(run_of(Points(0, 1.7e9, {half: 1.0}), *events, source=f"test:{half}", **about))
     settled(target)
     run = target.store.find(str(outcome.run_id))

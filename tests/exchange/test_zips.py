@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.exchange import zips
-from phalanx.exchange.model import Losses
+from phalanx.formats import zip_archives
+from phalanx.formats.foreign_run import ImportLosses
 
 
-def unpacked(path: Path, folder: Path) -> Losses:
+def unpacked(path: Path, folder: Path) -> ImportLosses:
     folder.mkdir()
-    losses = Losses()
-    zips.unpack(path, folder, losses)
+    losses = ImportLosses()
+    zip_archives.unpack(path, folder, losses)
     return losses
 
 
@@ -70,7 +70,7 @@ def test_a_name_that_is_there_twice_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_bombs_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zips, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(zip_archives, "SMALL_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(30 << 20))
     with pytest.raises(CallError, match="far more than such an archive"):
@@ -81,7 +81,7 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path: Path, monkeypatc
 def test_an_archive_without_room_for_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x", "y")
-    monkeypatch.setattr(zips, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(zip_archives, "SPARE_BYTES", 1 << 60)
     with pytest.raises(CallError, match="there is no room"):
         unpacked(tmp_path / "a.zip", tmp_path / "out")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.cli.running import COMMAND, Answer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

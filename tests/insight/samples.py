@@ -8,32 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import plan, spec
-from phalanx.insight.advising import Seat, Seen
-from phalanx.insight.usage import GpuUse, Use
-from phalanx.plan.encoding import document as encoded
-from phalanx.spec.writing import modern_document
+from phalanx.insight.advice import RecordedRun, Seat
+from phalanx.insight.usage import GpuUsage, ReplicaUsage
+from phalanx.plan.document import document as encoded
+from phalanx.spec.yaml_writer import modern_document
 from phalanx.spool import Writer
 
 BEGAN = 1_000_000.0
 
 
-def use(**fields: Any) -> Use:
+def use(**fields: Any) -> ReplicaUsage:
     """A replica that finished after ten minutes: a core, 100 MiB."""
     usual: dict[str, Any] = {
         "seconds": 600.0, "held_s": 600.0, "cpu_s": 600.0, "cores_mean": 1.0, "cores_p95": 1.0, "memory_mib": 100.0,
         "memory_mean_mib": 80.0, "gpu": None, "causes": ("finished",), "message": "finished", "attempts": 1,
         "looks": 120,
     }  # fmt: skip
-    return Use(**{**usual, **fields})
+    return ReplicaUsage(**{**usual, **fields})
 
 
-def gpu(**fields: Any) -> GpuUse:
+def gpu(**fields: Any) -> GpuUsage:
     """One that was busy."""
     usual: dict[str, Any] = {
         "gpus": 1, "active": 1, "mean_percent": 90.0, "busiest_percent": 100.0, "memory_mib": 60_000.0,
         "total_mib": 81_920.0, "looks": 100,
     }  # fmt: skip
-    return GpuUse(**{**usual, **fields})
+    return GpuUsage(**{**usual, **fields})
 
 
 def file(environment: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def planned(document: Mapping[str, Any]) -> dict[str, Any]:
     return encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run"))
 
 
-def seen(document: Mapping[str, Any], uses: Mapping[Seat, Use], **fields: Any) -> Seen:
+def seen(document: Mapping[str, Any], uses: Mapping[Seat, ReplicaUsage], **fields: Any) -> RecordedRun:
     usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "backend": "native", "given": {}}
-    return Seen(**{**usual, "uses": uses, **fields})
+    return RecordedRun(**{**usual, "uses": uses, **fields})
 
 
 def notes(*looks: tuple[float, float, float], gpus: list[dict[str, float]] | None = None) -> list[dict[str, Any]]:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from phalanx.insight.advising import Advice, advise, names_text
-from phalanx.insight.usage import Use
+from phalanx.insight.advice import Advice, advise, names_text
+from phalanx.insight.usage import ReplicaUsage
 from tests.insight.samples import file, gpu, seen, use
 
 
-def advice_for(resources: dict[str, Any], used: Use, *, timeout: str | None = None, **fields: Any) -> Advice:
+def advice_for(resources: dict[str, Any], used: ReplicaUsage, *, timeout: str | None = None, **fields: Any) -> Advice:
     """For a single replica."""
     document = file({"resources": resources, **({"timeout": timeout} if timeout else {})})
     return advise(seen(document, {("master", 0): used}, **fields))
@@ -146,7 +146,7 @@ def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
         (use(gpu=gpu(active=0, mean_percent=0.0, looks=1)), {}, "looked at only once"),
     ],
 )
-def test_nothing_is_said_of_a_gpu_that_nobody_knows(used: Use, given: dict[Any, int], words: str) -> None:
+def test_nothing_is_said_of_a_gpu_that_nobody_knows(used: ReplicaUsage, given: dict[Any, int], words: str) -> None:
     advice = advice_for(GPU, used, given=given)
     assert advice.roles[0].gpu.advised is None
     assert words in told(advice)
@@ -242,7 +242,7 @@ def gang(*overrides: dict[str, Any], workers: int = 3) -> dict[str, Any]:
     return file({**asked, "replicas": replicas}, framework="pytorch")
 
 
-def uses(*workers: Use) -> dict[tuple[str, int], Use]:
+def uses(*workers: ReplicaUsage) -> dict[tuple[str, int], ReplicaUsage]:
     return {("master", 0): use(), **{("worker", index): one for index, one in enumerate(workers)}}
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.insight.environments import Amount, Change, changed, with_workers
+from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
 from tests.insight.samples import file, planned
 
-NOTHING = Amount()
+NOTHING = ResourceAmount()
 
 
-def memory(role: str, indices: set[int], mib: float, text: str, asked: Amount = NOTHING) -> Change:
+def memory(role: str, indices: set[int], mib: float, text: str, asked: ResourceAmount = NOTHING) -> Change:
     return Change(role, frozenset(indices), "memory", asked, mib, text)
 
 
@@ -21,7 +21,7 @@ def test_only_what_is_spoken_of_changes() -> None:
         name="it",
         params={"lr": 0.1},
     )
-    result = changed(document, {"master": 1}, [Change("master", frozenset([0]), "cpu", Amount(2), 1, 1)], "20m")
+    result = changed(document, {"master": 1}, [Change("master", frozenset([0]), "cpu", ResourceAmount(2), 1, 1)], "20m")
     resources = {"cpu": {"requests": 1}, "tpu": {"limits": 1}}
     environment = {**document["environment"], "timeout": "20m", "resources": resources}
     assert result == {**document, "environment": environment}
@@ -44,13 +44,13 @@ def test_requests_and_limits_stay_what_they_were_to_each_other(
     asked: dict[str, float], both: bool, expected: dict[str, Any]
 ) -> None:
     document = file({"resources": {"memory": asked}} if asked else {})
-    change = Change("master", frozenset([0]), "memory", Amount(**asked), 2048, "2Gi", is_for_both=both)
+    change = Change("master", frozenset([0]), "memory", ResourceAmount(**asked), 2048, "2Gi", is_for_both=both)
     assert changed(document, {"master": 1}, [change])["environment"]["resources"]["memory"] == expected
 
 
 def test_none_of_a_resource_takes_it_out_of_the_file() -> None:
     document = file({"resources": {"gpu": {"limits": 1}}})
-    result = changed(document, {"master": 1}, [Change("master", frozenset([0]), "gpu", Amount(None, 1), 0, 0)])
+    result = changed(document, {"master": 1}, [Change("master", frozenset([0]), "gpu", ResourceAmount(None, 1), 0, 0)])
     assert "environment" not in result
 
 
@@ -59,7 +59,7 @@ WORKERS = {"n_workers": 3, "default_worker": {"resources": {"memory": {"requests
 
 def test_all_of_a_role_are_changed_by_its_default() -> None:
     document = file({"replicas": WORKERS}, framework="pytorch")
-    result = changed(document, {"worker": 3}, [memory("worker", {0, 1, 2}, 1024, "1Gi", Amount(4096))])
+    result = changed(document, {"worker": 3}, [memory("worker", {0, 1, 2}, 1024, "1Gi", ResourceAmount(4096))])
     assert result["environment"]["replicas"]["default_worker"] == {"resources": {"memory": {"requests": "1Gi"}}}
 
 
@@ -69,7 +69,10 @@ def test_settings_of_single_replicas_are_honoured() -> None:
     result = changed(
         document,
         {"worker": 3},
-        [memory("worker", {0, 2}, 1024, "1Gi", Amount(4096)), memory("worker", {1}, 2048, "2Gi", Amount(8192))],
+        [
+            memory("worker", {0, 2}, 1024, "1Gi", ResourceAmount(4096)),
+            memory("worker", {1}, 2048, "2Gi", ResourceAmount(8192)),
+        ],
     )
     replicas = result["environment"]["replicas"]
     assert replicas["default_worker"]["resources"]["memory"] == {"requests": "1Gi"}
@@ -80,12 +83,15 @@ def test_settings_of_single_replicas_are_honoured() -> None:
 def test_where_all_need_the_same_the_default_says_it_and_nobody_else() -> None:
     own = [{"index": 1, "resources": {"memory": {"requests": 8192}}}]
     document = file({"replicas": {**WORKERS, "worker": own}}, framework="pytorch")
-    same = [memory("worker", {0, 2}, 1024, "1Gi", Amount(4096)), memory("worker", {1}, 1024, "1Gi", Amount(8192))]
+    same = [
+        memory("worker", {0, 2}, 1024, "1Gi", ResourceAmount(4096)),
+        memory("worker", {1}, 1024, "1Gi", ResourceAmount(8192)),
+    ]
     replicas = changed(document, {"worker": 3}, same)["environment"]["replicas"]
     assert replicas == {"n_workers": 3, "default_worker": {"resources": {"memory": {"requests": "1Gi"}}}}
     every = [{"index": index, "resources": {"memory": {"requests": 8192 + index}}} for index in range(3)]
     document = file({"replicas": {"n_workers": 3, "worker": every}}, framework="pytorch")
-    same = [memory("worker", {index}, 1024, "1Gi", Amount(8192 + index)) for index in range(3)]
+    same = [memory("worker", {index}, 1024, "1Gi", ResourceAmount(8192 + index)) for index in range(3)]
     assert changed(document, {"worker": 3}, same)["environment"]["replicas"] == replicas
 
 
@@ -96,7 +102,7 @@ def test_a_replica_that_asks_for_nothing_any_more_does_not_fall_back_to_the_defa
         "worker": [{"index": 1, "resources": {"gpu": {"requests": 2}}}],
     }
     document = file({"replicas": replicas}, framework="pytorch")
-    result = changed(document, {"worker": 2}, [Change("worker", frozenset([1]), "gpu", Amount(2), 0, 0)])
+    result = changed(document, {"worker": 2}, [Change("worker", frozenset([1]), "gpu", ResourceAmount(2), 0, 0)])
     of_second = [r for r in planned(result)["replicas"] if (r["role"], r["index"]) == ("worker", 1)]
     assert not (of_second[0]["resources"]["gpu"] or {}).get("requests")
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.insight.advising import Seat, advise
-from phalanx.insight.environments import changed
-from phalanx.insight.usage import GpuUse, Use
+from phalanx.insight.advice import Seat, advise
+from phalanx.insight.resource_edits import changed
+from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.spec.quantities import tidy
-from phalanx.spec.writing import to_yaml
+from phalanx.spec.yaml_writer import to_yaml
 from tests.examples import examples
 from tests.insight.samples import file, planned, seen
 
@@ -47,15 +47,15 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def uses(draw: st.DrawFn) -> Use:
+def uses(draw: st.DrawFn) -> ReplicaUsage:
     seconds = draw(st.floats(0.1, 1e6))
     p95 = draw(st.floats(0, 128))
     memory = draw(st.one_of(st.none(), st.floats(0.1, 1e6)))
     gpus = draw(st.integers(1, 8))
     active = draw(st.integers(0, gpus))
     mean = draw(st.floats(0, 100)) if active else 0.0
-    gpu = GpuUse(gpus, active, mean, max(mean, 1.0), draw(st.floats(0, 8e4)), 8e4, draw(st.integers(1, 50)))
-    return Use(
+    gpu = GpuUsage(gpus, active, mean, max(mean, 1.0), draw(st.floats(0, 8e4)), 8e4, draw(st.integers(1, 50)))
+    return ReplicaUsage(
         seconds=seconds,
         held_s=seconds * 2,
         cpu_s=p95 * seconds,
@@ -122,7 +122,7 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
 
 @examples(100)
 @given(files(), uses())
-def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used: Use) -> None:
+def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used: ReplicaUsage) -> None:
     failed = used._replace(causes=("error",))
     before = asked(document)
     advice = advise(seen(document, dict.fromkeys(before, failed), status="failed"))

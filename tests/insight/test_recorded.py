@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.insight.recorded import read_attempts, read_notes, recorded
+from phalanx.insight.samples import read_attempts, read_notes, recorded
 from tests.insight.samples import BEGAN, end, notes, write_attempt
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.insight.speed import Measure, Pace, Speeds, choose, log_size_at, measure, pace_of
+from phalanx.insight.throughput import Measure, Pace, Speeds, choose, log_size_at, measure, pace_of
 from phalanx.spool import PointWriter, Writer
 from tests.insight.samples import BEGAN, end
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import spec
-from phalanx.insight.findings import Findings
-from phalanx.insight.holding import busy_s, held_to_cores
-from phalanx.insight.speed import Pace, Speeds
-from phalanx.insight.trials import PAYS, Cost, Trial, combinations, label, recommend
-from phalanx.spec.writing import to_yaml
+from phalanx.insight.core_limits import busy_s, held_to_cores
+from phalanx.insight.sizing import PAYS, Cost, Trial, combinations, label, recommend
+from phalanx.insight.sizing_report import SizingReport
+from phalanx.insight.throughput import Pace, Speeds
+from phalanx.spec.yaml_writer import to_yaml
 from tests.insight.samples import file, gpu, planned
 
 
@@ -25,11 +25,11 @@ def trial(speed: float | None, *, cpu: float = 1, gpus: float = 0, memory: float
     return Trial(choice, Cost(gpus, cpu, memory), "run", speeds=speeds, **{**usual, **fields})
 
 
-def found(*trials: Trial, within: float = 0.9, **fields: Any) -> Findings:
-    return Findings(trials, within, **fields)
+def found(*trials: Trial, within: float = 0.9, **fields: Any) -> SizingReport:
+    return SizingReport(trials, within, **fields)
 
 
-def text(findings: Findings) -> str:
+def text(findings: SizingReport) -> str:
     return "\n".join(findings.sentences())
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.insight.recorded import GpuLook, Recorded, Stretch, recorded
+from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, recorded
 from phalanx.insight.usage import gpu_use, percentile, stacked, use_of
 from tests.insight.samples import end, notes
 
 
-def process(*looks: tuple[float, float, float], seconds: float = 10, cause: str = "finished") -> Recorded:
+def process(*looks: tuple[float, float, float], seconds: float = 10, cause: str = "finished") -> ProcessSamples:
     found = recorded(
         "x", notes(*looks), end(seconds, cause, cpu_s=looks[-1][1], memory_mib=max(m for _, _, m in looks))
     )
@@ -24,9 +24,13 @@ def test_the_percentile_is_by_time_not_by_looks() -> None:
 
 
 def test_processes_of_a_replica_are_added_up_at_each_moment() -> None:
-    one = [Stretch(0, 10, 1.0, 100)]
-    other = [Stretch(5, 15, 2.0, 50)]
-    assert stacked([one, other, []]) == [Stretch(0, 5, 1, 100), Stretch(5, 10, 3, 150), Stretch(10, 15, 2, 50)]
+    one = [UsageInterval(0, 10, 1.0, 100)]
+    other = [UsageInterval(5, 15, 2.0, 50)]
+    assert stacked([one, other, []]) == [
+        UsageInterval(0, 5, 1, 100),
+        UsageInterval(5, 10, 3, 150),
+        UsageInterval(10, 15, 2, 50),
+    ]
 
 
 @given(
@@ -41,7 +45,7 @@ def test_adding_up_loses_no_work(lines: list[list[tuple[float, float]]]) -> None
     for line in lines:
         at, made = 0.0, []
         for seconds, cores in line:
-            made.append(Stretch(at, at + seconds, cores, 0.0))
+            made.append(UsageInterval(at, at + seconds, cores, 0.0))
             at += seconds
         stretches.append(made)
     work = sum(one.cores * one.seconds for line in stretches for one in line)
@@ -75,9 +79,9 @@ def test_nothing_is_made_of_nothing() -> None:
 
 
 def test_gpus_are_counted_by_whether_they_ever_did_anything() -> None:
-    looks = [GpuLook(0, 0, percent, 4000, 80_000) for percent in (0, 50, 100)]
-    looks += [GpuLook(0, 1, 0, 3, 80_000) for _ in range(3)]
-    looks += [GpuLook(0, 2, 0, 500, 80_000) for _ in range(4)]  # something lies in it
+    looks = [GpuSample(0, 0, percent, 4000, 80_000) for percent in (0, 50, 100)]
+    looks += [GpuSample(0, 1, 0, 3, 80_000) for _ in range(3)]
+    looks += [GpuSample(0, 2, 0, 500, 80_000) for _ in range(4)]  # something lies in it
     use = gpu_use(looks)
     assert use is not None
     assert (use.gpus, use.active, use.looks) == (3, 2, 3)

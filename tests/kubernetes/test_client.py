@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.api import CONFIG_MAPS, JOBS, SECRETS, SERVICES, Api, ApiFault, Kind, connect
-from phalanx.backends.kubernetes.discovering import discover
-from phalanx.backends.kubernetes.place import RUN, Settings
-from phalanx.backends.kubernetes.reflecting import Reflector
+from phalanx.backends.kubernetes.cluster.api import (
+    CONFIG_MAPS,
+    JOBS,
+    SECRETS,
+    SERVICES,
+    Api,
+    ApiFault,
+    ResourceKind,
+    connect,
+)
+from phalanx.backends.kubernetes.cluster.discovery import discover
+from phalanx.backends.kubernetes.engine.informer import Informer
+from phalanx.backends.kubernetes.target import RUN, Settings
 from tests.backends.apiserver import FakeApiServer
 from tests.cli.homes import wait_for
 from tests.kubernetes.cluster import Cluster
@@ -105,7 +114,7 @@ def test_a_job_without_what_it_needs_is_refused(api: Api) -> None:
 
 
 def test_a_kind_that_nobody_serves_is_not_found(api: Api) -> None:
-    unknown = Kind("nobody.example.org", "v1", "things", "Thing")
+    unknown = ResourceKind("nobody.example.org", "v1", "things", "Thing")
     fault = refused(lambda: api.list(unknown))
     assert fault.code == 404
 
@@ -273,11 +282,11 @@ def test_an_object_with_owners_is_refused_without_their_uid(api: Api) -> None:
 
 
 @pytest.fixture(name="mirrored")
-def mirrored_fixture(world: World, tmp_path: Path) -> Iterator[tuple[Reflector, Proxy, World]]:
+def mirrored_fixture(world: World, tmp_path: Path) -> Iterator[tuple[Informer, Proxy, World]]:
     """A real list and watch, through a proxy."""
     proxy = Proxy(world.kubeconfig)
     api = connect(Settings(kubeconfig=str(proxy.kubeconfig(tmp_path / "config", world.namespace))))
-    reflector = Reflector(api, CONFIG_MAPS, selector=RUN)
+    reflector = Informer(api, CONFIG_MAPS, selector=RUN)
     reflector.start()
     yield reflector, proxy, world
     reflector.stop()
@@ -285,11 +294,11 @@ def mirrored_fixture(world: World, tmp_path: Path) -> Iterator[tuple[Reflector, 
     proxy.close()
 
 
-def names(reflector: Reflector) -> set[str]:
+def names(reflector: Informer) -> set[str]:
     return {item["metadata"]["name"] for item in reflector.snapshot()}
 
 
-def test_a_mirror_survives_cuts_expiry_and_refusals(mirrored: tuple[Reflector, Proxy, World]) -> None:
+def test_a_mirror_survives_cuts_expiry_and_refusals(mirrored: tuple[Informer, Proxy, World]) -> None:
     reflector, proxy, world = mirrored
     world.api.create(config_map("one"), world.namespace)
     wait_for(lambda: names(reflector) == {"one"})
@@ -305,7 +314,7 @@ def test_a_mirror_survives_cuts_expiry_and_refusals(mirrored: tuple[Reflector, P
 
 
 def test_a_mirror_survives_a_restart_of_the_api_server(
-    mirrored: tuple[Reflector, Proxy, World], cluster: Cluster
+    mirrored: tuple[Informer, Proxy, World], cluster: Cluster
 ) -> None:
     """After which nothing of before can be watched on: that is a real expiry."""
     reflector, _, world = mirrored

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.words import NOT_BY_US
+from phalanx.backends.kubernetes.observe.states import NOT_BY_US
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.places import ON, KubernetesPlace
 from tests.kubernetes.programs import TRAP

@@ -9,7 +9,7 @@ import pytest
 
 from phalanx.errors import SpecErrors
 from phalanx.placeholders import decode
-from phalanx.plan.encoding import HIDDEN, MANY, View, document, resources_view
+from phalanx.plan.document import HIDDEN, MANY, PlanView, document, resources_view
 from phalanx.spec import Amount, Resources
 from tests.plan.samples import EXAMPLE, RUN_ID, distributed, planned, replica
 
@@ -61,13 +61,13 @@ SECRETS = """
 
 
 def test_people_never_see_secrets() -> None:
-    text = json.dumps(View(planned(SECRETS)).as_json())
+    text = json.dumps(PlanView(planned(SECRETS)).as_json())
     assert "hidden-" not in text
     assert all(f"shown-{number}" in text for number in (1, 2, 3))
 
 
 def test_people_see_that_a_secret_is_set_and_that_one_is_empty() -> None:
-    variables = View(planned(SECRETS)).as_json()["replicas"][1]["environment"]
+    variables = PlanView(planned(SECRETS)).as_json()["replicas"][1]["environment"]
     assert variables["HF_TOKEN"] == variables["GITHUB_TOKEN"] == variables["AWS_SECRET_ACCESS_KEY"] == HIDDEN
     assert variables["EMPTY_TOKEN"] == ""
 
@@ -78,7 +78,7 @@ def test_machines_do_see_secrets() -> None:
 
 
 def test_people_see_hosts_and_folders_in_angle_brackets() -> None:
-    variables = View(distributed("pytorch")).as_json()["replicas"][1]["environment"]
+    variables = PlanView(distributed("pytorch")).as_json()["replicas"][1]["environment"]
     assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("<master-0>", "2222")
     assert variables["PHALANX_OUTPUTS"] == "<outputs>"
     assert json.loads(variables["PHALANX_CLUSTER"])["worker"] == ["<worker-0>:2222", "<worker-1>:2222"]
@@ -87,7 +87,7 @@ def test_people_see_hosts_and_folders_in_angle_brackets() -> None:
 @pytest.mark.parametrize(("n_workers", "shown"), [(MANY, MANY), (MANY + 1, 1)])
 def test_addresses_over_256_are_folded_into_one(n_workers: int, shown: int) -> None:
     made = distributed("tensorflow", n_workers=n_workers)
-    view = View(made)
+    view = PlanView(made)
     cluster = json.loads(view.text(made.shared["POLYAXON_CLUSTER"]))
     assert MANY == 256
     assert len(cluster["worker"]) == shown
@@ -107,7 +107,7 @@ def test_machines_see_every_address() -> None:
 
 def test_the_people_view_tells_every_replica() -> None:
     made = planned(EXAMPLE.format(framework="tensorflow"))
-    view = View(made).as_json()
+    view = PlanView(made).as_json()
     assert view["roles"] == {"master": 1, "worker": 7, "ps": 3}
     assert view["is_distributed"] is True
     assert view["resources"]["cpu"] == {"requests": 11, "limits": 19}
@@ -130,7 +130,7 @@ def test_the_people_view_tells_every_replica() -> None:
 
 
 def test_every_rank_has_the_command_and_the_launcher_what_starts_it() -> None:
-    view = View(distributed("mpi", n_workers=2)).as_json()
+    view = PlanView(distributed("mpi", n_workers=2)).as_json()
     assert [found["command"] for found in view["replicas"]] == ["python train.py"] * 3
     assert [found["argv"][0] for found in view["replicas"]] == ["bash", "bash", "mpirun"]
 
@@ -151,5 +151,5 @@ def test_tpus_are_shown_only_where_they_are_asked_for() -> None:
 def test_data_stores_named_in_any_language_are_shown_or_refused(name: str) -> None:
     with suppress(SpecErrors):
         made = planned(f"version: 1\nkind: experiment\nenvironment: {{data_refs: [{name}]}}\nrun: {{cmd: ls}}\n")
-        shown = json.loads(View(made).as_json()["replicas"][0]["environment"]["POLYAXON_RUN_DATA_PATHS"])
+        shown = json.loads(PlanView(made).as_json()["replicas"][0]["environment"]["POLYAXON_RUN_DATA_PATHS"])
         assert shown == {name: f"<data/{name}>"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from phalanx import plan, spec
 from phalanx.placeholders import decode
 from phalanx.plan import Plan
-from phalanx.plan.encoding import View, document
+from phalanx.plan.document import PlanView, document
 from tests.examples import examples
 from tests.plan.samples import RUN_ID, argv, environment
 
@@ -223,7 +223,7 @@ def test_no_text_of_the_user_changes_or_breaks_out(
         assert info["experiment_name"] == f"{project}.{name or run_id}"
         json.loads(seen.get("TF_CONFIG", "{}"))
         json.loads(seen["PHALANX_CLUSTER"])
-    shown = View(made).as_json()["replicas"][0]["environment"]
+    shown = PlanView(made).as_json()["replicas"][0]["environment"]
     assert json.loads(shown["PHALANX_PARAMS"]) == params
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends import local_running
+from phalanx.backends.local import runner
 from tests.scheduler.working import Works
 
 
@@ -19,4 +19,4 @@ def works(tmp_path: Path) -> Iterator[Works]:
             found.close()
         finally:
             for run_id in found.home.run_ids():
-                local_running.sweep(run_id)
+                runner.sweep(run_id)

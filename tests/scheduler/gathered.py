@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from phalanx.scheduler import tracked
-from phalanx.scheduler.gathering import Gatherer
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
+from phalanx.ingest import external_runs
+from phalanx.ingest.indexer import RunIndexer
 from phalanx.spool import PointWriter, Writer
 from phalanx.store import Run, Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 
 
 class Gathered:
@@ -19,17 +19,17 @@ class Gathered:
         self.home = Home(folder / "home")
         self.store = Store.open(self.home.path)
         self.replicas = tuple(replicas)
-        run, _ = tracked.create(self.home, project="default", source="test", tags=["given"], params={"seed": 1})
-        self.run = tracked.adopt(self.home, self.store, run.id)
+        run, _ = external_runs.create(self.home, project="default", source="test", tags=["given"], params={"seed": 1})
+        self.run = external_runs.adopt(self.home, self.store, run.id)
         self.folder = self.home.run(run.id).path
         self.gatherer = self.new_gatherer()
 
-    def new_gatherer(self, attempt: int = 1) -> Gatherer:
+    def new_gatherer(self, attempt: int = 1) -> RunIndexer:
         """Another scheduler takes over; nobody tells it anything."""
         self.run = self.run._replace(attempt=attempt)
         for name in self.replicas:
             self.attempt(name).mkdir(parents=True, exist_ok=True)
-        self.gatherer = Gatherer(self.home, self.store, self.run, self.replicas)
+        self.gatherer = RunIndexer(self.home, self.store, self.run, self.replicas)
         return self.gatherer
 
     def attempt(self, replica: str = "master-0") -> Path:
@@ -41,7 +41,7 @@ class Gathered:
 
     def turn(self, *, is_over: bool = False) -> Gathered:
         self.gatherer.next_at = self.gatherer.boards.look_at = 0.0
-        self.gatherer.turn(is_over=is_over)
+        self.gatherer.run_pass(is_over=is_over)
         return self
 
     def tell(self, *events: Any, replica: str = "master-0", writer: str = "client-1") -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.home import Home, RunFolder
-from phalanx.scheduler.outputs import settle_outputs
+from phalanx.home.home import Home
+from phalanx.home.run_folder import RunFolder
+from phalanx.registry.registry import finalize_outputs
 from phalanx.store import Artifact, Run, StatusChange, Store
 from tests.store.samples import run as sample_run
 
@@ -53,7 +54,7 @@ class Left:
         return self.home.run(run_id)
 
     def settle(self, run_id: str) -> list[Artifact]:
-        return settle_outputs(self.home, self.store, run_id)
+        return finalize_outputs(self.home, self.store, run_id)
 
     def objects(self) -> list[str]:
         return sorted(path.name for path in (self.home.path / "objects").glob("*/*"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.failures import Whereabouts, find, whereabouts
+from phalanx.insight.autopsy import StackLocation, first_failure, whereabouts
 
 PLAN: dict[str, Any] = {
     "launch": "each",
@@ -35,12 +35,12 @@ def stopped(at: float = 9.0) -> dict[str, Any]:
 
 
 def test_nobody_failed() -> None:
-    assert find(PLAN, {"master-0": end("finished"), "worker-0": stopped()}) is None
-    assert find(PLAN, {}) is None
+    assert first_failure(PLAN, {"master-0": end("finished"), "worker-0": stopped()}) is None
+    assert first_failure(PLAN, {}) is None
 
 
 def test_the_first_is_the_one() -> None:
-    failed = find(PLAN, {"master-0": end(at=2.0, lines=BAD), "worker-0": end(at=1.0, lines=BAD)})
+    failed = first_failure(PLAN, {"master-0": end(at=2.0, lines=BAD), "worker-0": end(at=1.0, lines=BAD)})
     assert failed is not None
     assert (failed.replica, failed.why) == ("worker-0", "ValueError: bad batch (exit code 1)")
     assert failed.reason == "worker-0: ValueError: bad batch (exit code 1)"
@@ -50,7 +50,7 @@ def test_the_first_is_the_one() -> None:
 
 def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
     ends = {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=1.3, lines=BAD), "worker-1": stopped()}
-    failed = find(PLAN, ends)
+    failed = first_failure(PLAN, ends)
     assert failed is not None
     assert not failed.is_symptom
     assert failed.replica == "worker-0"
@@ -58,25 +58,27 @@ def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
 
 
 def test_an_earlier_loss_that_was_caught_is_no_symptom() -> None:
-    failed = find(PLAN, {"master-0": end(at=1.0, lines=[*LOST, "trying again", *BAD]), "worker-0": end(at=2.0)})
+    failed = first_failure(
+        PLAN, {"master-0": end(at=1.0, lines=[*LOST, "trying again", *BAD]), "worker-0": end(at=2.0)}
+    )
     assert failed is not None
     assert failed.replica == "master-0"
 
 
 def test_who_was_killed_failed_whatever_it_said_before() -> None:
     killed = end(at=2.0, lines=LOST, signal=9, code=None, message="killed by signal 9 (SIGKILL)")
-    failed = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": killed})
+    failed = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": killed})
     assert failed is not None
     assert failed.replica == "worker-0"
     assert "dmesg" in failed.advice
 
 
 def test_when_all_only_lost_another_that_is_said() -> None:
-    failed = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=2.0, lines=LOST)})
+    failed = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=2.0, lines=LOST)})
     assert failed is not None
     assert failed.is_symptom
     assert "master-0 lost another replica, none of which failed by itself" in failed.advice
-    early = find(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end("finished")})
+    early = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end("finished")})
     assert early is not None
     assert early.advice == "worker-0 had ended already: do all ranks take the same number of steps?"
 
@@ -101,13 +103,15 @@ def test_when_all_only_lost_another_that_is_said() -> None:
     ],
 )
 def test_what_to_do_is_said_where_it_can_be(ended: dict[str, Any], advice: str) -> None:
-    failed = find(PLAN, {"worker-0": ended})
+    failed = first_failure(PLAN, {"worker-0": ended})
     assert failed is not None
     assert advice in failed.advice
 
 
 def test_what_never_started_is_no_matter_of_its_python() -> None:
-    failed = find(PLAN, {"worker-0": end("setup", code=None, message="it could not start in 10 minutes: no image")})
+    failed = first_failure(
+        PLAN, {"worker-0": end("setup", code=None, message="it could not start in 10 minutes: no image")}
+    )
     assert failed is not None
     assert "it could not start in 10 minutes: no image" in failed.reason
     assert failed.advice == ""
@@ -124,7 +128,7 @@ def test_what_never_started_is_no_matter_of_its_python() -> None:
     ],
 )
 def test_the_error_is_told_with_the_code(lines: list[str], why: str) -> None:
-    failed = find(PLAN, {"master-0": end(lines=lines)})
+    failed = first_failure(PLAN, {"master-0": end(lines=lines)})
     assert failed is not None
     assert failed.why == why
 
@@ -141,15 +145,15 @@ def test_the_rank_that_mpirun_names_is_the_replica() -> None:
         "  Process name: [[38373,1],2]",
         "  Exit code:    1",
     ]
-    failed = find({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)})
+    failed = first_failure({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)})
     assert failed is not None
     assert failed.reason == "worker-1: ValueError: bad batch (exit code 1)"
     assert failed.lines == ("Traceback (most recent call last):", "ValueError: bad batch")
     noticed = ["mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 (Killed)."]
-    killed = find({**PLAN, "launch": "own"}, {"master-0": end(lines=noticed)})
+    killed = first_failure({**PLAN, "launch": "own"}, {"master-0": end(lines=noticed)})
     assert killed is not None
     assert killed.replica == "worker-0"
-    nobody = find({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=["  Process name: [[3,1],77]"])})
+    nobody = first_failure({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=["  Process name: [[3,1],77]"])})
     assert nobody is not None
     assert nobody.replica == "master-0"
 
@@ -175,7 +179,7 @@ ELSEWHERE = stack('  File "/work/load.py", line 4 in wait', '  File "/work/train
 
 
 def test_where_a_program_was() -> None:
-    assert whereabouts(IN_COLLECTIVE) == Whereabouts("train.py:16", "all_reduce", serves=False)
+    assert whereabouts(IN_COLLECTIVE) == StackLocation("train.py:16", "all_reduce", serves=False)
     assert str(whereabouts(IN_COLLECTIVE)) == "train.py:16 (all_reduce)"
     assert str(whereabouts(ELSEWHERE)) == "load.py:4"
     assert str(whereabouts(IN_COLLECTIVE[2:])) == "train.py:16 (all_reduce)"
@@ -192,7 +196,7 @@ def stalled(lines: list[str], at: float = 1.0) -> dict[str, Any]:
 
 def test_of_many_that_wait_at_one_place_whoever_is_elsewhere_is_named() -> None:
     ends = {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE, 2.0), "worker-1": stalled(IN_COLLECTIVE)}
-    failed = find({**PLAN, "stall_timeout_s": 30.0}, ends)
+    failed = first_failure({**PLAN, "stall_timeout_s": 30.0}, ends)
     assert failed is not None
     assert failed.replica == "worker-0"
     assert failed.why == (
@@ -204,13 +208,13 @@ def test_of_many_that_wait_at_one_place_whoever_is_elsewhere_is_named() -> None:
 
 
 def test_of_two_the_one_in_its_own_code_is_waited_for() -> None:
-    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE)})
+    failed = first_failure(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE)})
     assert failed is not None
     assert failed.replica == "worker-0"
 
 
 def test_when_all_wait_at_one_place_nobody_is_blamed() -> None:
-    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(IN_COLLECTIVE)})
+    failed = first_failure(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(IN_COLLECTIVE)})
     assert failed is not None
     assert "all wait for the same" in failed.advice
     assert failed.others == {"worker-0": "stalled"}
@@ -218,7 +222,7 @@ def test_when_all_wait_at_one_place_nobody_is_blamed() -> None:
 
 def test_whoever_another_gave_up_waiting_for_is_named() -> None:
     ends = {"master-0": end(at=1.0, lines=LOST), "worker-0": stalled(ELSEWHERE, 4.0)}
-    failed = find(PLAN, ends)
+    failed = first_failure(PLAN, ends)
     assert failed is not None
     assert failed.replica == "worker-0"
     assert "master-0 gave up waiting: RuntimeError: [gloo] Connection closed by peer" in failed.why
@@ -226,7 +230,9 @@ def test_whoever_another_gave_up_waiting_for_is_named() -> None:
 
 
 def test_who_raised_and_could_not_end_is_the_first() -> None:
-    failed = find(PLAN, {"master-0": stalled(IN_COLLECTIVE, 1.0), "worker-0": stalled([*BAD, *ELSEWHERE], 2.0)})
+    failed = first_failure(
+        PLAN, {"master-0": stalled(IN_COLLECTIVE, 1.0), "worker-0": stalled([*BAD, *ELSEWHERE], 2.0)}
+    )
     assert failed is not None
     assert (failed.replica, failed.why) == ("worker-0", "ValueError: bad batch (then stalled)")
     assert failed.lines == tuple(BAD)
@@ -235,6 +241,6 @@ def test_who_raised_and_could_not_end_is_the_first() -> None:
 
 def test_a_port_that_is_taken_is_no_symptom() -> None:
     taken = [*BAD[:2], "DistNetworkError: Connection refused by peer: EADDRINUSE, address already in use"]
-    failed = find(PLAN, {"master-0": end(at=1.0, lines=taken), "worker-0": end(at=2.0, lines=LOST)})
+    failed = first_failure(PLAN, {"master-0": end(at=1.0, lines=taken), "worker-0": end(at=2.0, lines=LOST)})
     assert failed is not None
     assert failed.replica == "master-0"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from phalanx.errors import StoreError
-from phalanx.scheduler.gathering import Gatherers
-from phalanx.scheduler.rebuilding import rebuild_store
-from phalanx.scheduler.registry import Registry
+from phalanx.ingest.indexer import RunIndexers
+from phalanx.ingest.rebuild import rebuild_store
+from phalanx.registry.registry import Registry
 from phalanx.spool import JSON, NAMES, POINTS, Writer, frame
 from phalanx.store import Store
-from phalanx.store.compaction import compact
-from phalanx.store.models import ModelIndex
+from phalanx.store.model_index import ModelIndex
+from phalanx.store.series.compaction import compact
 from tests.scheduler.gathered import Gathered
 from tests.scheduler.working import Works
 
@@ -320,13 +320,13 @@ class Moody(Store):
 
 def test_what_the_database_missed_is_told_to_it_later(it: Gathered) -> None:
     store = Moody.open(it.home.path)
-    gatherers = Gatherers(it.home, store)
+    gatherers = RunIndexers(it.home, store)
     run = it.run
 
     def turn() -> None:
         if run.id in gatherers.live:
             gatherers.live[run.id].next_at = 0.0
-        gatherers.turn(run, ["master-0"])
+        gatherers.run_pass(run, ["master-0"])
 
     it.log("early", 1.0)
     turn()
@@ -371,21 +371,21 @@ def test_a_model_that_cannot_be_kept_now_is_kept_later(it: Gathered, monkeypatch
 
 
 def test_files_that_cannot_be_read_do_not_hold_up_a_run(it: Gathered) -> None:
-    gatherers = Gatherers(it.home, it.store)
+    gatherers = RunIndexers(it.home, it.store)
     (it.attempt() / "client-1.events").mkdir()
     it.tell({"kind": "tags", "add": ["read"]}, writer="client-2")
-    gatherers.turn(it.run, ["master-0"])
+    gatherers.run_pass(it.run, ["master-0"])
     gatherers.finish(it.run)
     assert "read" in it.found().tags
 
 
 def test_an_attempt_follows_another(it: Gathered) -> None:
-    gatherers = Gatherers(it.home, it.store)
+    gatherers = RunIndexers(it.home, it.store)
     it.tell({"kind": "tags", "add": ["one"]})
-    gatherers.turn(it.run, ["master-0"])
+    gatherers.run_pass(it.run, ["master-0"])
     it.new_gatherer(attempt=2)
     it.tell({"kind": "tags", "add": ["two"]})
-    gatherers.turn(it.run, ["master-0"])
+    gatherers.run_pass(it.run, ["master-0"])
     assert it.found().tags == ("given", "one", "two")
     assert gatherers.live[it.run.id].attempt == 2
     gatherers.finish(it.run)

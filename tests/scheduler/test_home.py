@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.scheduler.home import Home, Lease, decode_run, default_home, encode_run
+from phalanx.home.home import Home, default_home
+from phalanx.home.lease import Lease
+from phalanx.home.run_folder import decode_run, encode_run
 from phalanx.spool import Writer
 from phalanx.store import Run, StatusChange
-from phalanx.tracking.folders import new_id
+from phalanx.tracking.external_folder import new_id
 from tests.scheduler.working import Works
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -65,7 +67,7 @@ def test_a_submitter_that_is_killed_leaves_a_draft_that_nobody_believes(tmp_path
     program = f"""
 import os, signal
 from pathlib import Path
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
 from tests.scheduler.test_home import run
 Home(Path({str(home.path)!r})).add(run(), {{}}, {{}}, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
 """
@@ -171,7 +173,7 @@ def test_the_home_is_where_phalanx_home_says(monkeypatch: pytest.MonkeyPatch, tm
 HOLD = """
 import sys, time
 from pathlib import Path
-from phalanx.scheduler.home import Home, Lease
+from phalanx.home.home import Home, Lease
 lease = Lease(Home(Path(sys.argv[1])))
 print(lease.take(), flush=True)
 time.sleep(60)
@@ -229,7 +231,7 @@ def test_a_home_that_may_not_be_written_is_refused_with_its_reason(tmp_path: Pat
     program = f"""
 import os, sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends import attempts, local_running
-from phalanx.scheduler.home import Lease
+from phalanx.backends.local import runner
+from phalanx.home import attempts
+from phalanx.home.lease import Lease
 from tests.scheduler.working import Works, alive
 
 
@@ -49,7 +50,7 @@ def test_runs_of_two_homes_end_each_for_itself(pair: tuple[Works, Works]) -> Non
     os.kill(mine.agent(lost), signal.SIGKILL)
     mine.run_folder(stopped).ask_to_stop("mine")
     mine.settle(lost, stopped)
-    yours.scheduler.turn()
+    yours.scheduler.run_pass()
     assert alive(lost, stopped) == set()
     assert before <= alive(kept)
     assert yours.run(kept).status == "running"
@@ -61,8 +62,8 @@ def test_a_port_is_held_as_long_as_anybody_of_its_run_is_there(pair: tuple[Works
     mine, _ = pair
     run_id = mine.submit("echo up; sleep 60", workers=1)
     mine.says(run_id, "up")
-    seat = attempts.Seat(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    ports = attempts.facts_of(seat)["port"].values()
+    seat = attempts.AttemptFolder(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    ports = attempts.read_facts(seat)["port"].values()
     assert not any(is_free(port) for port in ports)
     mine.run_folder(run_id).ask_to_stop("make room")
     mine.settle(run_id)
@@ -79,10 +80,10 @@ def is_free(port: int) -> bool:
 
 
 def test_ports_are_all_handed_out_before_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_running, "PORTS", range(19_500, 19_510))
-    held = local_running.reserve_ports(6)
+    monkeypatch.setattr(runner, "PORTS", range(19_500, 19_510))
+    held = runner.reserve_ports(6)
     with pytest.raises(OSError, match="6 free ports are needed"):
-        local_running.reserve_ports(6)
+        runner.reserve_ports(6)
     for name in held.values():
         name.close()
 
@@ -92,8 +93,8 @@ def test_sweeping_a_run_touches_no_other(pair: tuple[Works, Works]) -> None:
     first, second = mine.submit("echo up; sleep 60"), yours.submit("echo up; sleep 60")
     mine.says(first, "up")
     yours.says(second, "up")
-    assert local_running.sweep(first[:5]) == 0  # the beginning of an id is not the id
-    assert local_running.sweep(first) >= 2
+    assert runner.sweep(first[:5]) == 0  # the beginning of an id is not the id
+    assert runner.sweep(first) >= 2
     assert alive(first) == set()
     assert len(alive(second)) >= 2
 
@@ -102,7 +103,7 @@ def test_a_stop_is_heard_only_in_its_own_home(pair: tuple[Works, Works]) -> None
     mine, yours = pair
     run_id = mine.submit("exit 0")
     (yours.home.stops / run_id).touch()
-    yours.scheduler.turn()
+    yours.scheduler.run_pass()
     assert mine.settle(run_id).status == "succeeded"
     assert yours.home.asked_to_stop() == []
 

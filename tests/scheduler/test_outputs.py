@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.artifacts.downloads import DigestMismatch, download, open_output
+from phalanx.artifacts.objects import RACY_NS, Objects, TreeDigester, digest_of_files, garbage
+from phalanx.artifacts.outputs import browse, index_outputs, read_manifest, update_manifest
+from phalanx.artifacts.trees import Tree, TreeEntry, path_parts, run_tree
 from phalanx.errors import CallError
-from phalanx.scheduler.objects import RACY_NS, Objects, Settling, digest_of_files, garbage
-from phalanx.scheduler.outputs import browse, index_outputs, read_manifest, settle_manifest
-from phalanx.scheduler.taking import Damaged, open_output, take
-from phalanx.scheduler.trees import Found, Tree, run_tree, steps_of
 from phalanx.store import Artifact, StatusChange
 from tests.scheduler.leftovers import LONG_AGO, Left, left_fixture  # noqa: F401 - found by its name
 
@@ -35,13 +35,13 @@ def paths(folder: Path, below: str = "") -> list[str]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every file that is read for its digest."""
     seen: list[str] = []
-    before = Settling._digest
+    before = TreeDigester._digest
 
-    def counted(self: Settling, tree: Tree, found: Found, done: int, total: int) -> str | None:
+    def counted(self: TreeDigester, tree: Tree, found: TreeEntry, done: int, total: int) -> str | None:
         seen.append(found.path)
         return before(self, tree, found, done, total)
 
-    monkeypatch.setattr(Settling, "_digest", counted)
+    monkeypatch.setattr(TreeDigester, "_digest", counted)
     return seen
 
 
@@ -80,11 +80,11 @@ class TestSettling:
     ) -> None:
         ages: list[int] = []
 
-        def noted(self: Settling, tree: Tree, found: Found, done: int, total: int) -> str | None:
+        def noted(self: TreeDigester, tree: Tree, found: TreeEntry, done: int, total: int) -> str | None:
             ages.append(time.time_ns() - found.mtime_ns)
             return None
 
-        monkeypatch.setattr(Settling, "_digest", noted)
+        monkeypatch.setattr(TreeDigester, "_digest", noted)
         folder = left.run("r1", {"outputs/a": b"one"})
         (folder / "outputs/a").write_bytes(b"two")
         left.settle("r1")
@@ -140,7 +140,7 @@ class TestSettling:
         rows = left.settle("r1")
         left.settle("r1")
         assert {row.digest for row in rows} == {sha256(b"one"), sha256(b"two")}
-        taken = take(left.home, "r1", "artifacts", tmp_path / "got")
+        taken = download(left.home, "r1", "artifacts", tmp_path / "got")
         assert (tmp_path / "got" / name).read_bytes() == b"two"
         assert taken.unchecked == 0
 
@@ -155,8 +155,8 @@ class TestSettling:
         code = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.outputs import settle_outputs
+from phalanx.home.home import Home
+from phalanx.artifacts.outputs import settle_outputs
 from phalanx.store import Store
 objects.SAVE_S = 0.0
 home = Home(Path(sys.argv[1]))
@@ -399,7 +399,7 @@ class TestNothingLeadsOut:
         assert manifest.links == {"outputs/latest": "outputs/ckpt/5", "outputs/absolute": "outputs/ckpt"}
 
     def test_they_are_not_copied_and_that_is_said(self, left: Left, folder: Path, tmp_path: Path) -> None:
-        taken = take(left.home, "r1", "outputs", tmp_path / "got")
+        taken = download(left.home, "r1", "outputs", tmp_path / "got")
         names = sorted(path.name for path in (tmp_path / "got").iterdir())
         assert names == ["absolute", "ckpt", "latest", "plain"]
         assert (tmp_path / "got/latest").readlink() == Path("ckpt/5")
@@ -413,15 +413,15 @@ class TestNothingLeadsOut:
             open_output(left.home, "r1", f"outputs/{name}")
         if name != "pipe":
             with pytest.raises(CallError):
-                take(left.home, "r1", f"outputs/{name}", tmp_path / "got")
+                download(left.home, "r1", f"outputs/{name}", tmp_path / "got")
         else:
-            assert take(left.home, "r1", f"outputs/{name}", tmp_path / "got").files == 0
+            assert download(left.home, "r1", f"outputs/{name}", tmp_path / "got").files == 0
 
     def test_a_link_within_is_followed_when_it_is_asked_for(self, left: Left, folder: Path, tmp_path: Path) -> None:
-        take(left.home, "r1", "outputs/latest", tmp_path / "five")
+        download(left.home, "r1", "outputs/latest", tmp_path / "five")
         assert (tmp_path / "five").read_bytes() == b"five"
         assert not (tmp_path / "five").is_symlink()
-        take(left.home, "r1", "outputs/absolute", tmp_path / "ckpt")
+        download(left.home, "r1", "outputs/absolute", tmp_path / "ckpt")
         assert (tmp_path / "ckpt/5").read_bytes() == b"five"
 
     def test_a_folder_that_became_a_link_meanwhile_is_not_followed(
@@ -465,21 +465,21 @@ class TestNothingLeadsOut:
     @pytest.mark.parametrize("path", ["/x", "a/../b", "..", "a\0b"])
     def test_steps_that_leave_are_refused(self, path: str) -> None:
         with pytest.raises(CallError):
-            steps_of(path)
+            path_parts(path)
 
     def test_harmless_steps_are_not(self) -> None:
-        assert steps_of("./outputs//a/") == ("outputs", "a")
-        assert steps_of("outputs/..a") == ("outputs", "..a")
+        assert path_parts("./outputs//a/") == ("outputs", "a")
+        assert path_parts("outputs/..a") == ("outputs", "..a")
 
 
 class TestTaking:
     def test_a_file_to_a_name_and_into_a_folder(self, left: Left, tmp_path: Path) -> None:
         left.run("r1", {"outputs/a": b"one"})
         left.settle("r1")
-        taken = take(left.home, "r1", "outputs/a", tmp_path / "new" / "name")
+        taken = download(left.home, "r1", "outputs/a", tmp_path / "new" / "name")
         assert (tmp_path / "new" / "name").read_bytes() == b"one"
         assert (taken.files, taken.size, taken.unchecked) == (1, 3, 0)
-        take(left.home, "r1", "outputs/a", tmp_path)
+        download(left.home, "r1", "outputs/a", tmp_path)
         assert (tmp_path / "a").read_bytes() == b"one"
         assert abs((tmp_path / "a").stat().st_mtime - LONG_AGO) < 0.001
 
@@ -490,30 +490,30 @@ class TestTaking:
         (target / "outputs").mkdir()
         (target / "outputs" / "b").write_bytes(b"mine")
         with pytest.raises(CallError, match="--force"):
-            take(left.home, "r1", "outputs", target)
+            download(left.home, "r1", "outputs", target)
         assert sorted(path.name for path in (target / "outputs").iterdir()) == ["b"]
-        take(left.home, "r1", "outputs", target, force=True)
+        download(left.home, "r1", "outputs", target, force=True)
         assert (target / "outputs" / "b").read_bytes() == b"two"
 
     def test_forced_it_replaces_a_link_and_not_what_it_leads_to(self, left: Left, tmp_path: Path) -> None:
         left.run("r1", {"outputs/a": b"one", "outputs/sub/b": b"two"})
         (tmp_path / "precious").write_bytes(b"mine")
         (tmp_path / "a").symlink_to(tmp_path / "precious")
-        take(left.home, "r1", "outputs/a", tmp_path / "a", force=True)
+        download(left.home, "r1", "outputs/a", tmp_path / "a", force=True)
         assert (tmp_path / "precious").read_bytes() == b"mine"
         (tmp_path / "got").mkdir()
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "got" / "outputs").mkdir()
         (tmp_path / "got" / "outputs" / "sub").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(CallError, match="is a link"):
-            take(left.home, "r1", "outputs", tmp_path / "got", force=True)
+            download(left.home, "r1", "outputs", tmp_path / "got", force=True)
         assert list((tmp_path / "elsewhere").iterdir()) == []
 
     def test_a_folder_where_a_file_would_go_is_refused(self, left: Left, tmp_path: Path) -> None:
         left.run("r1", {"outputs/a": b"one"})
         (tmp_path / "outputs" / "a").mkdir(parents=True)
         with pytest.raises(CallError, match="folder where a file"):
-            take(left.home, "r1", "outputs", tmp_path, force=True)
+            download(left.home, "r1", "outputs", tmp_path, force=True)
 
     @pytest.mark.parametrize("path", ["artifacts/a", "outputs/a"])
     def test_a_damaged_file_is_said_to_be(self, left: Left, tmp_path: Path, path: str) -> None:
@@ -523,8 +523,8 @@ class TestTaking:
         (folder / path).chmod(0o600)
         (folder / path).write_bytes(b"evil")
         os.utime(folder / path, ns=(state.st_mtime_ns, state.st_mtime_ns))  # as a disk does it
-        with pytest.raises(Damaged, match=f"{path} is damaged"):
-            take(left.home, "r1", path, tmp_path / "got")
+        with pytest.raises(DigestMismatch, match=f"{path} is damaged"):
+            download(left.home, "r1", path, tmp_path / "got")
         assert not (tmp_path / "got").exists()
         assert list(tmp_path.glob(".got*")) == []
 
@@ -536,21 +536,21 @@ class TestTaking:
         for path in ("artifacts/a", "outputs/a"):
             (folder / path).chmod(0o600)
             (folder / path).write_bytes(b"longer")
-        with pytest.raises(Damaged):
-            take(left.home, "r1", "artifacts/a", tmp_path / "got")
-        assert take(left.home, "r1", "outputs/a", tmp_path / "got").unchecked == 1
+        with pytest.raises(DigestMismatch):
+            download(left.home, "r1", "artifacts/a", tmp_path / "got")
+        assert download(left.home, "r1", "outputs/a", tmp_path / "got").unchecked == 1
         assert (tmp_path / "got").read_bytes() == b"longer"
 
     def test_a_target_that_cannot_be_written_is_said(self, left: Left, tmp_path: Path) -> None:
         left.run("r1", {"outputs/a": b"one"})
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(CallError, match="cannot write"):
-            take(left.home, "r1", "outputs/a", tmp_path / "file" / "below")
+            download(left.home, "r1", "outputs/a", tmp_path / "file" / "below")
 
     def test_empty_folders_come_along(self, left: Left, tmp_path: Path) -> None:
         folder = left.run("r1", {"outputs/a": b"one"})
         (folder / "outputs/none/at all").mkdir(parents=True)
-        take(left.home, "r1", "outputs", tmp_path / "got")
+        download(left.home, "r1", "outputs", tmp_path / "got")
         assert (tmp_path / "got/none/at all").is_dir()
 
 
@@ -559,12 +559,12 @@ def test_two_at_once_do_not_disturb_each_other(left: Left) -> None:
     code = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.outputs import settle_manifest
+from phalanx.home.home import Home
+from phalanx.artifacts.outputs import settle_manifest
 settle_manifest(Home(Path(sys.argv[1])), "r1")
 """
     started = [subprocess.Popen([sys.executable, "-c", code, str(left.home.path)]) for _ in range(2)]
     assert [process.wait() for process in started] == [0, 0]
-    manifest = settle_manifest(left.home, "r1")
+    manifest = update_manifest(left.home, "r1")
     assert all(kept.digest == sha256((folder / path).read_bytes()) for path, kept in manifest.files.items())
     assert len(manifest.files) == len(left.objects()) == 10

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from phalanx import spec
-from phalanx.backends import attempts
-from phalanx.backends.attempts import Seat
-from phalanx.backends.engines import ENDED, RUNNING, WAITING, Observation, Refused, Unavailable
-from phalanx.backends.slurm_running import COMMANDS
-from phalanx.scheduler import places
-from phalanx.scheduler.places import Elsewhere
-from phalanx.scheduler.scheduler import Scheduler
-from phalanx.scheduler.statuses import Status
-from phalanx.scheduler.submitting import submit
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.slurm.engine import COMMANDS
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder
+from phalanx.scheduler import engine_executor
+from phalanx.scheduler.engine_executor import EngineExecutor
+from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Run
+from phalanx.store.statuses import Status
+from phalanx.submission.submit import submit
 from tests.scheduler.working import Works
 
 FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
@@ -63,11 +63,11 @@ class Told:
 
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
         self.polls += 1
-        if isinstance(self.fault, Unavailable):
+        if isinstance(self.fault, EngineUnavailable):
             raise self.fault
         return dict(self.jobs)
 
-    def recall(self, run_id: str) -> dict[str, Observation]:
+    def history(self, run_id: str) -> dict[str, Observation]:
         return {handle: seen for handle, seen in self.recalled.items() if seen.run_id == run_id}
 
     def why_restarted(self, handle: str) -> str:
@@ -76,14 +76,14 @@ class Told:
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / "job" / f"{handle.partition(':')[2]}.out"
 
-    def bring(self, seat: Seat, handle: str) -> None:
+    def fetch(self, seat: AttemptFolder, handle: str) -> None:
         pass
 
-    def tell(self, seat: Seat, handle: str, names: Collection[str], number: int) -> None:
+    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
         for name in names:
-            attempts.leave_word(seat.folder(name), number)
+            attempts.request_end(seat.folder(name), number)
 
-    def heard(self, seen: Observation, lines: Collection[str]) -> Observation:
+    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
         return seen._replace(cause="memory", why="killed for memory") if "oom" in lines else seen
 
     def cancel(self, handles: Collection[str]) -> None:
@@ -98,7 +98,7 @@ class Cluster:
     def new_scheduler(self) -> Scheduler:
         """As whoever comes after one that was killed."""
         scheduler = Scheduler(self.works.home, self.works.store)
-        scheduler.places.known = [("slurm", None, Elsewhere(self.engine))]
+        scheduler.places.known = [("slurm", None, EngineExecutor(self.engine))]
         return scheduler
 
     def submit(self, environment: bytes = b"") -> str:
@@ -113,7 +113,7 @@ class Cluster:
         for _ in range(times):
             if at_once:
                 self.scheduler.places.elsewhere[0].poll_at = float("-inf")
-            self.scheduler.turn()
+            self.scheduler.run_pass()
 
     def run(self, run_id: str) -> Run:
         return self.works.store.find(run_id)
@@ -147,7 +147,7 @@ def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (commands / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     for name in ("POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
-        monkeypatch.setattr(places, name, 0.0)
+        monkeypatch.setattr(engine_executor, name, 0.0)
     cluster = Cluster(works)
     yield cluster
     for run in works.store.active():
@@ -177,7 +177,7 @@ def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.Mon
     cluster.turn(4)
     assert {cluster.run(run).status for run in runs} == {"scheduled"}
     before = cluster.engine.polls
-    monkeypatch.setattr(places, "POLL_S", 60.0)
+    monkeypatch.setattr(engine_executor, "POLL_S", 60.0)
     monkeypatch.setattr(Told, "slowest_poll_s", 60.0)
     place = cluster.scheduler.places.elsewhere[0]
     place.poll_s = 60.0
@@ -215,25 +215,25 @@ def test_while_a_submission_may_be_under_way_none_is_made(cluster: Cluster, monk
     cluster.turn()
     cluster.engine.jobs.clear()
     (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
-    monkeypatch.setattr(places, "SUBMITTING_S", 600.0)
+    monkeypatch.setattr(engine_executor, "SUBMITTING_S", 600.0)
     cluster.scheduler = cluster.new_scheduler()
     cluster.turn()
     assert cluster.engine.jobs == {}
-    monkeypatch.setattr(places, "SUBMITTING_S", 0.0)
+    monkeypatch.setattr(engine_executor, "SUBMITTING_S", 0.0)
     cluster.turn()
     assert list(cluster.engine.jobs) == ["slurm:1"]
 
 
 def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
     run = cluster.submit()
-    cluster.engine.fault = Unavailable("the controller is down")
+    cluster.engine.fault = EngineUnavailable("the controller is down")
     cluster.turn()
     assert cluster.run(run).status == "scheduled"
     assert cluster.scheduler.places.elsewhere[0].trouble == "the controller is down"
     cluster.engine.fault = None
     cluster.turn()
     assert list(cluster.engine.jobs) == ["slurm:1"]
-    cluster.engine.fault = Unavailable("the controller is down")
+    cluster.engine.fault = EngineUnavailable("the controller is down")
     cluster.end(run, "finished")
     cluster.turn()
     assert cluster.run(run).status == "succeeded"  # the agent's word is enough
@@ -241,7 +241,7 @@ def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None
 
 def test_what_the_engine_refuses_fails_with_its_words(cluster: Cluster) -> None:
     run = cluster.submit()
-    cluster.engine.fault = Refused("Invalid account")
+    cluster.engine.fault = JobRejected("Invalid account")
     cluster.turn()
     assert (cluster.run(run).status, cluster.run(run).reason) == ("failed", "slurm refused the job: Invalid account")
 
@@ -328,7 +328,7 @@ def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeyp
     cluster.engine.jobs.clear()
     cluster.turn()
     assert cluster.run(run).status in ("scheduled", "running")
-    monkeypatch.setattr(places, "FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(engine_executor, "FORGOTTEN_S", 0.0)
     cluster.turn()
     assert cluster.run(run).status == "failed"
     assert "does not know job slurm:1 any more" in cluster.run(run).reason

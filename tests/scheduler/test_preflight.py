@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from phalanx import backends, spec
-from phalanx.backends import Job
+from phalanx.backends.contract import Job
 from phalanx.errors import CallError
-from phalanx.scheduler.checking import refuse_what_cannot_run
-from phalanx.scheduler.cloning import clone
-from phalanx.scheduler.resuming import ask_to_resume
-from phalanx.scheduler.submitting import submit
 from phalanx.store import Run
+from phalanx.submission.checks import check_runnable
+from phalanx.submission.clone import clone
+from phalanx.submission.resume import request_resume
+from phalanx.submission.submit import submit
 from tests.scheduler.working import Works
 
 LOADED = spec.load([("p.yml", b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n")])
@@ -61,7 +61,7 @@ def over(works: Works) -> Run:
 def test_it_is_asked_before_anything_is_built_or_judged(works: Works) -> None:
     before = files(works)
     with pytest.raises(CallError, match="the gate of far is closed"):
-        refuse_what_cannot_run(works.home.path, LOADED, "elsewhere", {"CLUSTER": "far"})
+        check_runnable(works.home.path, LOADED, "elsewhere", {"CLUSTER": "far"})
     assert files(works) == before
 
 
@@ -87,6 +87,6 @@ def test_it_is_asked_before_a_run_is_repeated_or_goes_on(works: Works) -> None:
         with pytest.raises(CallError, match="the gate of far is closed"):
             clone(works.home, works.store, run, cloning, {"CLUSTER": "far"})
     with pytest.raises(CallError, match="the gate of far is closed"):
-        ask_to_resume(works.home, run, {"CLUSTER": "far"})
+        request_resume(works.home, run, {"CLUSTER": "far"})
     assert files(works) == before
     assert works.home.asked_to_resume() == []

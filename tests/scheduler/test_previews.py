@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.scheduler.previews import HEAD, LONGEST_LINE, MOST_LINES, MOST_ROWS, Preview, preview
+from phalanx.artifacts.previews import HEAD, LONGEST_LINE, MOST_LINES, MOST_ROWS, Preview, preview
 
 
 def look(data: bytes, name: str = "file") -> Preview:

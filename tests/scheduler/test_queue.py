@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.machine import Share
+from phalanx.scheduler.capacity import Capacity
 from tests.scheduler.working import Works
 
 FEW: dict[str, Any] = {"resources": {"cpu": {"requests": 1}}}
@@ -51,7 +51,7 @@ class Work:
 
 @pytest.mark.slow
 def test_a_turn_does_the_same_work_for_two_hundred_waiting_runs_as_for_twenty(works: Works) -> None:
-    works.scheduler.room = Share(1.0, 1e6, 0)
+    works.scheduler.room = Capacity(1.0, 1e6, 0)
     running = works.submit("echo up; sleep 60", **FEW)
     works.says(running, "up")
     work, done, grown = Work(), [], []
@@ -59,13 +59,13 @@ def test_a_turn_does_the_same_work_for_two_hundred_waiting_runs_as_for_twenty(wo
         for _ in range(count):
             works.submit("exit 0", **FEW)
         for _ in range(3):
-            works.scheduler.turn()
+            works.scheduler.run_pass()
             works.scheduler.look_at = 0.0  # so that new folders are looked for now, and not in the turns we count
         with work.of(works):
-            assert works.scheduler.turn() == works.store.count("status:created|running")
+            assert works.scheduler.run_pass() == works.store.count("status:created|running")
         done.append(work.done)
         tracemalloc.start()
-        works.scheduler.turn()
+        works.scheduler.run_pass()
         grown.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     (few_statements, few_files), (many_statements, many_files) = done
@@ -77,7 +77,7 @@ def test_a_turn_does_the_same_work_for_two_hundred_waiting_runs_as_for_twenty(wo
 
 
 def test_a_start_does_the_same_work_however_many_wait_behind_it(works: Works) -> None:
-    works.scheduler.room = Share(1.0, 1e6, 0)
+    works.scheduler.room = Capacity(1.0, 1e6, 0)
     running = works.submit("echo up; sleep 60", **FEW)
     works.says(running, "up")
     work, done = Work(), []
@@ -86,11 +86,11 @@ def test_a_start_does_the_same_work_however_many_wait_behind_it(works: Works) ->
             works.submit("exit 0", **FEW)
         for _ in range(3):
             works.scheduler.look_at = 0.0
-            works.scheduler.turn()
-        works.scheduler.room = Share(2.0, 1e6, 0)
+            works.scheduler.run_pass()
+        works.scheduler.room = Capacity(2.0, 1e6, 0)
         with work.of(works):
-            works.scheduler.turn()
-        works.scheduler.room = Share(1.0, 1e6, 0)
+            works.scheduler.run_pass()
+        works.scheduler.room = Capacity(1.0, 1e6, 0)
         assert len(works.scheduler.started) == 2
         done.append(work.done)
         works.turn_until(lambda: len(works.scheduler.started) == 1)
@@ -104,30 +104,30 @@ def test_nothing_is_remembered_of_runs_that_are_over(works: Works) -> None:
     runs = [works.submit("exit 0", priority=number % 3) for number in range(12)]
     works.settle(*runs)
     assert works.scheduler.watched == {}
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert works.scheduler.started == []
     assert works.home.asked_to_stop() == []
 
 
 def test_the_order_of_a_long_queue_is_that_of_the_store(works: Works) -> None:
     """A turn sees only the head of the queue; it must be the right one."""
-    works.scheduler.room = Share(3.0, 1e6, 0)
+    works.scheduler.room = Capacity(3.0, 1e6, 0)
     for number in range(40):
         works.submit("exit 0", priority=number % 4, **FEW)
     expected = [run.id for run in works.store.active()]
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     first = {run.id for run in works.scheduler.started}
     assert first == set(expected[:3])
     works.discard_queue()
 
 
 def test_many_stops_are_heard_in_one_turn(works: Works) -> None:
-    works.scheduler.room = Share(0.5, 1e6, 0)
+    works.scheduler.room = Capacity(0.5, 1e6, 0)
     busy = works.submit("echo up; sleep 60", **FEW)
     works.says(busy, "up")
     runs = [works.submit("exit 0", **FEW) for _ in range(60)]
     for run_id in runs:
         works.run_folder(run_id).ask_to_stop("all of them")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert {works.run(run_id).status for run_id in runs} == {"stopped"}
     assert works.run(busy).status == "running"

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.artifacts.downloads import DigestMismatch, download_version
+from phalanx.artifacts.objects import Objects, TreeDigester, garbage
+from phalanx.artifacts.remote import refuse_credentials
 from phalanx.errors import CallError, StoreError
-from phalanx.scheduler import journal
-from phalanx.scheduler.model_names import check_alias, check_name, fitting_name, refuse_credentials, split_reference
-from phalanx.scheduler.objects import Objects, Settling, garbage
-from phalanx.scheduler.registry import MAX_LINEAGE, Registry
-from phalanx.scheduler.taking import Damaged, take_version
+from phalanx.registry import journal
+from phalanx.registry.names import check_alias, check_name, fitting_name, split_reference
+from phalanx.registry.registry import MAX_LINEAGE, Registry
 from phalanx.spool import JSON, MARK, frame, read
 from phalanx.store import Store
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
@@ -36,7 +37,7 @@ def registry(left: Left) -> Registry:
 
 
 def settle(registry: Registry) -> None:
-    registry.settle("r1", Settling(Objects(registry.home.path)))
+    registry.finalize("r1", TreeDigester(Objects(registry.home.path)))
 
 
 def everything(registry: Registry) -> Any:
@@ -181,7 +182,7 @@ class TestFiles:
 
     def test_two_that_read_a_version_tell_of_it_once(self, registry: Registry) -> None:
         version = registry.register("net", "r1", "outputs/best.pt")
-        told = [registry.settle_version(version, Settling(Objects(registry.home.path))).digest for _ in range(2)]
+        told = [registry.finalize_version(version, TreeDigester(Objects(registry.home.path))).digest for _ in range(2)]
         assert told == [sha256(b"weights")] * 2
         assert len(registry.index.events()) == 2
 
@@ -204,7 +205,7 @@ class TestFiles:
         garbage(left.home.path)
         found = registry.resolve("net")
         assert found.path is not None
-        taken = take_version(found.path, registry.files(found.version), tmp_path / "got")
+        taken = download_version(found.path, registry.files(found.version), tmp_path / "got")
         assert files_below(tmp_path / "got") == {"w": b"weights", "c.json": b"{}"}
         assert taken.unchecked == 0
         assert found.version.lineage["run"]["id"] == "r1"
@@ -241,8 +242,8 @@ class TestFiles:
         assert found.path is not None
         (found.path / "best.pt").chmod(0o600)
         (found.path / "best.pt").write_bytes(b"WEIGHTS")
-        with pytest.raises(Damaged, match=r"best\.pt is damaged"):
-            take_version(found.path, registry.files(found.version), tmp_path / "got")
+        with pytest.raises(DigestMismatch, match=r"best\.pt is damaged"):
+            download_version(found.path, registry.files(found.version), tmp_path / "got")
 
     def test_files_that_are_gone_are_never_gone_silently(self, registry: Registry) -> None:
         registry.register("net", "r1", "models/net/17-1")
@@ -530,8 +531,8 @@ class TestTheJournal:
 REGISTER = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.registry import Registry
+from phalanx.home.home import Home
+from phalanx.registry.registry import Registry
 from phalanx.store import Store
 home = Home(Path(sys.argv[1]))
 with Store.open(home.path) as store:

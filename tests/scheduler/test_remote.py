@@ -17,12 +17,12 @@ from uuid import uuid4
 
 import pytest
 
+from phalanx.artifacts.downloads import DigestMismatch, download, free_local, open_output, restore
+from phalanx.artifacts.objects import FileRecord
+from phalanx.artifacts.outputs import browse, read_manifest
+from phalanx.artifacts.remote import PushTally, RemoteStorage, check_url, in_turn, push
+from phalanx.artifacts.trees import no_progress
 from phalanx.errors import CallError
-from phalanx.scheduler.objects import Kept
-from phalanx.scheduler.outputs import browse, read_manifest
-from phalanx.scheduler.remote import Remote, Tally, check_url, in_turn, push
-from phalanx.scheduler.taking import Damaged, free, open_output, restore, take
-from phalanx.scheduler.trees import silent
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
 from tests.scheduler.test_outputs import sha256
 
@@ -43,13 +43,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def stored(url: str) -> dict[str, bytes]:
     """Everything at an address."""
-    remote = Remote(url)
+    remote = RemoteStorage(url)
     storage, base = remote._storage, remote._base
     return {path[len(base) :].lstrip("/"): storage.cat_file(path) for path in storage.find(base)}
 
 
 def spoil(url: str, digest: str, data: bytes) -> None:
-    remote = Remote(url)
+    remote = RemoteStorage(url)
     remote._storage.pipe_file(remote._object(digest), data)
 
 
@@ -57,13 +57,13 @@ def spoil(url: str, digest: str, data: bytes) -> None:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The digest of every object that is sent."""
     seen: list[str] = []
-    before = Remote.send
+    before = RemoteStorage.send
 
-    def counted(self: Remote, digest: str, *rest: Any) -> None:
+    def counted(self: RemoteStorage, digest: str, *rest: Any) -> None:
         seen.append(digest)
         before(self, digest, *rest)
 
-    monkeypatch.setattr(Remote, "send", counted)
+    monkeypatch.setattr(RemoteStorage, "send", counted)
     return seen
 
 
@@ -96,17 +96,17 @@ class TestPushing:
 
     def test_an_interrupted_push_goes_on(self, left: Left, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         left.run("r1", {f"outputs/{n}": bytes([n]) * 10 for n in range(20)})
-        before = Remote.send
+        before = RemoteStorage.send
         done: list[str] = []
 
-        def failing(self: Remote, digest: str, *rest: Any) -> None:
+        def failing(self: RemoteStorage, digest: str, *rest: Any) -> None:
             if len(done) >= 7:
                 raise CallError("the network is away")
             done.append(digest)
             before(self, digest, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Remote, "send", failing)
+            patch.setattr(RemoteStorage, "send", failing)
             with pytest.raises(CallError, match="the network is away"):
                 push(left.home, "r1", url)
         assert "runs/r1.json" not in stored(url)
@@ -137,14 +137,14 @@ class TestPushing:
         self, left: Left, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = left.run("r1", {"outputs/log": b"before", "outputs/a": b"one"})
-        before = Remote.send
+        before = RemoteStorage.send
 
-        def changing(self: Remote, digest: str, *rest: Any) -> None:
+        def changing(self: RemoteStorage, digest: str, *rest: Any) -> None:
             if digest == sha256(b"before"):
                 (folder / "outputs/log").write_bytes(b"after!")
             before(self, digest, *rest)
 
-        monkeypatch.setattr(Remote, "send", changing)
+        monkeypatch.setattr(RemoteStorage, "send", changing)
         pushed = push(left.home, "r1", url)
         assert pushed.left_out == ["outputs/log"]
         found = stored(url)
@@ -171,7 +171,7 @@ class TestComingBack:
         folder = left.run("r1", FILES)
         (folder / "outputs/latest").symlink_to("a")
         push(left.home, "r1", url)
-        assert free(left.home, "r1") == sum(map(len, FILES.values()))
+        assert free_local(left.home, "r1") == sum(map(len, FILES.values()))
         assert not any(
             path.is_file() for top in ("outputs", "artifacts", "models") for path in (folder / top).rglob("*")
         )
@@ -181,15 +181,15 @@ class TestComingBack:
         assert entries["outputs/latest"].leads_to == "outputs/a"
         with open_output(left.home, "r1", "outputs/latest")[0] as stream:
             assert stream.read() == b"one"
-        assert take(left.home, "r1", "outputs", tmp_path / "got").unchecked == 0
+        assert download(left.home, "r1", "outputs", tmp_path / "got").unchecked == 0
         assert (tmp_path / "got/a").read_bytes() == (tmp_path / "got/latest").read_bytes() == b"one"
-        assert take(left.home, "r1", "models/m/1/w", tmp_path / "w").files == 1
+        assert download(left.home, "r1", "models/m/1/w", tmp_path / "w").files == 1
         assert (tmp_path / "w").read_bytes() == b"two"
 
     def test_folders_that_are_gone_altogether_are_listed_too(self, left: Left, url: str) -> None:
         folder = left.run("r1", {"outputs/a/b/c": b"one"})
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         for name in ("outputs/a/b", "outputs/a", "outputs"):
             (folder / name).rmdir()
         paths = ["outputs", "outputs/a", "outputs/a/b", "outputs/a/b/c"]
@@ -199,10 +199,10 @@ class TestComingBack:
     def test_a_damaged_object_is_said_to_be(self, left: Left, url: str, tmp_path: Path) -> None:
         left.run("r1", FILES)
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         spoil(url, sha256(b"one"), b"eno")
-        with pytest.raises(Damaged, match="is damaged"):
-            take(left.home, "r1", "outputs/a", tmp_path / "got")
+        with pytest.raises(DigestMismatch, match="is damaged"):
+            download(left.home, "r1", "outputs/a", tmp_path / "got")
         assert not (tmp_path / "got").exists()
         with pytest.raises(CallError, match="is damaged"):
             restore(left.home, "r1")
@@ -212,7 +212,7 @@ class TestComingBack:
         push(left.home, "r1", url)
         (folder / "artifacts/b/c").chmod(0o600)
         (folder / "artifacts/b/c").write_bytes(b"evil")
-        assert take(left.home, "r1", "artifacts/b/c", tmp_path / "got").unchecked == 0
+        assert download(left.home, "r1", "artifacts/b/c", tmp_path / "got").unchecked == 0
         assert (tmp_path / "got").read_bytes() == b"two"
 
     def test_restoring_brings_everything_back(self, left: Left, url: str) -> None:
@@ -220,7 +220,7 @@ class TestComingBack:
         (folder / "outputs/latest").symlink_to("a")
         push(left.home, "r1", url)
         times = {path: (folder / path).stat().st_mtime for path in FILES}
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         (folder / "outputs/latest").unlink()
         assert restore(left.home, "r1") == 4
         assert {path: (folder / path).read_bytes() for path in FILES} == FILES
@@ -235,7 +235,7 @@ class TestComingBack:
     def test_restoring_writes_through_no_link(self, left: Left, url: str, tmp_path: Path) -> None:
         folder = left.run("r1", {"outputs/sub/a": b"one"})
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         (folder / "outputs/sub").rmdir()
         (tmp_path / "elsewhere").mkdir()
         (folder / "outputs/sub").symlink_to(tmp_path / "elsewhere")
@@ -246,7 +246,7 @@ class TestComingBack:
     def test_what_training_wrote_anew_is_not_overwritten(self, left: Left, url: str) -> None:
         folder = left.run("r1", FILES)
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         (folder / "outputs/a").write_bytes(b"resumed")
         restore(left.home, "r1")
         assert (folder / "outputs/a").read_bytes() == b"resumed"
@@ -257,7 +257,7 @@ class TestComingBack:
     ) -> None:
         left.run("r1", FILES)
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         assert push(left.home, "r1", url).sent == 0
         assert len(json.loads(stored(url)["runs/r1.json"])["files"]) == 4
         with pytest.raises(CallError, match="--restore"):
@@ -271,14 +271,14 @@ class TestFreeing:
     def test_not_before_it_was_pushed(self, left: Left) -> None:
         left.run("r1", FILES)
         with pytest.raises(CallError, match="never pushed"):
-            free(left.home, "r1")
+            free_local(left.home, "r1")
         assert self.kept(left)
 
     def test_not_while_the_run_goes_on(self, left: Left, url: str) -> None:
         left.run("r1", FILES, status="running")
         push(left.home, "r1", url)
         with pytest.raises(CallError, match="not over"):
-            free(left.home, "r1")
+            free_local(left.home, "r1")
         assert self.kept(left)
 
     def test_not_when_something_changed_since(self, left: Left, url: str) -> None:
@@ -286,7 +286,7 @@ class TestFreeing:
         push(left.home, "r1", url)
         (folder / "outputs/a").write_bytes(b"new")
         with pytest.raises(CallError, match=r"1 files .* outputs/a"):
-            free(left.home, "r1")
+            free_local(left.home, "r1")
         assert (folder / "outputs/a").read_bytes() == b"new"
         assert (folder / "artifacts/b/c").read_bytes() == b"two"
 
@@ -294,7 +294,7 @@ class TestFreeing:
     def test_not_when_an_object_is_not_what_it_must_be(self, left: Left, url: str, harm: str) -> None:
         left.run("r1", FILES)
         push(left.home, "r1", url)
-        remote, digest = Remote(url), sha256(b"two")
+        remote, digest = RemoteStorage(url), sha256(b"two")
         if harm == "gone":
             remote.remove(digest)
         elif harm == "manifest":
@@ -302,7 +302,7 @@ class TestFreeing:
         else:
             spoil(url, digest, b"tw" if harm == "cut" else b"owt")
         with pytest.raises(CallError):
-            free(left.home, "r1")
+            free_local(left.home, "r1")
         assert self.kept(left)
         assert browse(left.folder("r1").path, "outputs/a")[0].place == "here"
 
@@ -311,7 +311,7 @@ class TestFreeing:
         left.run("r2", {"artifacts/x": b"two"})
         left.settle("r2")
         push(left.home, "r1", url)
-        free(left.home, "r1")
+        free_local(left.home, "r1")
         assert (left.folder("r2").path / "artifacts/x").read_bytes() == b"two"
         assert left.objects() == [sha256(b"two")]
 
@@ -323,9 +323,9 @@ class TestFreeing:
         code = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.remote import push
-from phalanx.scheduler.taking import free, restore
+from phalanx.home.home import Home
+from phalanx.artifacts.remote import push
+from phalanx.artifacts.downloads import free, restore
 home = Home(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
@@ -350,7 +350,7 @@ class TestAddresses:
     @pytest.mark.parametrize("url", ["", "bucket/folder", "/mnt/disk", "s3:bucket", "://x"])
     def test_what_is_not_one_is_refused(self, url: str) -> None:
         with pytest.raises(CallError):
-            check_url(url) and Remote(url)
+            check_url(url) and RemoteStorage(url)
 
     @pytest.mark.parametrize("url", ["s3://AKIA123:hunter2@bucket/x", "s3://bucket/x?secret=hunter2", "a::s3://b"])
     def test_keys_and_chains_are_refused_and_leave_no_trace(
@@ -368,7 +368,7 @@ class TestAddresses:
 
     def test_an_unknown_storage_is_named(self) -> None:
         with pytest.raises(CallError, match="nope"):
-            Remote("nope://bucket")
+            RemoteStorage("nope://bucket")
 
     @pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs"), ("az", "azure"), ("abfss", "azure")])
     def test_a_missing_package_is_named_by_its_extra(
@@ -379,13 +379,13 @@ class TestAddresses:
             monkeypatch.setitem(sys.modules, name, None)
             monkeypatch.delitem(registered, scheme, raising=False)
         with pytest.raises(CallError, match=rf"phalanx\[{extra}\]"):
-            Remote(f"{scheme}://bucket/folder")
+            RemoteStorage(f"{scheme}://bucket/folder")
 
     def test_a_secret_in_a_storages_own_message_is_not_shown(
         self, left: Left, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2-hunter2")
-        remote = Remote(url)
+        remote = RemoteStorage(url)
 
         def failing(*_: Any, **__: Any) -> None:
             raise RuntimeError("could not log in with\nhunter2-hunter2")
@@ -404,7 +404,7 @@ class TestAddresses:
     def test_a_manifest_from_there_cannot_name_what_is_outside(self, left: Left, url: str) -> None:
         left.run("r1", FILES)
         push(left.home, "r1", url)
-        remote = Remote(url)
+        remote = RemoteStorage(url)
         bad = {"files": {"../x": {"size": 1, "digest": sha256(b"x")}, "outputs/a": {"size": 1, "digest": "../../x"}}}
         remote._storage.pipe_file(f"{remote._base}/runs/r1.json", json.dumps(bad).encode())
         assert remote.manifest("r1") == {}
@@ -416,10 +416,10 @@ class TestAddresses:
 def test_verifying_reads_every_object(left: Left, url: str) -> None:
     left.run("r1", FILES)
     push(left.home, "r1", url)
-    kept = [Kept(len(data), 0, 0, sha256(data), 0.0) for data in FILES.values()]
-    Remote(url).verify(kept)
+    kept = [FileRecord(len(data), 0, 0, sha256(data), 0.0) for data in FILES.values()]
+    RemoteStorage(url).verify(kept)
     with pytest.raises(CallError, match="has no object"):
-        Remote(url).verify([*kept, Kept(1, 0, 0, sha256(b"?"), 0.0)])
+        RemoteStorage(url).verify([*kept, FileRecord(1, 0, 0, sha256(b"?"), 0.0)])
 
 
 def test_what_is_done_a_few_at_once_is_done_once_each_and_the_first_fault_is_raised() -> None:
@@ -443,10 +443,10 @@ def test_what_is_done_a_few_at_once_is_done_once_each_and_the_first_fault_is_rai
 
 def test_a_tally_sums_up_parts() -> None:
     told: list[tuple[str, int, int]] = []
-    tally = Tally("x", 10, lambda *what: told.append(what))
+    tally = PushTally("x", 10, lambda *what: told.append(what))
     one, two = tally.part(), tally.part()
     one(2)
     two(3)
     one(4)
     assert [done for _, done, _ in told] == [2, 5, 7]
-    silent("x", 1, 2)
+    no_progress("x", 1, 2)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from phalanx.artifacts.downloads import download, free_local, open_output, restore
+from phalanx.artifacts.outputs import browse, read_manifest
+from phalanx.artifacts.remote import RemoteStorage, push
 from phalanx.errors import CallError
-from phalanx.scheduler.outputs import browse, read_manifest
-from phalanx.scheduler.remote import Remote, push
-from phalanx.scheduler.taking import free, open_output, restore, take
 from tests.ports import free_port
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
 from tests.scheduler.test_outputs import sha256
@@ -88,11 +88,11 @@ def test_the_whole_way(left: Left, url: str, storage: Any, tmp_path: Path) -> No
     assert push(left.home, "r1", url)[1:3] == (0, 3)
     assert push(left.home, "r2", url)[1:3] == (0, 1)
     assert objects(storage, url) == sorted(sha256(data) for data in (b"one", b"two", b""))
-    assert free(left.home, "r1") == 9
+    assert free_local(left.home, "r1") == 9
     assert browse(folder, "outputs/a b/ü")[0].place == "remote"
     with open_output(left.home, "r1", "outputs/a b/ü")[0] as stream:
         assert stream.read(2) == b"on"
-    assert take(left.home, "r1", "outputs", tmp_path / "got").unchecked == 0
+    assert download(left.home, "r1", "outputs", tmp_path / "got").unchecked == 0
     assert (tmp_path / "got/a b/ü").read_bytes() == b"one"
     assert restore(left.home, "r1") == 4
     assert {path: (folder / path).read_bytes() for path in files} == files
@@ -106,8 +106,8 @@ def test_a_large_file_goes_in_parts_and_comes_back_whole(left: Left, url: str, t
     sending = [done for what, done, _ in told if what.startswith("sending")]
     assert len(sending) > 1
     assert sending[-1] == len(data)
-    free(left.home, "r1")
-    take(left.home, "r1", "artifacts/big", tmp_path / "big")
+    free_local(left.home, "r1")
+    download(left.home, "r1", "artifacts/big", tmp_path / "big")
     assert sha256((tmp_path / "big").read_bytes()) == sha256(data)
 
 
@@ -116,7 +116,7 @@ def test_damage_there_is_found(left: Left, url: str, storage: Any, tmp_path: Pat
     push(left.home, "r1", url)
     storage.pipe_file(f"{url}/objects/{sha256(b'one')}", b"eno")
     with pytest.raises(CallError, match="is damaged"):
-        free(left.home, "r1")
+        free_local(left.home, "r1")
     assert (left.folder("r1").path / "outputs/a").read_bytes() == b"one"
 
 
@@ -126,8 +126,8 @@ def test_killed_while_it_sends_it_goes_on(left: Left, url: str, storage: Any, en
     code = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.remote import push
+from phalanx.home.home import Home
+from phalanx.artifacts.remote import push
 push(Home(Path(sys.argv[1])), "r1", sys.argv[2])
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(left.home.path), url])
@@ -171,4 +171,4 @@ def test_no_key_is_kept_anywhere(left: Left, url: str, storage: Any) -> None:
     manifest = storage.cat_file(f"{url}/runs/r1.json")
     assert KEY.encode() not in manifest
     assert list(json.loads(manifest)["files"]) == ["outputs/a"]
-    assert Remote(url).manifest("r1") == {"outputs/a": (3, sha256(b"one"))}
+    assert RemoteStorage(url).manifest("r1") == {"outputs/a": (3, sha256(b"one"))}

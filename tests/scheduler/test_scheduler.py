@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends import attempts, local_running
-from phalanx.scheduler.machine import NOTHING, Share
-from phalanx.scheduler.statuses import Status
+from phalanx.backends.local import runner
+from phalanx.home import attempts
+from phalanx.scheduler.capacity import NOTHING, Capacity
 from phalanx.store import StatusChange
+from phalanx.store.statuses import Status
 from tests.scheduler.working import Works, alive
 
 BUSY = "echo up; sleep 60"
@@ -144,11 +145,11 @@ def test_a_running_run_is_stopped(works: Works) -> None:
 
 
 def test_a_queued_run_is_stopped_although_it_is_not_at_the_head(works: Works) -> None:
-    works.scheduler.room = Share(1.0, 1e6, 0)
+    works.scheduler.room = Capacity(1.0, 1e6, 0)
     first, second, third = (works.submit(BUSY, **FEW) for _ in range(3))
     works.says(first, "up")
     works.run_folder(third).ask_to_stop("changed my mind")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert works.run(third).status == "stopped"
     assert works.statuses(third) == ["created", "stopped"]
     assert works.run(second).status == "created"
@@ -179,7 +180,7 @@ def order_of_starts(works: Works, *run_ids: str) -> list[str]:
 
 
 def test_the_queue_goes_by_priority_and_then_by_age(works: Works) -> None:
-    works.scheduler.room = Share(1.0, 1e6, 0)
+    works.scheduler.room = Capacity(1.0, 1e6, 0)
     low = works.submit("exit 0", priority=-1, **FEW)
     old = works.submit("exit 0", **FEW)
     young = works.submit("exit 0", **FEW)
@@ -189,31 +190,31 @@ def test_the_queue_goes_by_priority_and_then_by_age(works: Works) -> None:
 
 
 def test_a_small_run_does_not_overtake_a_large_one(works: Works) -> None:
-    works.scheduler.room = Share(2.0, 1e6, 0)
+    works.scheduler.room = Capacity(2.0, 1e6, 0)
     running = works.submit("echo up; sleep 0.8", **FEW)
     large = works.submit("exit 0", **cpus(2))
     small = works.submit("exit 0", **FEW)
     works.says(running, "up")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert (works.run(large).status, works.run(small).status) == ("created", "created")
     works.settle(running, large, small)
     assert order_of_starts(works, running, large, small) == [running, large, small]
 
 
 def test_all_replicas_of_a_run_start_or_none(works: Works) -> None:
-    works.scheduler.room = Share(4.0, 1e6, 0)
+    works.scheduler.room = Capacity(4.0, 1e6, 0)
     first = works.submit("echo up; sleep 0.6", workers=1, **FEW)
     gang = works.submit("exit 0", workers=2, **FEW)
     works.says(first, "up")
     for _ in range(3):
-        works.scheduler.turn()
+        works.scheduler.run_pass()
     assert works.run(gang).status == "created"
     assert list(works.run_folder(gang).replica_folders(1)) == []
     assert works.settle(first, gang).status == "succeeded"
 
 
 def test_runs_that_fit_run_side_by_side(works: Works) -> None:
-    works.scheduler.room = Share(2.0, 1e6, 0)
+    works.scheduler.room = Capacity(2.0, 1e6, 0)
     pair = [works.submit(BUSY, **FEW) for _ in range(2)]
     for run_id in pair:
         works.until(run_id, "running")
@@ -221,25 +222,25 @@ def test_runs_that_fit_run_side_by_side(works: Works) -> None:
 
 
 def test_memory_is_handed_out_too(works: Works) -> None:
-    works.scheduler.room = Share(100.0, 1000.0, 0)
+    works.scheduler.room = Capacity(100.0, 1000.0, 0)
     wants: dict[str, Any] = {"resources": {"memory": {"requests": 600}, "cpu": {"requests": 1}}}
     first, second = (works.submit("echo up; sleep 0.4", **wants) for _ in range(2))
     works.says(first, "up")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert works.run(second).status == "created"
     assert works.settle(first, second).status == "succeeded"
 
 
 def test_a_run_that_asks_for_more_than_the_machine_has_runs_alone_and_says_so(works: Works) -> None:
-    works.scheduler.room = Share(2.0, 1e6, 0)
+    works.scheduler.room = Capacity(2.0, 1e6, 0)
     small = works.submit("echo up; sleep 0.5", **FEW)
     huge = works.submit("echo up; sleep 0.5", workers=3, **FEW)
     later = works.submit("exit 0", **FEW)
     works.says(small, "up")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert works.run(huge).status == "created"
     works.says(huge, "up")
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert (works.run(small).status, works.run(later).status) == ("succeeded", "created")
     works.settle(huge, later)
     reasons = [change.reason for change in works.store.statuses(huge) if change.status == "scheduled"]
@@ -268,7 +269,7 @@ def facts(works: Works, run_id: str, attempt: int = 1) -> dict[str, Any]:
 
 
 def test_gpus_are_handed_out_without_overlap(works: Works) -> None:
-    works.new_scheduler(Share(100.0, 1e6, 4), ("0", "1", "2", "3"))
+    works.new_scheduler(Capacity(100.0, 1e6, 4), ("0", "1", "2", "3"))
     wants: dict[str, Any] = {"resources": {"gpu": {"requests": 1}, "cpu": {"requests": 1}}}
     pair = [works.submit("echo [$CUDA_VISIBLE_DEVICES] up; sleep 60", workers=1, **wants) for _ in range(2)]
     third = works.submit("echo [$CUDA_VISIBLE_DEVICES]", **wants)
@@ -284,7 +285,7 @@ def test_gpus_are_handed_out_without_overlap(works: Works) -> None:
 
 
 def test_a_run_without_gpus_sees_none_where_there_are_some(works: Works) -> None:
-    works.new_scheduler(Share(100.0, 1e6, 1), ("0",))
+    works.new_scheduler(Capacity(100.0, 1e6, 1), ("0",))
     run_id = works.submit('echo "[${CUDA_VISIBLE_DEVICES-unset}]"')
     works.settle(run_id)
     assert works.log(run_id) == "[]\n"
@@ -297,7 +298,7 @@ def test_a_new_scheduler_goes_on_after_every_single_turn(works: Works) -> None:
     runs = [works.submit("echo up; sleep 0.3", workers=1), works.submit("exit 3", max_restarts=1)]
     deadline = time.monotonic() + 30
     while works.store.active():
-        works.new_scheduler().turn()
+        works.new_scheduler().run_pass()
         assert time.monotonic() < deadline
     assert [works.run(run_id).status for run_id in runs] == ["succeeded", "failed"]
     assert works.statuses(runs[0])[-1] == "succeeded"
@@ -318,7 +319,7 @@ def test_a_store_that_was_not_told_the_last_steps_catches_up(works: Works, steps
         works.store.record(change)
     works.new_scheduler()
     assert works.settle(run_id).status == "failed"
-    works.scheduler.turn()
+    works.scheduler.run_pass()
     assert works.run_folder(run_id).history() == history == works.store.statuses(run_id)
 
 
@@ -422,8 +423,8 @@ def test_a_start_that_was_interrupted_after_the_facts_were_written_is_made_again
 def test_a_start_that_was_interrupted_when_one_replica_was_already_over_is_settled(works: Works) -> None:
     run_id = works.submit("echo once", workers=1)
     interrupted(works, run_id)
-    seat = attempts.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    attempts.declare_lost(seat, "master-0", "for the test")
+    seat = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    attempts.record_lost(seat, "master-0", "for the test")
     end = works.place(run_id) / "end.json"
     end.write_text(json.dumps({**json.loads(end.read_text()), "cause": "finished", "code": 0}))
     run = works.settle(run_id)
@@ -482,10 +483,10 @@ def test_a_start_that_fails_halfway_leaves_nothing_and_says_why(works: Works) ->
 def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
     run_id = works.submit("echo once; sleep 0.5")
     works.says(run_id, "once")
-    seat = attempts.Seat(works.run_folder(run_id).path, run_id, 1, ("master-0",))
+    seat = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0",))
     environment = {**os.environ}
-    started = attempts.facts_of(seat)
-    local_running.start(
+    started = attempts.read_facts(seat)
+    runner.start(
         seat, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
         agents=works.home.agents,
     )  # fmt: skip

@@ -8,16 +8,17 @@ import time
 
 import pytest
 
-from phalanx.scheduler.home import Home, Lease
-from phalanx.scheduler.serving import Attendant, serve_until_idle
+from phalanx.home.home import Home
+from phalanx.home.lease import Lease
+from phalanx.scheduler.runner import SchedulerRunner, run_until_idle
 from phalanx.store import Store, StoreError
 from tests.scheduler.working import PATIENCE_S, Works, alive
 
 SERVE = """
 import sys
 from pathlib import Path
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.serving import serve_until_idle
+from phalanx.home.home import Home
+from phalanx.scheduler.runner import serve_until_idle
 from phalanx.store import Store
 home = Home(Path(sys.argv[1]))
 with Store.open(home.path) as store:
@@ -53,7 +54,7 @@ def test_a_second_scheduler_leaves_at_once(works: Works) -> None:
     lease = Lease(works.home)
     assert lease.take()
     began = time.monotonic()
-    serve_until_idle(works.home, works.store, 30.0)
+    run_until_idle(works.home, works.store, 30.0)
     assert time.monotonic() - began < 25
     lease.close()
 
@@ -62,11 +63,11 @@ def test_an_attendant_turns_nothing_while_another_has_the_lease(works: Works) ->
     lease = Lease(works.home)
     assert lease.take()
     run_id = works.submit("exit 0")
-    attendant = Attendant(works.home, works.store)
-    assert attendant.turn() is None
+    attendant = SchedulerRunner(works.home, works.store)
+    assert attendant.run_pass() is None
     assert works.run(run_id).status == "created"
     lease.release()
-    assert attendant.turn() == 1
+    assert attendant.run_pass() == 1
     attendant.lease.close()
     lease.close()
 
@@ -98,29 +99,29 @@ def test_a_scheduler_killed_with_its_agents_leaves_a_run_that_is_lost(works: Wor
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # nobody waits for the background one
 def test_who_leaves_with_work_left_leaves_somebody_behind(works: Works) -> None:
     run_id = works.submit("echo up; sleep 0.8")
-    attendant = Attendant(works.home, works.store)
+    attendant = SchedulerRunner(works.home, works.store)
     while works.run(run_id).status != "running":
-        attendant.turn()
-    attendant.leave()
+        attendant.run_pass()
+    attendant.release()
     assert wait_until_over(works, run_id) == "succeeded"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_that_comes_while_the_last_scheduler_is_leaving_is_not_forgotten(works: Works) -> None:
     """Whoever brought it found the lease taken, and went: so the one who leaves must look after it let go."""
-    attendant = Attendant(works.home, works.store)
-    assert attendant.turn() == 0
+    attendant = SchedulerRunner(works.home, works.store)
+    assert attendant.run_pass() == 0
     run_id = works.submit("exit 0")
     with serve(works, 30.0) as late:
         assert late.wait(PATIENCE_S) == 0
-    attendant.leave()
+    attendant.release()
     assert wait_until_over(works, run_id) == "succeeded"
 
 
 def test_who_leaves_with_nothing_left_starts_nobody(works: Works) -> None:
-    attendant = Attendant(works.home, works.store)
-    assert attendant.turn() == 0
-    attendant.leave()
+    attendant = SchedulerRunner(works.home, works.store)
+    assert attendant.run_pass() == 0
+    attendant.release()
     assert not (works.home.path / "scheduler.log").exists()
 
 
@@ -129,5 +130,5 @@ def test_a_scheduler_whose_home_is_gone_ends(works: Works) -> None:
     store = Store.open(works.home.path)
     other.runs.rmdir()
     with pytest.raises((OSError, StoreError)):
-        serve_until_idle(other, store, 30.0)
+        run_until_idle(other, store, 30.0)
     store.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.backends.attempts import Seat
-from phalanx.scheduler.silence import STUCK_S, is_stuck, silent_s
+from phalanx.home.attempts import AttemptFolder
+from phalanx.insight.stalls import STUCK_S, is_stuck, silent_s
 from phalanx.spool import Writer
 
 RAISED = 'step 3\nTraceback (most recent call last):\n  File "t.py", line 1, in <module>\nValueError: a bad batch\n'
@@ -19,7 +19,7 @@ class Quiet:
     """Two replicas that have said nothing for a while."""
 
     def __init__(self, folder: Path) -> None:
-        self.seat = Seat(folder, "run", 1, ("master-0", "worker-0"))
+        self.seat = AttemptFolder(folder, "run", 1, ("master-0", "worker-0"))
         for name in self.seat.replicas:
             self.seat.folder(name).mkdir(parents=True)
             self.say(name, "step 3\n")

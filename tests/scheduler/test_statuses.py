@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from phalanx import store
-from phalanx.scheduler.statuses import DONE, Status, may_follow
+from phalanx.store.statuses import DONE, Status, may_follow
 
 ACTIVE = frozenset(Status) - DONE
 FLOW = ("created", "building", "scheduled", "starting", "running", "succeeded")

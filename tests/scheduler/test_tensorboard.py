@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler import tensorboard
-from phalanx.scheduler.rebuilding import rebuild_store
+from phalanx.ingest import tensorboard
+from phalanx.ingest.rebuild import rebuild_store
 from phalanx.spool import JSON, PointWriter, Reader, frame
 from phalanx.store import Store
 from tests.exchange.encoding import data, png, tf_record, tf_scalar, tf_tensor, tf_tensor_event
@@ -218,7 +218,7 @@ class Killed(BaseException):
 def killed_at(it: Gathered, monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
     """A turn that ends in the middle of what it does."""
     calls = 0
-    usual = getattr(tensorboard.Scribe, method)
+    usual = getattr(tensorboard.EventFileConverter, method)
 
     def act(*args: Any) -> None:
         nonlocal calls
@@ -228,7 +228,7 @@ def killed_at(it: Gathered, monkeypatch: pytest.MonkeyPatch, method: str, call: 
         usual(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tensorboard.Scribe, method, act)
+        patched.setattr(tensorboard.EventFileConverter, method, act)
         with pytest.raises(Killed):
             it.turn()
     it.new_gatherer()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.scheduler import tracked
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
+from phalanx.ingest import external_runs
 from phalanx.store import Store
 from tests.scheduler.working import Works
 
@@ -33,10 +33,10 @@ ABOUT: dict[str, Any] = {
 
 
 def test_a_run_is_there_with_all_that_is_known(home: Home, store: Store) -> None:
-    made, attempt = tracked.create(home, **ABOUT)
+    made, attempt = external_runs.create(home, **ABOUT)
     assert attempt == home.run(made.id).path / "replicas" / "master-0" / "attempt-1"
-    run = tracked.adopt(home, store, made.id)
-    assert tracked.adopt(home, store, made.id) == run
+    run = external_runs.adopt(home, store, made.id)
+    assert external_runs.adopt(home, store, made.id) == run
     assert (run.project, run.name, run.description, run.user, run.backend) == (
         "vision", "named", "hello", "ada", "outside",
     )  # fmt: skip
@@ -44,16 +44,16 @@ def test_a_run_is_there_with_all_that_is_known(home: Home, store: Store) -> None
     assert run.created_at.timestamp() == 1.6e9
     assert [change.status for change in store.statuses(run.id)] == ["created", "running"]
     assert home.arrived() == []
-    tracked.gather(home, store, run)
+    external_runs.index_now(home, store, run)
     assert store.labels(run.id) == {"team": "nlp"}
 
 
 def test_a_run_that_is_only_a_folder_is_adopted(works: Works) -> None:
-    made, attempt = tracked.create(works.home, **ABOUT)
-    works.scheduler.turn()
+    made, attempt = external_runs.create(works.home, **ABOUT)
+    works.scheduler.run_pass()
     assert works.run(made.id).status == "running"
-    tracked.note(attempt, "server", {"at": 1.0, "kind": "tags", "add": ["late"]})
-    tracked.finish(works.home, made.id, "succeeded", "done elsewhere", at=1.6e9 + 60)
+    external_runs.append_event(attempt, "server", {"at": 1.0, "kind": "tags", "add": ["late"]})
+    external_runs.finish(works.home, made.id, "succeeded", "done elsewhere", at=1.6e9 + 60)
     run = works.settle(made.id)
     assert (run.status, run.tags) == ("succeeded", ("a", "late"))
     assert run.finished_at is not None
@@ -65,27 +65,27 @@ def test_a_run_that_is_only_a_folder_is_adopted(works: Works) -> None:
     [("succeeded", "succeeded"), ("failed", "failed"), ("stopped", "stopped"), ("nonsense", "failed")],
 )
 def test_how_it_ended_is_told(works: Works, status: str, kept: str) -> None:
-    made, _ = tracked.create(works.home, project="p", source="s")
-    works.scheduler.turn()
-    tracked.finish(works.home, made.id, status, "because")
+    made, _ = external_runs.create(works.home, project="p", source="s")
+    works.scheduler.run_pass()
+    external_runs.finish(works.home, made.id, status, "because")
     run = works.settle(made.id)
     assert run.status == kept
     assert "because" in run.reason or kept == "succeeded"
 
 
 def test_the_first_word_of_an_end_counts(home: Home) -> None:
-    made, attempt = tracked.create(home, project="p", source="s")
-    tracked.finish(home, made.id, "failed", "first")
-    tracked.finish(home, made.id, "succeeded", "second")
+    made, attempt = external_runs.create(home, project="p", source="s")
+    external_runs.finish(home, made.id, "failed", "first")
+    external_runs.finish(home, made.id, "succeeded", "second")
     assert json.loads((attempt / "end.json").read_bytes())["message"] == "first"
 
 
 def test_it_is_under_way_as_long_as_it_gives_signs_of_life(works: Works) -> None:
-    made, attempt = tracked.create(works.home, project="p", source="s", patience_s=1.0)
+    made, attempt = external_runs.create(works.home, project="p", source="s", patience_s=1.0)
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
-        tracked.note(attempt, "server", {"at": 1.0, "kind": "tags", "add": []})
-        works.scheduler.turn()
+        external_runs.append_event(attempt, "server", {"at": 1.0, "kind": "tags", "add": []})
+        works.scheduler.run_pass()
         assert works.run(made.id).status == "running"
         time.sleep(0.05)
     run = works.settle(made.id)
@@ -93,11 +93,11 @@ def test_it_is_under_way_as_long_as_it_gives_signs_of_life(works: Works) -> None
 
 
 def test_an_id_may_be_given_once(home: Home) -> None:
-    made, _ = tracked.create(home, project="p", source="s", run_id="given-id")
+    made, _ = external_runs.create(home, project="p", source="s", run_id="given-id")
     assert made.id == "given-id"
     before = {path: path.stat().st_mtime_ns for path in home.path.rglob("*") if path.is_file()}
     with pytest.raises(CallError, match="there is a run given-id already"):
-        tracked.create(home, project="p", source="s", run_id="given-id")
+        external_runs.create(home, project="p", source="s", run_id="given-id")
     assert {path: path.stat().st_mtime_ns for path in home.path.rglob("*") if path.is_file()} == before
 
 
@@ -105,29 +105,29 @@ def test_an_id_may_be_given_once(home: Home) -> None:
 def test_what_cannot_be_an_id_is_refused(home: Home, run_id: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CallError, match="cannot be a run's id"):
-        tracked.create(home, project="p", source="s", run_id=run_id)
+        external_runs.create(home, project="p", source="s", run_id=run_id)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_run_that_is_not_there(home: Home, store: Store) -> None:
     with pytest.raises(CallError, match="there is no run `nobody`"):
-        tracked.adopt(home, store, "nobody")
+        external_runs.adopt(home, store, "nobody")
     with pytest.raises(CallError, match="the end of run nobody cannot be kept"):
-        tracked.finish(home, "nobody", "succeeded", "")
+        external_runs.finish(home, "nobody", "succeeded", "")
 
 
 def test_a_disk_that_refuses_is_told(home: Home) -> None:
     home.runs.rmdir()
     home.runs.write_text("in the way")
     with pytest.raises(CallError, match="cannot be kept in"):
-        tracked.create(home, project="p", source="s")
+        external_runs.create(home, project="p", source="s")
 
 
 def test_gathering_may_be_done_again(home: Home, store: Store) -> None:
-    made, attempt = tracked.create(home, **ABOUT)
-    run = tracked.adopt(home, store, made.id)
-    tracked.note(attempt, "server", {"at": 5.0, "kind": "params", "values": {"depth": 3}})
+    made, attempt = external_runs.create(home, **ABOUT)
+    run = external_runs.adopt(home, store, made.id)
+    external_runs.append_event(attempt, "server", {"at": 5.0, "kind": "params", "values": {"depth": 3}})
     for _ in range(3):
-        tracked.gather(home, store, run)
+        external_runs.index_now(home, store, run)
         assert store.find(made.id).params == {"lr": 0.1, "depth": 3}
         assert store.labels(made.id) == {"team": "nlp"}

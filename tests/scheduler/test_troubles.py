@@ -13,8 +13,8 @@ import pytest
 
 from phalanx.agent import processes
 from phalanx.errors import CallError
-from phalanx.scheduler import scheduler as scheduling
-from phalanx.scheduler.home import BALLAST_BYTES, Home
+from phalanx.home.home import BALLAST_BYTES, Home
+from phalanx.scheduler import loop as scheduling
 from tests.scheduler.working import Works, alive
 
 # programs ----------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_clock_that_jumps_neither_loses_a_run_nor_disorders_its_statuses(
     works.until(run_id, "starting")
     offset[0] = jump_s
     for _ in range(5):
-        works.scheduler.turn()
+        works.scheduler.run_pass()
     works.says(run_id, "up")
     offset[0] = -jump_s
     assert works.settle(run_id).status == "succeeded"
@@ -192,7 +192,7 @@ def test_a_full_disk_is_named_though_the_scheduler_has_made_room_since(small_dis
             f"head -c 3000000 /dev/zero; touch {filled}; while [ ! -e {go_on} ]; do sleep 0.05; done; exit 5"
         )
         works.turn_until(filled.exists)
-        works.home.drop_ballast()
+        works.home.release_disk()
         go_on.touch()
         assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
     finally:
@@ -211,7 +211,7 @@ def test_a_full_disk_is_named_though_its_agent_only_looks_when_there_is_room_aga
         os.kill(works.agent(run_id), signal.SIGSTOP)
         go_on.touch()
         wait_until(lambda: go_on.read_text().endswith("\n") and is_gone(int(go_on.read_text())))
-        works.home.drop_ballast()
+        works.home.release_disk()
         os.kill(works.agent(run_id), signal.SIGCONT)
         assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
         (row,) = works.store.replicas(run_id)
@@ -249,12 +249,12 @@ def test_when_nothing_can_be_written_a_turn_goes_on_and_settles_as_soon_as_there
     works = Works(small_disk)
     run_id = works.submit("echo up; sleep 0.5")
     works.says(run_id, "up")
-    works.home.drop_ballast()
+    works.home.release_disk()
     fill(small_disk)
     try:
         time.sleep(1.0)
         for _ in range(5):
-            works.scheduler.turn()
+            works.scheduler.run_pass()
     finally:
         (small_disk / "filler").unlink()
     assert works.settle(run_id).status == "succeeded"
@@ -273,11 +273,11 @@ def fill(disk: Path) -> None:
 
 def test_ballast_is_held_only_where_there_is_plenty(tmp_path: Path, small_disk: Path) -> None:
     roomy = Home(tmp_path / "home")
-    roomy.hold_ballast()
+    roomy.reserve_disk()
     assert roomy.ballast.stat().st_size == BALLAST_BYTES
-    assert roomy.drop_ballast()
-    assert not roomy.drop_ballast()
+    assert roomy.release_disk()
+    assert not roomy.release_disk()
     tight = Home(small_disk / "home")
     fill(small_disk)
-    tight.hold_ballast()
+    tight.reserve_disk()
     assert not tight.ballast.exists()

@@ -12,14 +12,15 @@ from typing import Any
 
 from phalanx import spec
 from phalanx.agent import processes
-from phalanx.scheduler.home import Home, RunFolder
-from phalanx.scheduler.machine import Share
-from phalanx.scheduler.scheduler import Scheduler
-from phalanx.scheduler.submitting import submit
+from phalanx.home.home import Home
+from phalanx.home.run_folder import RunFolder
+from phalanx.scheduler.capacity import Capacity
+from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Run, Store
+from phalanx.submission.submit import submit
 
 PATIENCE_S = 90.0
-ROOMY = Share(1000.0, 1e6, 0)
+ROOMY = Capacity(1000.0, 1e6, 0)
 
 
 class Works:
@@ -32,7 +33,7 @@ class Works:
         self.clock = clock
         self.scheduler = self.new_scheduler()
 
-    def new_scheduler(self, room: Share = ROOMY, gpus: tuple[str, ...] = ()) -> Scheduler:
+    def new_scheduler(self, room: Capacity = ROOMY, gpus: tuple[str, ...] = ()) -> Scheduler:
         """Another one takes over; nobody tells it anything."""
         self.scheduler = Scheduler(self.home, self.store, self.clock)
         self.scheduler.room, self.scheduler.gpus = room, gpus
@@ -82,7 +83,7 @@ class Works:
         deadline = time.monotonic() + patience_s
         while not condition():
             assert time.monotonic() < deadline, f"waited too long: {self.store.active()}"
-            self.scheduler.turn()
+            self.scheduler.run_pass()
             time.sleep(0.02)
 
     def settle(self, *run_ids: str) -> Run:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.server import accounts
+from phalanx.server.auth import accounts
 from tests.server.site import Site
 
 LEFT_BEHIND = "ignore:subprocess .* is still running:ResourceWarning"  # the scheduler does not wait for its settlers

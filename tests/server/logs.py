@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.scheduler.home import encode_run
+from phalanx.home.run_folder import encode_run
 from phalanx.spool import JSON, PointWriter, frame
 from phalanx.store import Run, Store
 from tests.server.site import Site

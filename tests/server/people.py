@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from phalanx.server.identities import Role
+from phalanx.server.auth.identities import Role
 from phalanx.server.policy import Rule, leaves
 from tests.server.site import Site
 

@@ -17,22 +17,24 @@ from urllib.parse import quote
 import httpx
 import uvicorn
 
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
 from phalanx.server.app import make_app
+from phalanx.server.auth.rate_limits import RateLimits
+from phalanx.server.auth.tokens import run_token
 from phalanx.server.context import Context
-from phalanx.server.limiting import Limits
-from phalanx.server.running import Scheduling
-from phalanx.server.tokens import run_token
+from phalanx.server.ops.scheduler_thread import SchedulerThread
 from phalanx.store import Run, Store
 
 API = "/api/2.0/mlflow"
 
 
 class Site:
-    def __init__(self, folder: Path, database: str | None = None, limits: Limits | None = None, **more: Any) -> None:
+    def __init__(
+        self, folder: Path, database: str | None = None, limits: RateLimits | None = None, **more: Any
+    ) -> None:
         self.home = Home(folder / "home")
         self.database = database
-        self.scheduling = Scheduling(self.home, database)
+        self.scheduling = SchedulerThread(self.home, database)
         self.context = Context(self.home, database, self.scheduling.wake, self.scheduling.turns)
         self.token = self.context.tokens.create("tester", "write")
         self.app = make_app(self.context, limits=limits, **more)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from phalanx.scheduler.snapshots import pack
+from phalanx.submission.snapshots import pack
 from tests.server.site import Site
 
 PATIENCE_S = 90.0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.server import accounts as accounts_module
-from phalanx.server.accounts import Accounts
-from phalanx.server.identities import Identity, Role
-from phalanx.server.tokens import Tokens
+from phalanx.server.auth import accounts as accounts_module
+from phalanx.server.auth.accounts import Accounts
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.auth.tokens import Tokens
 from tests.cli.running import quick
 from tests.server.people import PASSWORD
 from tests.server.site import Site

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.audit import KEPT, Audit
-from phalanx.server.identities import Identity, Role
+from phalanx.server.auth.audit import KEPT, Audit
+from phalanx.server.auth.identities import Identity, Role
 from tests.server.people import PASSWORD, cookie, sign_in
 from tests.server.site import Site
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.charts import RUN_BYTES, Charts, Texts
-from phalanx.server.columns import column
-from phalanx.store.compaction import compact
+from phalanx.server.chart_cache import RUN_BYTES, ChartTextCache, SeriesCache
+from phalanx.server.chart_encoding import column
+from phalanx.store.series.compaction import compact
 from tests.server.logs import START, remember, write_points
 from tests.server.site import Site
 
@@ -195,14 +195,14 @@ def test_runs_of_projects_that_one_may_not_see_are_left_out(site: Site) -> None:
 
 
 def test_as_many_runs_are_kept_as_fit(tmp_path: Path) -> None:
-    charts = Charts(most_bytes=10 * (RUN_BYTES + 30_000))
+    charts = SeriesCache(most_bytes=10 * (RUN_BYTES + 30_000))
     for number in range(40):
         folder = tmp_path / f"run-{number}"
         write_points(folder, "master-0", "loss", range(1000 if number % 2 else 10))
         with charts.stamped(folder) as found:
             assert found.series.names() == ["loss"]
     assert 9 <= len(charts) <= 20
-    small = Charts()
+    small = SeriesCache()
     for number in range(40):
         with small.of(tmp_path / f"run-{number}"):
             pass
@@ -210,7 +210,7 @@ def test_as_many_runs_are_kept_as_fit(tmp_path: Path) -> None:
 
 
 def test_a_stamp_changes_with_what_is_logged_and_only_then(tmp_path: Path) -> None:
-    charts = Charts()
+    charts = SeriesCache()
     write_points(tmp_path, "master-0", "loss", [1.0])
     stamps = []
     for _ in range(2):
@@ -222,12 +222,12 @@ def test_a_stamp_changes_with_what_is_logged_and_only_then(tmp_path: Path) -> No
     with charts.stamped(tmp_path) as found:
         stamps.append(found.stamp)
     assert stamps[0] == stamps[1] == stamps[2] != stamps[3]
-    with Charts().stamped(tmp_path) as found:  # of another server
+    with SeriesCache().stamped(tmp_path) as found:  # of another server
         assert found.stamp == stamps[3]
 
 
 def test_texts_are_made_once_and_forgotten_by_size() -> None:
-    texts = Texts(most_bytes=25)
+    texts = ChartTextCache(most_bytes=25)
     made: list[int] = []
 
     def make(number: int) -> str:

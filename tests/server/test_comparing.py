@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.comparing import flattened
+from phalanx.insight.comparison import flattened
 from phalanx.store import Store, Summary
 from tests.server.logs import START, remember
 from tests.server.site import Site

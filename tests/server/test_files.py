@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.server import receiving
+from phalanx.server.http import bodies
 from phalanx.server.mlflow.artifacts import registered_uri
 from phalanx.spool import PointWriter
 from tests.server.site import Site, artifact
@@ -323,12 +323,12 @@ def test_a_link_in_the_way_is_not_followed(site: Site, tmp_path: Path) -> None:
 
 def test_a_body_is_bounded_by_what_it_says_and_by_what_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = site.begin()
-    monkeypatch.setattr(receiving, "MAX_JSON", 1000)
+    monkeypatch.setattr(bodies, "MAX_JSON", 1000)
     answer = site.ask("POST", "/api/v1/runs", content=b'{"name": "' + b"x" * 2000 + b'"}')
     assert answer.status_code == 413
     pieces = (b'{"name": "' + b"x" * 100 for _ in range(100))  # of unknown length
     assert site.ask("POST", "/api/v1/runs", content=pieces).status_code == 413
-    too_much = b"x" * (receiving.MAX_PIECE + 1)
+    too_much = b"x" * (bodies.MAX_PIECE + 1)
     answer = site.ask("PUT", f"/api/v1/runs/{run_id}/files/{SPOOL}", content=too_much)
     assert answer.status_code == 413
     assert not (site.folder(run_id) / SPOOL).exists()
@@ -346,7 +346,7 @@ def test_what_is_announced_and_does_not_come_is_not_kept(site: Site) -> None:
 
 def test_a_full_disk_is_told_and_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = site.begin()
-    monkeypatch.setattr(receiving, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(bodies, "SPARE_BYTES", 1 << 60)
     answer = site.ask("PUT", artifact(run_id, "x"), content=b"y" * 100)
     assert answer.status_code == 507
     assert "full" in answer.json()["message"]

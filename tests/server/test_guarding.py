@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from phalanx.server.answers import Refusal
-from phalanx.server.credentials import shown_in
-from phalanx.server.guarding import check_host
+from phalanx.server.auth.credentials import shown_in
+from phalanx.server.http.responses import RequestError
+from phalanx.server.middleware import check_host
 from phalanx.server.mlflow.calls import CALLS
 from phalanx.server.policy import POLICY, Rule, leaves
 from tests.server.site import API, Site
@@ -186,7 +186,7 @@ def test_a_runs_token_opens_no_other_prefix(site: Site, prefix: str) -> None:
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "a b", "[::1", "@"]
 )
 def test_other_hosts_are_not_answered_for(host: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RequestError) as refusal:
         check_host(host, frozenset(["localhost"]))
     assert refusal.value.status == 421
 

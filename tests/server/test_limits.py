@@ -13,17 +13,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from phalanx.server.answers import Refusal
-from phalanx.server.identities import Role
-from phalanx.server.limiting import (
+from phalanx.server.auth.identities import Role
+from phalanx.server.auth.rate_limits import (
     MOST_REMEMBERED,
     WINDOW_S,
-    Buckets,
-    Failures,
-    Gate,
-    Limits,
+    ConcurrencyGate,
+    LoginFailures,
+    RateLimits,
+    TokenBuckets,
     network_of,
 )
+from phalanx.server.http.responses import RequestError
 from tests.server.people import PASSWORD, sign_in
 from tests.server.site import Site
 
@@ -41,7 +41,7 @@ class Clock:
 
 def test_a_bucket_gives_what_it_holds_and_then_what_flows_in() -> None:
     clock = Clock()
-    buckets = Buckets(rate=10, burst=3, clock=clock)
+    buckets = TokenBuckets(rate=10, burst=3, clock=clock)
     assert [buckets.wait_s("a") for _ in range(3)] == [0.0, 0.0, 0.0]
     assert buckets.wait_s("a") == pytest.approx(0.1)
     assert buckets.wait_s("b") == 0.0, "others have their own"
@@ -53,20 +53,20 @@ def test_a_bucket_gives_what_it_holds_and_then_what_flows_in() -> None:
 
 
 def test_the_memory_of_buckets_is_bounded() -> None:
-    buckets = Buckets(rate=1, burst=1, most=100)
+    buckets = TokenBuckets(rate=1, burst=1, most=100)
     for number in range(10_000):
         buckets.wait_s(str(number))
     assert len(buckets._kept) == 100
 
 
 def test_a_rate_of_nothing_is_no_limit() -> None:
-    assert not any(Buckets(rate=0, burst=0).wait_s("a") for _ in range(1000))
+    assert not any(TokenBuckets(rate=0, burst=0).wait_s("a") for _ in range(1000))
 
 
 def test_two_hundred_clients_of_one_token_are_far_from_the_limit() -> None:
     """Each with five requests a second, all of them at once."""
     clock = Clock()
-    buckets = Buckets(Limits().rate, Limits().burst, clock=clock)
+    buckets = TokenBuckets(RateLimits().rate, RateLimits().burst, clock=clock)
     for _ in range(20):
         assert not any(buckets.wait_s("token ci") for _ in range(200 * 5))
         clock.now += 1.0
@@ -90,7 +90,7 @@ def test_an_address_stands_for_all_that_one_has(address: str, network: str) -> N
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Site]:
-    limits = Limits(rate=0.001, burst=20, failures_of_name=3, failures_of_address=6)
+    limits = RateLimits(rate=0.001, burst=20, failures_of_name=3, failures_of_address=6)
     with Site(tmp_path, limits=limits) as found:
         yield found
 
@@ -131,10 +131,10 @@ def test_an_address_that_tries_many_names_is_limited(strict: Site) -> None:
 
 def test_tries_are_forgotten_after_a_while_and_by_a_right_one() -> None:
     clock = Clock()
-    failures = Failures(Limits(failures_of_name=2, failures_of_address=100), clock)
+    failures = LoginFailures(RateLimits(failures_of_name=2, failures_of_address=100), clock)
     failures.begin("ana", "10.0.0.1")
     failures.begin("ana", "10.0.0.2")
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         failures.begin("ana", "10.0.0.3")
     clock.now += WINDOW_S + 1
     failures.begin("ana", "10.0.0.1")
@@ -144,19 +144,19 @@ def test_tries_are_forgotten_after_a_while_and_by_a_right_one() -> None:
 
 
 def test_many_tries_at_once_are_counted_before_they_are_looked_at() -> None:
-    failures = Failures(Limits(failures_of_name=5))
+    failures = LoginFailures(RateLimits(failures_of_name=5))
     passed = 0
     for _ in range(50):  # none of which has been answered
         try:
             failures.begin("ana", "10.0.0.1")
             passed += 1
-        except Refusal:
+        except RequestError:
             pass
     assert passed == 5
 
 
 def test_the_memory_of_failures_is_bounded() -> None:
-    failures = Failures(Limits())
+    failures = LoginFailures(RateLimits())
     for number in range(MOST_REMEMBERED):
         failures.begin(f"name {number}" + "x" * 10_000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(failures._kept) == MOST_REMEMBERED
@@ -168,13 +168,13 @@ def test_the_memory_of_failures_is_bounded() -> None:
 
 def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
     async def play() -> list[object]:
-        gate = Gate(most=2, waiting=1, patience_s=10)
+        gate = ConcurrencyGate(most=2, waiting=1, patience_s=10)
         said: list[object] = []
 
         async def visit(name: str) -> None:
             try:
                 await gate.enter()
-            except Refusal as refusal:
+            except RequestError as refusal:
                 said.append((name, refusal.status, refusal.headers["Retry-After"]))
                 return
             said.append(name)
@@ -193,9 +193,9 @@ def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
 
 def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
     async def play() -> None:
-        gate = Gate(most=1, waiting=5, patience_s=0.01)
+        gate = ConcurrencyGate(most=1, waiting=5, patience_s=0.01)
         await gate.enter()
-        with pytest.raises(Refusal, match="under way"):
+        with pytest.raises(RequestError, match="under way"):
             await gate.enter()
         gate.leave()
         await gate.enter()
@@ -205,7 +205,7 @@ def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
 
 def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
     """Also after refusals and faults."""
-    with Site(tmp_path, limits=Limits(costly=1, uploads=1, waiting=1, patience_s=5)) as site:
+    with Site(tmp_path, limits=RateLimits(costly=1, uploads=1, waiting=1, patience_s=5)) as site:
         run_id = site.begin()
         place = f"/api/v1/runs/{run_id}/files"
         for _ in range(3):
@@ -217,7 +217,7 @@ def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
 
 
 def test_who_sends_slowly_holds_up_nobody_who_does_something_else(tmp_path: Path) -> None:
-    with Site(tmp_path, limits=Limits(uploads=1, waiting=1, patience_s=0.5)) as site:
+    with Site(tmp_path, limits=RateLimits(uploads=1, waiting=1, patience_s=0.5)) as site:
         run_id = site.begin()
         path = f"/api/v1/runs/{run_id}/files/replicas/master-0/attempt-1/a.points"
         host, port = site.listening.getsockname()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from phalanx.logs import cursors
-from phalanx.logs.lines import cut, shown
-from phalanx.logs.notes import Notes, times_of
-from phalanx.logs.reading import Voice
-from phalanx.logs.windows import Reels
+from phalanx.logs.lines import cut, plain_text
+from phalanx.logs.replica_logs import LogSource
+from phalanx.logs.time_index import TimeNotes, times_of
+from phalanx.logs.windows import MergedLogReader
 from tests.server.logs import START, note, remember, write_log, write_plan
 from tests.server.site import Site
 
@@ -175,8 +175,8 @@ def test_a_progress_bar_without_a_newline_is_told_by_its_states() -> None:
     bar = b"".join(b"\r%3d%%|%s|" % (state, b"#" * 50) for state in range(1000))
     pieces = cut(bar)
     assert b"".join(pieces) == bar
-    assert [shown(piece.decode()) for piece in pieces][-1].startswith("999%")
-    assert all(shown(piece.decode()).endswith("|") and len(shown(piece.decode())) < 60 for piece in pieces)
+    assert [plain_text(piece.decode()) for piece in pieces][-1].startswith("999%")
+    assert all(plain_text(piece.decode()).endswith("|") and len(plain_text(piece.decode())) < 60 for piece in pieces)
 
 
 def test_a_cursor_of_a_line_leads_to_its_time_in_the_other_logs(site: Site) -> None:
@@ -354,7 +354,7 @@ def test_notes_are_found_wherever_they_stand_among_others(tmp_path: Path) -> Non
             spool.write(note(number, number * 10))
             if 5_000 < number < 5_010:  # the log was silent for long: the spool has only other things
                 spool.write(b'{"at":1.0,"cpu":2}' * 5_000)
-    notes = Notes(path)
+    notes = TimeNotes(path)
     for place in (1, 10, 11, 49_999, 50_005, 50_095, 123_456, 199_999, 200_000):
         found = notes.around(place, place)
         covering = -(-place // 10) * 10
@@ -371,7 +371,7 @@ def test_notes_are_found_wherever_they_stand_among_others(tmp_path: Path) -> Non
 def test_lines_between_two_notes_are_spread_over_the_look_before(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes(note(10, 0) + note(20, 100) + note(20.1, 300))
-    found = times_of([50, 100, 200, 400], Notes(path).around(50, 400), START + 99)
+    found = times_of([50, 100, 200, 400], TimeNotes(path).around(50, 400), START + 99)
     assert [at - START for at in found] == pytest.approx([19.9, 20.0, 20.05, 99.0], abs=1e-3)
 
 
@@ -391,7 +391,7 @@ def anything(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("seed", range(12))
 def test_every_byte_is_told_once_in_both_directions(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    voices = [Voice(f"worker-{number}", "worker", number) for number in range(chance.choice([1, 3, 10]))]
+    voices = [LogSource(f"worker-{number}", "worker", number) for number in range(chance.choice([1, 3, 10]))]
     sizes = []
     for voice in voices:
         data = b"".join(anything(chance) for _ in range(chance.randrange(40)))
@@ -400,7 +400,7 @@ def test_every_byte_is_told_once_in_both_directions(tmp_path: Path, seed: int) -
         sizes.append(len(data))
         notes = [note(chance.random() * 10, size) for size in range(0, len(data), 1000)]  # clocks that jump about
         (place / "spool").write_bytes(chance.randbytes(5).join(notes))
-    reels = Reels(tmp_path, voices, 1, is_over=True)
+    reels = MergedLogReader(tmp_path, voices, 1, is_over=True)
     limit, fold = chance.choice([1, 7, 100]), chance.random() < 0.5
     for read, start, goal in ((reels.before, sizes, [0] * len(sizes)), (reels.after, [0] * len(sizes), sizes)):
         places = list(start)

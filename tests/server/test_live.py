@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from phalanx.server import live
-from phalanx.server.live import Listener
-from phalanx.server.running import GRACE_S
-from phalanx.server.watching import FolderWatch, RunsWatch
+from phalanx.server.daemon import GRACE_S
+from phalanx.server.live import broker
+from phalanx.server.live.broker import Subscriber
+from phalanx.server.live.changes import FolderChanges, RunChanges
 from phalanx.spool import PointWriter
 from phalanx.store import StatusChange, Store
 from tests.server.site import Site
@@ -175,10 +175,10 @@ def test_two_hundred_listen_and_one_thread_looks(own_site: Site) -> None:
 
 
 def test_the_thread_goes_when_nobody_listens(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "QUIET_S", 0.1)  # that the other side is gone is seen at the next sign of life
+    monkeypatch.setattr(broker, "QUIET_S", 0.1)  # that the other side is gone is seen at the next sign of life
     with listening(own_site):
         assert any(thread.name == "phalanx-live" for thread in threading.enumerate())
-    looking: live.Live = own_site.app.state.live
+    looking: broker.EventBroker = own_site.app.state.live
     assert eventually(lambda: looking._thread is None)
     with listening(own_site):  # whoever comes later finds another
         assert looking._thread is not None
@@ -200,7 +200,7 @@ def test_a_server_ends_in_peace_though_somebody_listens(tmp_path: Path) -> None:
 
 
 def test_signs_of_life_come_while_nothing_happens(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "QUIET_S", 0.1)
+    monkeypatch.setattr(broker, "QUIET_S", 0.1)
     with own_site.client.stream("GET", "/api/v1/live", headers={"Authorization": f"Bearer {own_site.token}"}) as answer:
         lines = answer.iter_lines()
         assert any(line == ": still here" for line in lines)
@@ -209,23 +209,23 @@ def test_signs_of_life_come_while_nothing_happens(own_site: Site, monkeypatch: p
 def test_a_stream_ends_in_time_so_that_rights_are_looked_at_again(
     own_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "LONGEST_S", 0.3)
-    monkeypatch.setattr(live, "QUIET_S", 0.1)
+    monkeypatch.setattr(broker, "LONGEST_S", 0.3)
+    monkeypatch.setattr(broker, "QUIET_S", 0.1)
     answer = own_site.ask("GET", "/api/v1/live")  # read to its end
     assert answer.status_code == 200
 
 
 def test_not_more_listen_than_there_is_room_for(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_LISTENERS", 1)
+    monkeypatch.setattr(broker, "MOST_LISTENERS", 1)
     with listening(own_site):
         assert own_site.ask("GET", "/api/v1/live").status_code == 503
 
 
 def test_who_does_not_keep_up_is_let_go(own_site: Site) -> None:
     async def hear() -> list[bytes | None]:
-        listener = Listener(own_site.context.tokens.identify(own_site.token))  # type: ignore[arg-type]
+        listener = Subscriber(own_site.context.tokens.identify(own_site.token))  # type: ignore[arg-type]
         waiting = listener.begin()
-        for number in range(live.MOST_WAITING + 5):
+        for number in range(broker.MOST_WAITING + 5):
             listener.offer(b"%d" % number)
         await asyncio.sleep(0.05)
         return [waiting.get_nowait() for _ in range(waiting.qsize())]
@@ -243,7 +243,7 @@ def test_changes_are_found_whatever_their_times_say(own_site: Site) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=30)
     put(own_site, run_of("aaaa-1", status="running"), run_of("aaaa-2", created_at=long_ago, updated_at=long_ago))
     with Store.open(own_site.home.path) as store:
-        watch = RunsWatch(store)
+        watch = RunChanges(store)
         assert watch.look() == ([], [])
         store.record(StatusChange("aaaa-1", 2, 1, "succeeded", "", long_ago))  # heard of much later
         assert [one.id for one in watch.look().runs] == ["aaaa-1"]
@@ -261,7 +261,7 @@ def test_changes_are_found_whatever_their_times_say(own_site: Site) -> None:
 
 def test_files_that_grow_are_seen(tmp_path: Path) -> None:
     run = run_of("aaaa-1", status="running", attempt=1)
-    watch = FolderWatch(tmp_path)
+    watch = FolderChanges(tmp_path)
     watch.look(run)
     assert watch.look(run) == (False, (), False)
     folder = tmp_path / "replicas" / "master-0" / "attempt-1"

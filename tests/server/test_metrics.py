@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
 from phalanx.server.app import make_app
-from phalanx.server.counting import Counting
-from phalanx.server.metrics import Metrics, rendered
+from phalanx.server.ops.metrics import Metrics, rendered
+from phalanx.server.ops.request_stats import RequestStats
 from tests.server.site import Site
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (-?[0-9.e+-]+)\Z')
@@ -102,7 +102,7 @@ def test_who_may_not_look_at_everything_may_not_look_at_these(scheduled: Site) -
 
 def test_they_may_be_opened_to_everybody(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.server.config.app = make_app(site.context, counting=Counting(is_open=True))
+    site.server.config.app = make_app(site.context, counting=RequestStats(is_open=True))
     with site:
         assert "phalanx_build_info" in site.client.get("/metrics").text
         assert site.client.get("/api/v1/runs").status_code == 401

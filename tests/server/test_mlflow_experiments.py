@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.mlflow.experiments_table import Experiments
+from phalanx.server.mlflow.experiment_table import ExperimentTable
 from tests.server.site import Site, experiment, refused
 
 
@@ -25,7 +25,7 @@ def test_a_project_is_an_experiment_whose_number_stays(site: Site) -> None:
     site.post("/api/v1/runs", {"project": "made by phalanx"}, 201)
     found = site.mlflow("GET", "experiments/get-by-name", {"experiment_name": "made by phalanx"})["experiment"]
     assert found["experiment_id"].isdecimal()
-    site.context.experiments = Experiments(site.home.path)  # as after a restart
+    site.context.experiments = ExperimentTable(site.home.path)  # as after a restart
     assert (
         site.mlflow("GET", "experiments/get", {"experiment_id": found["experiment_id"]})["experiment"]["name"]
         == "made by phalanx"
@@ -40,7 +40,7 @@ def test_names_of_experiments_are_any(site: Site, name: str) -> None:
     key = experiment(site, name)
     run_id = site.begin(key)
     assert site.stored(run_id).project == name
-    site.context.experiments = Experiments(site.home.path)
+    site.context.experiments = ExperimentTable(site.home.path)
     assert site.mlflow("GET", "experiments/get", {"experiment_id": key})["experiment"]["name"] == name
 
 
@@ -110,6 +110,6 @@ def test_a_damaged_table_is_told_and_not_overwritten(own_site: Site) -> None:
     experiment(own_site, "kept")
     path = own_site.home.path / "mlflow.json"
     path.write_text("{")
-    own_site.context.experiments = Experiments(own_site.home.path)
+    own_site.context.experiments = ExperimentTable(own_site.home.path)
     refused(own_site, "POST", "experiments/create", {"name": "other"}, "INTERNAL_ERROR")
     assert path.read_text() == "{"

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.scheduler.rebuilding import rebuild_store
-from phalanx.server.answers import Refusal
-from phalanx.server.identities import Identity, Role
+from phalanx.ingest.rebuild import rebuild_store
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.calls import CALLS, Call
-from phalanx.server.mlflow.faults import Fault
+from phalanx.server.mlflow.errors import MlflowError
 from phalanx.spool import read
 from phalanx.store import Store
-from phalanx.store.compaction import compact
-from phalanx.store.series import RunSeries
+from phalanx.store.series.compaction import compact
+from phalanx.store.series.run_series import RunSeries
 from tests.server.site import API, Site, experiment, refused
 
 
@@ -476,7 +476,7 @@ def test_no_odd_value_breaks_any_call(site: Site, odd: Any) -> None:
     for (_, path), entry in CALLS.items():
         for fields in (dict.fromkeys(FIELDS, odd), {**dict.fromkeys(FIELDS, odd), **sane}):
             steps = ("m-x",) * path.count("*")
-            with suppress(Fault, Refusal, CallError):
+            with suppress(MlflowError, RequestError, CallError):
                 json.dumps(entry.handler(Call(site.context, me, fields, None, steps)))
     assert site.run(run_id)["info"]["run_id"] == run_id
 

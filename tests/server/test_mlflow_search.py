@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.mlflow.faults import Fault
+from phalanx.server.mlflow.errors import MlflowError
 from phalanx.server.mlflow.filters import Condition, Sorting, conditions, holds, like, sortings
 from tests.server.site import Site
 from tests.store.conftest import fresh
@@ -78,7 +78,7 @@ def test_no_filter_is_no_condition() -> None:
     ],
 )
 def test_what_is_no_filter_is_refused(text: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(MlflowError) as fault:
         conditions(text)
     assert fault.value.code == "INVALID_PARAMETER_VALUE"
     assert len(fault.value.message) < 500

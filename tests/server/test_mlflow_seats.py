@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from phalanx import spec
-from phalanx.backends import local_running
-from phalanx.scheduler.submitting import submit
+from phalanx.backends.local import runner
 from phalanx.spool import read
 from phalanx.store import Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
+from phalanx.submission.submit import submit
 from tests.server.site import Site
 
 
@@ -69,9 +69,9 @@ class Seated:
 def seated(site: Site, tmp_path: Path) -> Any:
     found = Seated(site, tmp_path)
     yield found
-    local_running.sweep(found.run_id)
+    runner.sweep(found.run_id)
     for run_id in site.home.run_ids():
-        local_running.sweep(run_id)
+        runner.sweep(run_id)
 
 
 def test_every_experiment_is_the_runs_own(seated: Seated) -> None:

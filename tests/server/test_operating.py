@@ -22,10 +22,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from phalanx.cli.serve import command as serve_command
-from phalanx.cli.ui import has_screen, tunnel_line
-from phalanx.server.journal import FORMATS, Log
-from phalanx.server.running import tell_manager
+from phalanx.cli.commands.serve import command as serve_command
+from phalanx.cli.commands.ui import has_screen, tunnel_line
+from phalanx.server.daemon import notify_systemd
+from phalanx.server.ops.access_log import FORMATS, ServerLog
 from tests.cli.running import COMMAND, Answer, called
 from tests.server.test_serving import Serve
 
@@ -205,7 +205,7 @@ def test_requests_are_written_down_without_what_was_sent(home: Path) -> None:
 def test_what_went_wrong_is_one_line_in_either_form() -> None:
     for form in FORMATS:
         stream = io.StringIO()
-        Log(form, stream=stream).trouble("first\nsecond \x1b[31m", id="r1")
+        ServerLog(form, stream=stream).trouble("first\nsecond \x1b[31m", id="r1")
         (line,) = stream.getvalue().splitlines()
         assert "\x1b" not in line
         if form == "json":
@@ -293,9 +293,9 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    tell_manager("READY=1")
+    notify_systemd("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/at/all")
-    tell_manager("READY=1")
+    notify_systemd("READY=1")
 
 
 # behind a proxy -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from phalanx.server.page import CSP, Page
+from phalanx.server.static_page import CSP, StaticPage
 from tests.server.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def built(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def paged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(tmp_path_factory.mktemp("site"))
-    site.app.state.page = Page(built(tmp_path_factory.mktemp("web") / "page"))
+    site.app.state.page = StaticPage(built(tmp_path_factory.mktemp("web") / "page"))
     with site:
         yield site
 
@@ -132,7 +132,7 @@ def test_nothing_but_the_files_of_the_page_is_sent(paged: Site, path: str) -> No
 
 
 def test_a_page_that_was_built_anew_is_sent_without_a_restart(tmp_path: Path) -> None:
-    page = Page(tmp_path / "page")
+    page = StaticPage(tmp_path / "page")
     assert page.file("index.html") is None
     built(tmp_path / "page")
     assert page.file("assets/main-abc123.js") is not None
@@ -145,7 +145,7 @@ def test_a_page_that_was_built_anew_is_sent_without_a_restart(tmp_path: Path) ->
 
 
 def test_without_a_built_page_the_server_says_how_to_get_it_and_works(own_site: Site, tmp_path: Path) -> None:
-    own_site.app.state.page = Page(tmp_path / "none")
+    own_site.app.state.page = StaticPage(tmp_path / "none")
     answer = own_site.client.get("/")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "make page" in answer.text

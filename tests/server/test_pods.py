@@ -24,17 +24,19 @@ import httpx
 import pytest
 
 from phalanx import plan, spec
-from phalanx.agent.delivering import Courier, fetch
-from phalanx.plan.encoding import document
-from phalanx.posting import Post, Refused
-from phalanx.scheduler.home import Lease
-from phalanx.scheduler.ledger import Ledger, add_to_store
-from phalanx.scheduler.statuses import Status
-from phalanx.scheduler.unpacking import unpack
-from phalanx.server import pieces, pods, receiving
-from phalanx.server.limiting import Limits
+from phalanx.agent.server_courier import ServerCourier, fetch
+from phalanx.backends.code_archive import unpack
+from phalanx.home.lease import Lease
+from phalanx.ingest.adoption import add_to_store
+from phalanx.plan.document import document
+from phalanx.scheduler.ledger import Ledger
+from phalanx.server.auth.rate_limits import RateLimits
+from phalanx.server.http import bodies, chunks
+from phalanx.server.routes import pods
 from phalanx.spool import PointWriter
 from phalanx.store import Run, Store
+from phalanx.store.statuses import Status
+from phalanx.uploads import Uploader, UploadRefused
 from tests.agent.podding import Pod
 from tests.server.site import Site
 
@@ -362,7 +364,7 @@ def test_an_attempt_that_ends_while_a_piece_is_under_way_does_not_take_it(
     looked = threading.Event()
     real = pods._target
 
-    def slow(*args: Any) -> pods.Target:
+    def slow(*args: Any) -> pods.PodUpload:
         found = real(*args)
         run.become(Status.STOPPED)
         looked.set()
@@ -384,10 +386,10 @@ def test_a_plan_that_cannot_be_read_is_a_refusal(site: Site) -> None:
 
 
 def test_too_much_is_refused_as_early_as_can_be(run: Podded) -> None:
-    assert run.put("worker-0/log", bytes(receiving.MAX_PIECE + 1)).status_code == 413
+    assert run.put("worker-0/log", bytes(bodies.MAX_PIECE + 1)).status_code == 413
     assert run.put("worker-0/end.json", bytes(pods.MAX_WORD + 1), whole=1).status_code == 413
     assert run.put("worker-0/end.json", b"x", size=pods.MAX_WORD + 1).status_code == 413
-    assert run.put("outputs/x", b"x", size=receiving.MAX_FILE + 1).status_code == 413
+    assert run.put("outputs/x", b"x", size=bodies.MAX_FILE + 1).status_code == 413
     assert run.put("worker-0/log", b"x", offset=-1).status_code == 400
     assert run.put("worker-0/log", b"x", offset=1 << 60).status_code == 400
     assert run.put("worker-0/end.json", b"12", offset=0, size=1).status_code == 400, "more than was told"
@@ -396,7 +398,7 @@ def test_too_much_is_refused_as_early_as_can_be(run: Podded) -> None:
 
 
 def test_a_full_disk_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "SPARE_BYTES", 1 << 62)
+    monkeypatch.setattr(bodies, "SPARE_BYTES", 1 << 62)
     for path, params in (("worker-0/log", {}), ("worker-0/end.json", {"size": 1}), ("outputs/x", {"whole": 1})):
         answer = run.put(path, b"x", **params)
         assert answer.status_code == 507
@@ -408,7 +410,7 @@ def test_a_quota_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    monkeypatch.setattr(pieces, "write_all", refuse)
+    monkeypatch.setattr(chunks, "write_all", refuse)
     answer = run.put("worker-0/log", b"x")
     monkeypatch.undo()
     assert answer.status_code == 507
@@ -427,9 +429,9 @@ def test_the_courier_of_an_agent_brings_everything_home(run: Podded, tmp_path: P
     (tmp_path / "outputs" / "deep").mkdir(parents=True)
     (tmp_path / "outputs" / "deep" / "model").write_bytes(os.urandom(10_000))
     (tmp_path / "outputs" / "empty").touch()
-    post = Post(run.site.url, run.token(), most=3000)
-    courier = Courier(post, run.id, 1, str(tmp_path), str(tmp_path / "outputs"))
-    assert courier.turn(), courier.trouble
+    post = Uploader(run.site.url, run.token(), most=3000)
+    courier = ServerCourier(post, run.id, 1, str(tmp_path), str(tmp_path / "outputs"))
+    assert courier.run_pass(), courier.trouble
     with (there / "log").open("ab") as log:
         log.write(b"two\n")
     (there / "end.json").write_bytes(b'{"cause": "exit"}')
@@ -448,8 +450,8 @@ def test_the_courier_of_an_attempt_that_is_over_gives_up(run: Podded, tmp_path: 
     there.mkdir(parents=True)
     (there / "log").write_bytes(b"late")
     run.become(Status.STOPPED)
-    courier = Courier(Post(run.site.url, run.token()), run.id, 1, str(tmp_path), None)
-    assert not courier.turn()
+    courier = ServerCourier(Uploader(run.site.url, run.token()), run.id, 1, str(tmp_path), None)
+    assert not courier.run_pass()
     assert courier.is_refused
     assert "is over" in courier.trouble
 
@@ -488,11 +490,11 @@ def test_a_pod_fetches_its_code_runs_and_tells_the_server_all_of_it(run: Podded,
 
 
 def test_an_agent_fetches_the_code(run: Podded, tmp_path: Path) -> None:
-    fetch(Post(run.site.url, run.token()), run.id, 1, str(tmp_path / "code.tar.gz"), 5)
+    fetch(Uploader(run.site.url, run.token()), run.id, 1, str(tmp_path / "code.tar.gz"), 5)
     with (tmp_path / "code.tar.gz").open("rb") as stream:
         assert unpack(stream, tmp_path / "code").files == 3
-    with pytest.raises(Refused):
-        fetch(Post(run.site.url, run.token(2)), run.id, 1, str(tmp_path / "other"), 5)
+    with pytest.raises(UploadRefused):
+        fetch(Uploader(run.site.url, run.token(2)), run.id, 1, str(tmp_path / "other"), 5)
 
 
 # Code ---------------------------------------------------------------------------------------------------------------
@@ -544,7 +546,7 @@ def test_only_so_many_archives_are_made_at_once(tmp_path: Path, monkeypatch: pyt
         yield b"x"
 
     monkeypatch.setattr(pods, "packed", slow)
-    site = Site(tmp_path, limits=Limits(packing=1, patience_s=0.05))
+    site = Site(tmp_path, limits=RateLimits(packing=1, patience_s=0.05))
     lease = Lease(site.home)
     assert lease.take()
     with site, ThreadPoolExecutor(1) as pool:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 
 from phalanx.server import policy
-from phalanx.server.identities import Identity, Role, least
+from phalanx.server.auth.identities import Identity, Role, least
 from phalanx.server.mlflow.calls import CALLS
 from phalanx.server.policy import Rule
 from tests.server.people import MARK, MINE, THEIRS, People, Secrets, fields_for, filled, routes, secrets_of, state_of

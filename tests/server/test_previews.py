@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from phalanx.server.previewing import media_of
+from phalanx.server.routes.previews import media_of
 from tests.server.logs import remember
 from tests.server.site import Site
 

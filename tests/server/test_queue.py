@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.home import Lease
-from phalanx.server.queueing import somebody_schedules
+from phalanx.home.lease import Lease
+from phalanx.server.routes.queue import somebody_schedules
 from phalanx.store import Run, Store
 from tests.server.site import Site
 from tests.server.started import start, until

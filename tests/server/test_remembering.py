@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from phalanx.server.remembering import CHEAP_S, LONGEST_S, Recent
+from phalanx.server.http.response_cache import CHEAP_S, LONGEST_S, ResponseCache
 
 
 def work(seconds: float) -> None:
@@ -26,7 +26,7 @@ def counted(made: list[int], seconds: float) -> Callable[[], bytes]:
 
 
 def test_what_is_costly_is_made_once_for_those_who_ask_within_a_moment() -> None:
-    recent, made = Recent(), list[int]()
+    recent, made = ResponseCache(), list[int]()
     make = counted(made, 4 * CHEAP_S)
     assert {recent.get("a", make) for _ in range(10)} == {b"1"}
     time.sleep(LONGEST_S + 0.1)
@@ -34,12 +34,12 @@ def test_what_is_costly_is_made_once_for_those_who_ask_within_a_moment() -> None
 
 
 def test_what_is_cheap_is_always_as_it_is_now() -> None:
-    recent, made = Recent(), list[int]()
+    recent, made = ResponseCache(), list[int]()
     assert [recent.get("a", counted(made, 0)) for _ in range(3)] == [b"1", b"2", b"3"]
 
 
 def test_who_changes_something_sees_it() -> None:
-    recent, made = Recent(), list[int]()
+    recent, made = ResponseCache(), list[int]()
     make = counted(made, 4 * CHEAP_S)
     assert recent.get("a", make) == b"1"
     recent.forget()
@@ -47,7 +47,7 @@ def test_who_changes_something_sees_it() -> None:
 
 
 def test_what_was_begun_before_a_change_is_told_to_nobody_else() -> None:
-    recent, inside, go_on = Recent(), threading.Event(), threading.Event()
+    recent, inside, go_on = ResponseCache(), threading.Event(), threading.Event()
 
     def slow() -> bytes:
         work(4 * CHEAP_S)
@@ -65,7 +65,7 @@ def test_what_was_begun_before_a_change_is_told_to_nobody_else() -> None:
 
 
 def test_who_asks_while_another_makes_it_anew_gets_the_one_before() -> None:
-    recent, inside, go_on = Recent(), threading.Event(), threading.Event()
+    recent, inside, go_on = ResponseCache(), threading.Event(), threading.Event()
     assert recent.get("a", counted([], 4 * CHEAP_S)) == b"1"
     time.sleep(LONGEST_S + 0.1)
 
@@ -87,7 +87,7 @@ def test_memory_is_bounded() -> None:
         work(2 * CHEAP_S)
         return bytes(400)
 
-    recent = Recent(most_bytes=1000)
+    recent = ResponseCache(most_bytes=1000)
     for number in range(20):
         recent.get(number, make)
     assert len(recent._kept) <= 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.rebuilding import rebuild_store
+from phalanx.ingest.rebuild import rebuild_store
 from phalanx.spool import PointWriter, read
 from phalanx.store import Store
 from tests.server.site import Site

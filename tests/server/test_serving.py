@@ -19,10 +19,11 @@ from typing import Any
 import httpx
 import pytest
 
-from phalanx.scheduler.home import Home, Lease
-from phalanx.scheduler.run_tokens import server_url
+from phalanx.home.home import Home
+from phalanx.home.lease import Lease
+from phalanx.home.run_tokens import server_url
 from phalanx.store import Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.cli.running import COMMAND, called
 
 
@@ -168,7 +169,8 @@ def test_an_installation_without_fastapi_is_said_to_be_incomplete(tmp_path: Path
 
 
 def test_other_verbs_do_not_import_fastapi() -> None:
-    code = "import sys, phalanx.cli.token, phalanx.cli.serve, phalanx.server.tokens; print('fastapi' in sys.modules)"
+    imports = "sys, phalanx.cli.commands.token, phalanx.cli.commands.serve, phalanx.server.auth.tokens"
+    code = f"import {imports}; print('fastapi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -10,8 +10,8 @@ from http.cookies import SimpleCookie
 import httpx
 import pytest
 
-from phalanx.server.identities import Role
-from phalanx.server.sessions import LIFE_S
+from phalanx.server.auth.identities import Role
+from phalanx.server.auth.sessions import LIFE_S
 from tests.server.people import PASSWORD, cookie, sign_in
 from tests.server.site import Site
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.backends import code_archive
+from phalanx.backends.code_archive import Unpacked, unpack
 from phalanx.errors import CallError
-from phalanx.scheduler import unpacking
-from phalanx.scheduler.snapshots import files_of, pack
-from phalanx.scheduler.unpacking import Unpacked, unpack
-from phalanx.server import snapshots
-from phalanx.server.snapshots import Uploads
+from phalanx.server.routes import snapshots
+from phalanx.server.routes.snapshots import Uploads
+from phalanx.submission.snapshots import files_of, pack
 from tests.server.site import Site
 
 ROUTE = "/api/v1/snapshots"
@@ -182,10 +182,10 @@ def test_too_much_and_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.M
         undone(packed(file_entry("a", os.urandom(2 << 20))), tmp_path, most=1 << 20)
     with pytest.raises(CallError, match="cut short"):  # it says more than it holds
         undone(packed(entry("a", size=1 << 19)), tmp_path, most=1 << 20)
-    monkeypatch.setattr(unpacking, "MOST_FILES", 20)
+    monkeypatch.setattr(code_archive, "MOST_FILES", 20)
     with pytest.raises(CallError, match="20 files"):
         undone(packed(*(entry(f"{number}") for number in range(21))), tmp_path)
-    monkeypatch.setattr(unpacking, "MOST_FOLDERS", 20)
+    monkeypatch.setattr(code_archive, "MOST_FOLDERS", 20)
     with pytest.raises(CallError, match="20 folders"):
         undone(packed(*(entry(f"{number}", tarfile.DIRTYPE) for number in range(21))), tmp_path)
     assert not list(tmp_path.iterdir())

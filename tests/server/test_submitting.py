@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.environments import environment_for_runs, without_secrets
+from phalanx.server.run_environment import environment_for_runs, without_secrets
 from tests.server.site import Site
 from tests.server.started import file_of, log_of, sent, start, until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.scheduler.run_tokens import server_secret
-from phalanx.server.identities import Identity, Role
-from phalanx.server.tokens import Tokens, run_token
+from phalanx.home.run_tokens import server_secret
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.auth.tokens import Tokens, run_token
 
 
 def mode(path: Path) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.submitting import submit
-from phalanx.server.steps import TAIL, Step, Steps
+from phalanx.server.live.replica_steps import TAIL, ReplicaStep, ReplicaSteps
 from phalanx.spec import load
 from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, PointWriter, frame, name_payload
-from phalanx.store import Replica, Store
-from phalanx.store.compaction import compact
+from phalanx.store import ReplicaRecord, Store
+from phalanx.store.series.compaction import compact
+from phalanx.submission.submit import submit
 from tests.server.site import Site
 from tests.server.started import sent, start, until
 
@@ -107,25 +107,25 @@ def test_of_a_file_that_grows_only_the_end_is_read(tmp_path: Path, monkeypatch: 
         return real(descriptor, size, at)
 
     monkeypatch.setattr(os, "pread", counted)
-    known = Steps()
-    assert known.of(tmp_path, 1, ["master-0", "worker-0"]) == {"master-0": Step(4999, 5099.0)}
+    known = ReplicaSteps()
+    assert known.of(tmp_path, 1, ["master-0", "worker-0"]) == {"master-0": ReplicaStep(4999, 5099.0)}
     assert sum(read) <= TAIL
     read.clear()
     assert known.of(tmp_path, 1, ["master-0"])["master-0"].step == 4999
     assert not read  # nothing has grown
     writer.add(5000, 6000.0, {"metric-1": 1.0})
-    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": Step(5000, 6000.0)}
+    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": ReplicaStep(5000, 6000.0)}
 
 
 def test_records_larger_than_what_is_read_first_are_found(tmp_path: Path) -> None:
     writer = PointWriter(attempt_of(tmp_path) / "client-1.points")
     writer.add(7, 1.0, {f"m{number}": 0.0 for number in range(20_000)})
-    assert Steps().of(tmp_path, 1, ["master-0"]) == {"master-0": Step(7, 1.0)}
+    assert ReplicaSteps().of(tmp_path, 1, ["master-0"]) == {"master-0": ReplicaStep(7, 1.0)}
 
 
 def test_an_epoch_that_is_logged_as_a_step_does_not_set_a_replica_back(tmp_path: Path) -> None:
     writer = PointWriter(attempt_of(tmp_path) / "client-1.points")
-    known = Steps()
+    known = ReplicaSteps()
     writer.add(1000, 1.0, {"loss": 1.0})
     assert known.of(tmp_path, 1, ["master-0"])["master-0"].step == 1000
     for epoch in range(5000):
@@ -137,10 +137,10 @@ def test_steps_that_were_not_given_are_counted(tmp_path: Path) -> None:
     writer = PointWriter(attempt_of(tmp_path) / "client-1.points")
     for at in range(5):
         writer.add(None, float(at), {"loss": 1.0})
-    known = Steps()
-    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": Step(4, 4.0)}
+    known = ReplicaSteps()
+    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": ReplicaStep(4, 4.0)}
     writer.add(None, 9.0, {"loss": 1.0})
-    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": Step(5, 9.0)}
+    assert known.of(tmp_path, 1, ["master-0"]) == {"master-0": ReplicaStep(5, 9.0)}
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xa7P\x03\0\xff\xff\0\0", bytes(5000), b"garbage" * 3000])
@@ -149,7 +149,7 @@ def test_a_damaged_end_does_not_hide_what_is_before_it(tmp_path: Path, damage: b
     PointWriter(path).add(41, 1.0, {"loss": 1.0})
     with path.open("ab") as stream:
         stream.write(damage)
-    assert Steps().of(tmp_path, 1, ["master-0"])["master-0"].step == 41
+    assert ReplicaSteps().of(tmp_path, 1, ["master-0"])["master-0"].step == 41
 
 
 def test_what_was_compacted_counts_still(tmp_path: Path) -> None:
@@ -159,13 +159,13 @@ def test_what_was_compacted_counts_still(tmp_path: Path) -> None:
     writer.close()
     compact(tmp_path, 1)
     assert not list(attempt_of(tmp_path).glob("*.points"))
-    assert Steps().of(tmp_path, 1, ["master-0"]) == {"master-0": Step(599, 609.0)}
+    assert ReplicaSteps().of(tmp_path, 1, ["master-0"]) == {"master-0": ReplicaStep(599, 609.0)}
 
 
 def test_each_attempt_counts_for_itself(tmp_path: Path) -> None:
     for attempt, last in ((1, 90), (2, 20)):
         PointWriter(attempt_of(tmp_path, attempt=attempt) / "client-1.points").add(last, 1.0, {"loss": 1.0})
-    known = Steps()
+    known = ReplicaSteps()
     assert [known.of(tmp_path, attempt, ["master-0"])["master-0"].step for attempt in (1, 2)] == [90, 20]
 
 
@@ -178,7 +178,9 @@ def test_five_hundred_replicas_are_looked_at_in_a_moment(own_site: Site) -> None
         points = names + b"".join(frame(POINTS, MOMENT.pack(step + number, 1.0) + values) for step in range(3))
         (attempt_of(own_site.folder(run_id), f"worker-{number}") / "client-1.points").write_bytes(points)
     nothing: Any = dict.fromkeys(("host", "pid", "cause", "code", "signal", "started_at", "finished_at"))
-    rows = [Replica(run_id, 1, "worker", number, number, "running", "", peak={}, **nothing) for number in range(512)]
+    rows = [
+        ReplicaRecord(run_id, 1, "worker", number, number, "running", "", peak={}, **nothing) for number in range(512)
+    ]
     with Store.open(own_site.home.path) as store:
         store.put_replicas(rows)
     topology(own_site, run_id)

@@ -5,16 +5,16 @@ import time
 
 import pytest
 
-from phalanx.server.turns import Turns
+from phalanx.server.write_gate import WriteGate
 from tests.server.site import Site
 
 
 def test_many_write_together_and_one_is_alone() -> None:
-    turns, inside, worst = Turns(), [0, 0], [0, 0]
+    turns, inside, worst = WriteGate(), [0, 0], [0, 0]
 
     def write() -> None:
         for _ in range(200):
-            with turns.together(), turns.together():
+            with turns.shared(), turns.shared():
                 inside[0] += 1
                 worst[0] = max(worst[0], inside[0])
                 assert not inside[1]
@@ -23,7 +23,7 @@ def test_many_write_together_and_one_is_alone() -> None:
 
     def turn() -> None:
         for _ in range(200):
-            with turns.alone():
+            with turns.exclusive():
                 inside[1] += 1
                 worst[1] = max(worst[1], inside[1] + inside[0])
                 time.sleep(0)
@@ -39,17 +39,17 @@ def test_many_write_together_and_one_is_alone() -> None:
 
 
 def test_who_waits_to_be_alone_is_not_starved_by_who_asks_again() -> None:
-    turns, done = Turns(), threading.Event()
+    turns, done = WriteGate(), threading.Event()
 
     def turn() -> None:
-        with turns.alone():
+        with turns.exclusive():
             done.set()
 
-    with turns.together():
+    with turns.shared():
         waiting = threading.Thread(target=turn)
         waiting.start()
         time.sleep(0.05)
-        with turns.together():  # by who has it already: it must not wait for the other, which waits for it
+        with turns.shared():  # by who has it already: it must not wait for the other, which waits for it
             assert not done.is_set()
     assert done.wait(5)
     waiting.join()

@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.run_tokens import server_url
-from phalanx.server.turns import SharedTurns
-from phalanx.server.writing import Desks
+from phalanx.home.home import Home
+from phalanx.home.run_tokens import server_url
+from phalanx.server.run_writers import RunWriters
+from phalanx.server.write_gate import SharedWriteGate
 from phalanx.store import Store
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.cli.running import COMMAND, Answer, called
 from tests.store.conftest import Address, fresh
 
@@ -238,11 +238,11 @@ def test_a_file_that_comes_by_both_ways_is_whole(address: Address, servers: tupl
 
 def test_whoever_sits_at_a_run_is_alone_with_it_among_all_servers(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    several = [Desks(home, server=number) for number in (1, 2)]
+    several = [RunWriters(home, server=number) for number in (1, 2)]
     inside: list[int] = []
     worst = 0
 
-    def write(desks: Desks) -> None:
+    def write(desks: RunWriters) -> None:
         nonlocal worst
         for _ in range(100):
             with desks.of("run"), desks.of("run"):
@@ -264,7 +264,7 @@ def test_whoever_sits_at_a_run_is_alone_with_it_among_all_servers(tmp_path: Path
 def test_what_is_remembered_of_a_run_is_forgotten_where_another_may_change_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     for server, kept in ((None, {"a": 1}), (2, {})):
-        desks = Desks(home, server=server)
+        desks = RunWriters(home, server=server)
         with desks.of("run") as desk:
             desk.notes["a"] = 1
             with desks.of("run") as again:
@@ -275,13 +275,13 @@ def test_what_is_remembered_of_a_run_is_forgotten_where_another_may_change_it(tm
 
 def test_a_turn_is_alone_among_all_servers(tmp_path: Path) -> None:
     """However many requests there are, which never leave a gap."""
-    ours, theirs = SharedTurns(tmp_path / "turns.lock"), SharedTurns(tmp_path / "turns.lock")
+    ours, theirs = SharedWriteGate(tmp_path / "turns.lock"), SharedWriteGate(tmp_path / "turns.lock")
     inside, ended, faults = [0], threading.Event(), []
     lock = threading.Lock()
 
     def write() -> None:
         while not ended.is_set():
-            with theirs.together(), theirs.together():
+            with theirs.shared(), theirs.shared():
                 with lock:
                     inside[0] += 1
                 time.sleep(0.003)
@@ -294,7 +294,7 @@ def test_a_turn_is_alone_among_all_servers(tmp_path: Path) -> None:
     while inside[0] < 4:
         time.sleep(0.001)
     for _ in range(20):
-        with ours.alone():
+        with ours.exclusive():
             faults.append(inside[0])
             time.sleep(0.002)
             faults.append(inside[0])
@@ -302,14 +302,14 @@ def test_a_turn_is_alone_among_all_servers(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert set(faults) == {0}
-    with theirs.together(), ours.together():
+    with theirs.shared(), ours.shared():
         pass
 
 
 def test_a_turn_does_not_wait_for_ever_for_a_server_that_hangs(tmp_path: Path) -> None:
-    ours, theirs = (SharedTurns(tmp_path / "turns.lock", patience_s=0.2) for _ in range(2))
-    with theirs.together():
+    ours, theirs = (SharedWriteGate(tmp_path / "turns.lock", patience_s=0.2) for _ in range(2))
+    with theirs.shared():
         began = time.monotonic()
-        with ours.alone():
+        with ours.exclusive():
             waited = time.monotonic() - began
     assert 0.2 <= waited < 3

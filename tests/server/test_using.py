@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.using import over_time
+from phalanx.server.routes.usage import over_time
 from phalanx.spool import Writer
 from tests.server.site import Site
 from tests.server.started import start, until

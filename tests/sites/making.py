@@ -8,9 +8,9 @@ import yaml
 
 from phalanx import plan, spec
 from phalanx.plan import Plan
-from phalanx.sites.judging import Finding, judge
+from phalanx.sites.checks import SiteFinding, check
 from phalanx.sites.model import Site
-from phalanx.sites.profiles import load
+from phalanx.sites.profile_reader import load
 
 CLUSTER = """
 name: here
@@ -54,6 +54,6 @@ def run(workers: int = 0, *, worker: dict[str, Any] | None = None, ps: int = 0, 
     return plan.make(spec.load([("file.yml", yaml.safe_dump(document).encode())]), "run")
 
 
-def told(made: Plan, at: Site, severity: str = "error", **environ: str) -> dict[str, Finding]:
+def told(made: Plan, at: Site, severity: str = "error", **environ: str) -> dict[str, SiteFinding]:
     """What is said, by the path that it is said of."""
-    return {found.path: found for found in judge(made, at, environ) if found.severity == severity}
+    return {found.path: found for found in check(made, at, environ) if found.severity == severity}

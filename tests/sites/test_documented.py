@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.sites.profiles import GPU_TYPE, NODES, PARTITION, POLICY, PROFILE, QOS, load
+from phalanx.sites.profile_reader import GPU_TYPE, NODES, PARTITION, POLICY, PROFILE, QOS, load
 from tests.cli.running import quick
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "sites.md"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.sites import find
-from phalanx.sites.judging import ADVICE, ERROR, home_finding, judge
-from phalanx.sites.locating import shipped
+from phalanx.sites.checks import ADVICE, ERROR, check, home_finding
 from phalanx.sites.model import Site
+from phalanx.sites.profile_search import shipped
 from tests.examples import examples
 from tests.sites.making import resources, run, site, told
 
@@ -27,11 +27,11 @@ def published(name: str) -> Site:
 
 
 def test_what_fits_is_fine() -> None:
-    assert judge(run(**FINE), HERE) == []
+    assert check(run(**FINE), HERE) == []
 
 
 def test_errors_come_first() -> None:
-    found = judge(run(timeout="10d", slurm={"account": "x"}, **resources(gpu=1)), published("narval"))
+    found = check(run(timeout="10d", slurm={"account": "x"}, **resources(gpu=1)), published("narval"))
     severities = [one.severity for one in found]
     assert severities == sorted(severities, key=lambda severity: severity != ERROR)
     assert set(severities) == {ERROR, ADVICE}
@@ -123,7 +123,7 @@ class TestNames:
 
     def test_several_accounts_and_none_named_is_advice(self) -> None:
         assert "environment.slurm.account" in told(run(**FINE), site(accounts=["a", "b"]), ADVICE)
-        assert judge(run(**FINE), site(accounts=["a"])) == []
+        assert check(run(**FINE), site(accounts=["a"])) == []
 
     @pytest.mark.parametrize(
         ("rule", "slurm", "said"),
@@ -161,7 +161,7 @@ class TestGpus:
     AT: ClassVar = {"partition": "gpu", "account": "ai"}
 
     def test_a_type_that_is_there(self) -> None:
-        assert judge(run(**self.GPU, slurm={**self.AT, "gpu_type": "a100"}), HERE) == []
+        assert check(run(**self.GPU, slurm={**self.AT, "gpu_type": "a100"}), HERE) == []
 
     def test_an_unknown_type(self) -> None:
         fault = told(run(**self.GPU, slurm={**self.AT, "gpu_type": "a1000"}), HERE)["environment.slurm.gpu_type"]
@@ -355,10 +355,10 @@ def test_every_plan_gets_an_answer(
 ) -> None:
     time = {} if timeout is None else {"timeout": timeout}
     made = run(workers, worker=resources(cpu=cpu, gpu=worker_gpu), slurm=slurm, **time, **resources(cpu, memory, gpu))
-    for found in judge(made, at):
+    for found in check(made, at):
         assert found.severity in (ERROR, ADVICE)
         assert found.path.startswith("environment")
         assert found.message
         assert "None" not in found.message
         assert "None" not in (found.suggestion or "")
-    assert judge(made, Site("bare")) == []
+    assert check(made, Site("bare")) == []

@@ -8,8 +8,8 @@ import pytest
 
 from phalanx.errors import CallError, SpecErrors
 from phalanx.sites import find
-from phalanx.sites.locating import added, locate, shipped
 from phalanx.sites.model import Site
+from phalanx.sites.profile_search import added, locate, shipped
 
 NOTHING = Site("nothing")
 PUBLISHED = ("fir", "narval", "nibi", "rorqual", "tamia", "trillium", "vulcan")

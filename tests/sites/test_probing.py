@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.sites.judging import judge
+from phalanx.sites.checks import check
 from phalanx.sites.model import Site
-from phalanx.sites.probing import Answer, ask, probe
-from phalanx.sites.profiles import load
-from phalanx.sites.writing import write
+from phalanx.sites.probe import CommandOutput, ask, probe
+from phalanx.sites.profile_reader import load
+from phalanx.sites.profile_writer import write
 from tests.sites.making import run
 from tests.sites.test_slurm_text import RECORDED
 
@@ -32,15 +32,15 @@ ANSWERS = {
 class Told:
     """A cluster made of texts."""
 
-    def __init__(self, changes: Mapping[str, Answer] | None = None) -> None:
-        self.answers = {**{key: Answer(text) for key, text in ANSWERS.items()}, **(changes or {})}
+    def __init__(self, changes: Mapping[str, CommandOutput] | None = None) -> None:
+        self.answers = {**{key: CommandOutput(text) for key, text in ANSWERS.items()}, **(changes or {})}
         self.asked: list[str] = []
 
-    def __call__(self, command: Sequence[str]) -> Answer:
+    def __call__(self, command: Sequence[str]) -> CommandOutput:
         line = " ".join(command)
         self.asked.append(line)
         found = [answer for key, answer in self.answers.items() if line.startswith(key)]
-        return found[-1] if found else Answer(why=f"`{command[0]}` failed: no such thing")
+        return found[-1] if found else CommandOutput(why=f"`{command[0]}` failed: no such thing")
 
 
 def test_a_cluster_becomes_a_site() -> None:
@@ -63,7 +63,9 @@ def test_a_cluster_becomes_a_site() -> None:
 
 
 def test_without_scontrol_and_sacctmgr_less_is_known_and_said() -> None:
-    broken = {key: Answer(why=f"`{key.split()[0]}` failed: gone") for key in ANSWERS if not key.startswith("sinfo")}
+    broken = {
+        key: CommandOutput(why=f"`{key.split()[0]}` failed: gone") for key in ANSWERS if not key.startswith("sinfo")
+    }
     found = probe("me", {}, Told(broken), name="mine")
     assert found.site.name == "mine"
     assert [part.name for part in found.site.partitions] == ["main"]
@@ -72,7 +74,9 @@ def test_without_scontrol_and_sacctmgr_less_is_known_and_said() -> None:
 
 
 def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
-    told = Told({"scontrol show config": Answer("ClusterName = x\nAccountingStorageType = accounting_storage/none\n")})
+    told = Told(
+        {"scontrol show config": CommandOutput("ClusterName = x\nAccountingStorageType = accounting_storage/none\n")}
+    )
     found = probe("me", {}, told)
     assert found.remarks == ("the cluster keeps no accounts, or does not tell",)
     assert not any(line.startswith("sacctmgr") for line in told.asked)
@@ -80,19 +84,19 @@ def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
 
 def test_a_machine_without_slurm_is_told_where_to_go() -> None:
     with pytest.raises(CallError, match=r"no `sinfo`.*login node.*fir, narval"):
-        probe("me", {}, Told({"sinfo -h -N": Answer(why="there is no `sinfo` on this machine")}))
+        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why="there is no `sinfo` on this machine")}))
 
 
 def test_a_cluster_that_is_down_is_told_so() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
     with pytest.raises(CallError, match=r"Unable to contact.*is the cluster up"):
-        probe("me", {}, Told({"sinfo -h -N": Answer(why=why)}))
+        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why=why)}))
 
 
 def test_a_published_policy_goes_with_what_was_measured() -> None:
     config = "ClusterName = narval\nAccountingStorageType = accounting_storage/none\n"
     nodes = "g1|main*|48|510000|gpu:a100:4(S:0-1),gpu:a100_1g.5gb:14|(null)|idle\n"
-    found = probe("me", {}, Told({"scontrol show config": Answer(config), "sinfo -h -N": Answer(nodes)}))
+    found = probe("me", {}, Told({"scontrol show config": CommandOutput(config), "sinfo -h -N": CommandOutput(nodes)}))
     site = found.site
     assert site.partition == "forbidden"
     assert site.source is not None
@@ -103,7 +107,7 @@ def test_a_published_policy_goes_with_what_was_measured() -> None:
 
 
 def test_modules_are_looked_at() -> None:
-    told = Told({"sh -c": Answer("/opt/modules:\npython/3.10.2\npython/3.11.5\n")})
+    told = Told({"sh -c": CommandOutput("/opt/modules:\npython/3.10.2\npython/3.11.5\n")})
     found = probe("me", {"LMOD_CMD": "/opt/lmod"}, told)
     assert any("of Python: python/3.10.2, python/3.11.5" in remark for remark in found.remarks)
     assert "# modules: [python/3.11.5]" in write(found.site, found.comments)
@@ -111,7 +115,7 @@ def test_modules_are_looked_at() -> None:
 
 
 def test_names_that_a_cluster_gives_itself_do_no_harm() -> None:
-    found = probe("me", {}, Told({"scontrol show config": Answer("ClusterName = a b; rm -rf $HOME\n")}))
+    found = probe("me", {}, Told({"scontrol show config": CommandOutput("ClusterName = a b; rm -rf $HOME\n")}))
     assert found.site.name == "a_b__rm_-rf__HOME"
 
 
@@ -127,16 +131,16 @@ def test_commands_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     executable(tmp_path, "sacctmgr", "printf '\\377\\n'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SINFO_FORMAT", "%n")
-    assert ask(["sinfo", "-h", "%N|%P"]) == Answer("-h %N|%P|C|unset\n")
-    assert ask(["scontrol", "show"]) == Answer(why="`scontrol` failed: first line")
+    assert ask(["sinfo", "-h", "%N|%P"]) == CommandOutput("-h %N|%P|C|unset\n")
+    assert ask(["scontrol", "show"]) == CommandOutput(why="`scontrol` failed: first line")
     assert ask(["sacctmgr"]).text == "�\n"
-    assert ask(["no-such-command"]) == Answer(why="there is no `no-such-command` on this machine")
+    assert ask(["no-such-command"]) == CommandOutput(why="there is no `no-such-command` on this machine")
 
 
 def test_a_command_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path, "sinfo", "exec sleep 30")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("phalanx.sites.probing.PATIENCE_S", 0.2)
+    monkeypatch.setattr("phalanx.sites.probe.PATIENCE_S", 0.2)
     assert "did not answer within 0.2 s" in ask(["sinfo"]).why
 
 
@@ -146,7 +150,7 @@ def recorded_site(folder: Path) -> Site:
         "scontrol show partition": "partitions", "sacctmgr -nP show assoc": "associations",
         "sacctmgr -nP show qos": "qos",
     }  # fmt: skip
-    told = Told({key: Answer((folder / f"{file}.txt").read_text()) for key, file in files.items()})
+    told = Told({key: CommandOutput((folder / f"{file}.txt").read_text()) for key, file in files.items()})
     return probe("root", {}, told).site
 
 
@@ -156,4 +160,4 @@ def test_what_real_clusters_said_becomes_a_profile(file: Path) -> None:
     assert load("site.yml", write(site).encode()) == site
     assert site.nodes
     assert any(part.is_default for part in site.partitions)
-    judge(run(2), site)
+    check(run(2), site)

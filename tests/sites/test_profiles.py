@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from phalanx.errors import SpecErrors
 from phalanx.sites.model import FORBIDDEN, GpuKind, NodeKind, Partition, Qos, Site, is_slice
-from phalanx.sites.profiles import load
-from phalanx.sites.writing import memory_text, time_text, write
+from phalanx.sites.profile_reader import load
+from phalanx.sites.profile_writer import memory_text, time_text, write
 from tests.examples import examples
 
 SMALL = b"""

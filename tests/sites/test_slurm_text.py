@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.sites import slurm_text
+from phalanx.sites import slurm_output
 from phalanx.sites.model import NodeKind, Partition, Qos
 from tests.examples import examples
 
@@ -37,7 +37,7 @@ RECORDED = sorted((Path(__file__).parent.parent / "backends" / "recorded").glob(
     ],
 )
 def test_times(text: str, seconds: float | None) -> None:
-    assert slurm_text.seconds(text) == seconds
+    assert slurm_output.seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_times(text: str, seconds: float | None) -> None:
     ],
 )
 def test_gpus_of_a_node(gres: str, found: dict[str | None, int]) -> None:
-    assert slurm_text.gpus(gres) == found
-    assert list(slurm_text.gpus(gres)) == list(found)
+    assert slurm_output.gpus(gres) == found
+    assert list(slurm_output.gpus(gres)) == list(found)
 
 
 def test_nodes_that_are_alike_are_one_kind() -> None:
@@ -73,7 +73,7 @@ a line that means nothing
 |main*|8|4000|||idle
 bad|main*|zero|4000|||idle
 """
-    assert slurm_text.nodes(text) == (
+    assert slurm_output.nodes(text) == (
         NodeKind(2, 8, 4000.0, 2, "fake", ("rack1",), ("main", "short")),
         NodeKind(1, 48, 192_000.0, 0, None, ("100G", "cascade"), ("main",)),
         NodeKind(1, 16, 64_000.0, 0, None, (), ("main",)),
@@ -82,7 +82,7 @@ bad|main*|zero|4000|||idle
 
 def test_partitions_of_sinfo() -> None:
     text = "main*|infinite|n/a|4|1-infinite|up\nshort|30:00|10:00|4|1-2|down\nshort|30:00|10:00|2|1-2|down\n"
-    assert slurm_text.partitions(text) == (
+    assert slurm_output.partitions(text) == (
         Partition("main", None, is_default=True),
         Partition("short", 1800.0, default_time_s=600.0, max_nodes=2, is_up=False),
     )
@@ -96,21 +96,23 @@ def test_partitions_of_scontrol() -> None:
         "MaxTime=1-00:00:00 OverSubscribe=EXCLUSIVE State=DOWN\n"
         "nothing here\n"
     )
-    assert slurm_text.partitions_in_full(text) == (
+    assert slurm_output.partitions_in_full(text) == (
         Partition("main", None, is_default=True),
         Partition("big", 86_400.0, False, 3600.0, None, 2, False, True, ("ai", "hpc"), ("high",)),
     )
 
 
 def test_configuration_accounts_and_qualities() -> None:
-    config = slurm_text.configuration(
+    config = slurm_output.configuration(
         "Configuration data as of 2026\nClusterName             = test\nX = a=b\n\nEmpty =\n"
     )
     assert config == {"ClusterName": "test", "X": "a=b", "Empty": ""}
-    (first, second) = slurm_text.associations("research|limited,normal||1000\nroot|normal|5|\nroot|normal|5|\nbroken\n")
-    assert first == slurm_text.Association("research", ("limited", "normal"), None, 1000)
+    (first, second) = slurm_output.associations(
+        "research|limited,normal||1000\nroot|normal|5|\nroot|normal|5|\nbroken\n"
+    )
+    assert first == slurm_output.Association("research", ("limited", "normal"), None, 1000)
     assert second.max_jobs == 5
-    assert slurm_text.qualities("normal||\nlimited|00:20:00|cpu=4,gres/gpu=2,node=1\n|x|y\nbroken") == (
+    assert slurm_output.qualities("normal||\nlimited|00:20:00|cpu=4,gres/gpu=2,node=1\n|x|y\nbroken") == (
         Qos("normal"),
         Qos("limited", 1200.0, 2, 1, 4),
     )
@@ -118,13 +120,14 @@ def test_configuration_accounts_and_qualities() -> None:
 
 def test_modules_of_python() -> None:
     text = "/opt/modules/Core:\npython/\npython/3.10.13\npython/3.11.5(default)\npython-build-bundle/2023\nipython/1\n"
-    assert slurm_text.modules(text) == ("python", "python/3.10.13", "python/3.11.5")
+    assert slurm_output.modules(text) == ("python", "python/3.10.13", "python/3.11.5")
 
 
 READERS = (
-    slurm_text.seconds, slurm_text.whole, slurm_text.gpus, slurm_text.nodes, slurm_text.partitions, slurm_text.fields,
-    slurm_text.partitions_in_full, slurm_text.configuration, slurm_text.associations, slurm_text.qualities,
-    slurm_text.modules,
+    slurm_output.seconds, slurm_output.whole, slurm_output.gpus, slurm_output.nodes, slurm_output.partitions,
+    slurm_output.fields, slurm_output.partitions_in_full, slurm_output.configuration,
+    slurm_output.associations, slurm_output.qualities,
+    slurm_output.modules,
 )  # fmt: skip
 PIECES = st.lists(
     st.sampled_from(["|", "=", ":", ",", "(", ")", "*", "-", "\n", " ", "gpu", "1", "9" * 5000, "PartitionName"])
@@ -144,18 +147,18 @@ def test_no_text_breaks_a_reader(reader: Callable[[str], object], text: str) -> 
 def test_what_real_clusters_said(file: Path) -> None:
     """Every row of what a real Slurm printed means something, and its two lists of partitions agree."""
     folder = file.parent
-    kinds = slurm_text.nodes(file.read_text())
+    kinds = slurm_output.nodes(file.read_text())
     names = {line.split("|")[0] for line in file.read_text().splitlines()}
     assert sum(kind.count or 0 for kind in kinds) == len(names) > 0
-    short = slurm_text.partitions((folder / "sinfo-partitions.txt").read_text())
-    full = slurm_text.partitions_in_full((folder / "partitions.txt").read_text())
+    short = slurm_output.partitions((folder / "sinfo-partitions.txt").read_text())
+    full = slurm_output.partitions_in_full((folder / "partitions.txt").read_text())
     assert {(part.name, part.max_time_s, part.is_default, part.is_up) for part in short} == {
         (part.name, part.max_time_s, part.is_default, part.is_up) for part in full
     }
     assert {name for kind in kinds for name in kind.partitions} <= {part.name for part in full}
-    config = slurm_text.configuration((folder / "config.txt").read_text())
+    config = slurm_output.configuration((folder / "config.txt").read_text())
     assert config["ClusterName"]
     assert folder.parent.name.removeprefix("slurm-") in config["SLURM_VERSION"]
     accounts, qualities = (folder / "associations.txt").read_text(), (folder / "qos.txt").read_text()
-    assert len(slurm_text.associations(accounts)) == len({line.split("|")[0] for line in accounts.splitlines()})
-    assert len(slurm_text.qualities(qualities)) == len(qualities.splitlines())
+    assert len(slurm_output.associations(accounts)) == len({line.split("|")[0] for line in accounts.splitlines()})
+    assert len(slurm_output.qualities(qualities)) == len(qualities.splitlines())

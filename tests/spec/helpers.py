@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from phalanx.errors import Note, SpecError, SpecErrors
 from phalanx.spec import Spec, load
 from phalanx.spec.tree import Mark, Node, Source, from_plain
-from phalanx.spec.writing import modern_document, to_yaml
+from phalanx.spec.yaml_writer import modern_document, to_yaml
 
 EXPERIMENT = "version: 1\nkind: experiment\n"
 GROUP = "version: 1\nkind: group\n"

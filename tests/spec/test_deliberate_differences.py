@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.cli.summary import plan_of
+from phalanx.cli.render.plan_summary import plan_of
 from phalanx.spec import Amount, Resources
 from phalanx.spec.groups import suggestion
 from tests.spec.helpers import EXPERIMENT, GROUP, error_of, errors_of, load_text

@@ -10,10 +10,10 @@ import kubernetes_validate
 import pytest
 
 from phalanx.spec import load_document
-from phalanx.spec.clusters import KUBERNETES
-from phalanx.spec.model import Kubernetes, thaw
-from phalanx.spec.pod_templates import CONTAINERS, SPEC, Part
-from phalanx.spec.writing import modern_document
+from phalanx.spec.cluster_fields import KUBERNETES
+from phalanx.spec.model import KubernetesOptions, thaw
+from phalanx.spec.pod_templates import CONTAINERS, SPEC, TemplatePart
+from phalanx.spec.yaml_writer import modern_document
 from tests.spec.helpers import EXPERIMENT, errors_of, load_text
 
 WHOLE: dict[str, Any] = {
@@ -48,7 +48,7 @@ def faults(**kubernetes: Any) -> dict[str, str]:
     }
 
 
-def read(**kubernetes: Any) -> Kubernetes:
+def read(**kubernetes: Any) -> KubernetesOptions:
     return load_text(section(**kubernetes)).environment.kubernetes
 
 
@@ -61,11 +61,11 @@ def test_every_field_is_read() -> None:
     assert read(code_claim="c", code_path="a/b").code_path == "a/b"
     named = {*WHOLE, "code_claim", "code_path"}
     assert set(KUBERNETES.fields) == named
-    assert {name.removesuffix("_s").removesuffix("_mib") for name in Kubernetes._fields} == named
+    assert {name.removesuffix("_s").removesuffix("_mib") for name in KubernetesOptions._fields} == named
 
 
 def test_a_file_without_it_says_nothing() -> None:
-    assert load_text(f"{EXPERIMENT}run: {{cmd: x}}\n").environment.kubernetes == Kubernetes()
+    assert load_text(f"{EXPERIMENT}run: {{cmd: x}}\n").environment.kubernetes == KubernetesOptions()
 
 
 def test_it_is_written_as_it_was_read() -> None:
@@ -174,6 +174,6 @@ SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" /
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_fields_are_those_of_kubernetes(part: Part, schema: str) -> None:
+def test_the_fields_are_those_of_kubernetes(part: TemplatePart, schema: str) -> None:
     known = json.loads((SCHEMAS / f"{schema}-v1.json").read_text())["properties"]
     assert set(part.fields) == set(known)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.spec.merging import merge
+from phalanx.spec.layers import merge
 from tests.spec.helpers import EXPERIMENT, error_of, errors_of, load_texts, tree_of, where
 
 

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from phalanx.cli.summary import plan_of, summarise
+from phalanx.cli.render.plan_summary import plan_of, summarise
 from phalanx.errors import SpecErrors
-from phalanx.plan import inspecting
+from phalanx.plan import framework_checks
 from phalanx.spec import Kind, Spec
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Dimension, Search, thaw
 from phalanx.spec.schema import json_schema
-from phalanx.spec.writing import modern_document
+from phalanx.spec.yaml_writer import modern_document
 from tests.backends.golden import UPDATE
 from tests.spec.helpers import assert_converts, load_text
 
@@ -56,7 +56,7 @@ def _validator() -> Draft202012Validator:
 @cache
 def _load(name: str) -> Spec:
     """Read as `phalanx check` reads. Raises SpecErrors."""
-    spec, _ = inspecting.load([(path.name, path.read_bytes()) for path in CASES[name]], {})
+    spec, _ = framework_checks.load([(path.name, path.read_bytes()) for path in CASES[name]], {})
     return spec
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from phalanx.spec.params import parse_value
-from phalanx.spec.writing import modern_document, to_yaml
+from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.spec.helpers import (
     CPU_S,
     EXPERIMENT,

@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from phalanx.errors import Place, SpecErrors
+from phalanx.errors import Location, SpecErrors
 from phalanx.spec import Amount, Kind, Resources, load
-from phalanx.spec.clusters import KUBERNETES, PYTHON, SLURM
+from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.model import Environment, OutputsRefs, ReplicaSettings
 from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
-from phalanx.spec.writing import modern_document
+from phalanx.spec.yaml_writer import modern_document
 from tests.spec.helpers import EXPERIMENT, FILE, GROUP, error_of, errors_of, load_text, messages_of, where
 
 TENSORFLOW = EXPERIMENT + "framework: tensorflow\n"
@@ -472,7 +472,7 @@ def test_an_error_says_everything_in_one_line_and_as_json() -> None:
         "message": "unknown key `framwork` in a file of kind experiment",
         "suggestion": "did you mean `framework`?",
     }
-    assert error.place == Place(FILE, 3, 1, 8, "framwork: pytorch")
+    assert error.place == Location(FILE, 3, 1, 8, "framwork: pytorch")
 
 
 def test_a_note_is_told_as_json_without_a_suggestion() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from phalanx.spec.writing import modern_document, to_yaml
+from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.spec.helpers import EXPERIMENT, GROUP, assert_converts, load_text, load_texts
 
 OLD = """

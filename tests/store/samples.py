@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from phalanx.store import Replica, Run, StatusChange
+from phalanx.store import ReplicaRecord, Run, StatusChange
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -60,9 +60,9 @@ def status(number: int, name: str, minutes: float = 0, attempt: int = 1, run_id:
     return StatusChange(run_id, number, attempt, name, f"because of {name}", after(minutes))
 
 
-def replica(number: int = 0, attempt: int = 1, run_id: str = "a1b2c3", **changes: Any) -> Replica:
+def replica(number: int = 0, attempt: int = 1, run_id: str = "a1b2c3", **changes: Any) -> ReplicaRecord:
     peak: Mapping[str, float] = {"memory_mib": 31.8}
-    return Replica(
+    return ReplicaRecord(
         run_id=run_id,
         attempt=attempt,
         role="worker",

@@ -21,10 +21,10 @@ import pytest
 
 from phalanx.errors import CallError, StoreError
 from phalanx.spool import PointWriter
-from phalanx.store import compaction, series_attempts, series_parquet
-from phalanx.store.compaction import compact
-from phalanx.store.series import RunSeries
-from phalanx.store.series_compacted import Part
+from phalanx.store.series import attempts, compaction, parquet
+from phalanx.store.series.compacted import CompactedPart
+from phalanx.store.series.compaction import compact
+from phalanx.store.series.run_series import RunSeries
 from tests.store.test_series import (
     START,
     Kept,
@@ -84,8 +84,8 @@ def test_spikes_survive_compaction_at_every_zoom(tmp_path: Path) -> None:
 
 
 def test_series_over_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_parquet, "GROUP_ROWS", 1000)
-    monkeypatch.setattr("phalanx.store.series_compacted.GROUP_ROWS", 1000)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 1000)
+    monkeypatch.setattr("phalanx.store.series.compacted.GROUP_ROWS", 1000)
     chance = random.Random(2)
     points = [
         point
@@ -258,11 +258,11 @@ class TestDamage:
         path = tmp_path / "series" / "attempt-1.leaves"
         data = path.read_bytes()
         path.write_bytes(data[:keep])
-        assert Part.open(path) is None
+        assert CompactedPart.open(path) is None
         path.write_bytes(data[:keep] + bytes([data[keep] ^ 1]) + data[keep + 1 :])
-        assert Part.open(path) is None
+        assert CompactedPart.open(path) is None
         path.write_bytes(data)
-        assert Part.open(path) is not None
+        assert CompactedPart.open(path) is not None
 
     @pytest.mark.parametrize("how", ["gone", "shorter", "another"])
     def test_without_its_points_a_directory_is_not_believed(self, tmp_path: Path, how: str) -> None:
@@ -468,7 +468,7 @@ class TestInterrupted:
     ) -> None:
         points = self.points()
         write_run(tmp_path, points)
-        monkeypatch.setattr(series_parquet, "_checksums", lambda path: [1])
+        monkeypatch.setattr(parquet, "_checksums", lambda path: [1])
         with pytest.raises(StoreError, match="does not hold what was written"):
             compact(tmp_path, 1)
         check_all(RunSeries(tmp_path), points)
@@ -509,7 +509,7 @@ class TestInterrupted:
 CHILD = """
 import sys
 from pathlib import Path
-from phalanx.store.compaction import compact
+from phalanx.store.series.compaction import compact
 compact(Path(sys.argv[2]), 1)  # whatever is loaded for the first time is loaded now
 print("ready", flush=True)
 compact(Path(sys.argv[1]), 1)
@@ -534,7 +534,7 @@ def compact_and_kill(run: Path, seconds: float) -> bool:
 def test_a_reader_never_sees_less_while_files_are_compacted(tmp_path: Path) -> None:
     """Attempts are compacted one after another, in another process, while this one reads all the time."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom phalanx.store.compaction import compact\n"
+        "import sys\nfrom pathlib import Path\nfrom phalanx.store.series.compaction import compact\n"
         "print('ready', flush=True)\n"
         "for attempt in range(1, 16): compact(Path(sys.argv[1]), attempt)\n"
     )
@@ -562,16 +562,16 @@ def test_a_compaction_in_the_middle_of_listing_hides_nothing(
 ) -> None:
     points = line([1.0] * 300)
     write_run(tmp_path, points)
-    sources_of = series_attempts.sources_of
+    sources_of = attempts.sources_of
 
-    def meanwhile(run: Path) -> dict[int, list[series_attempts.Source]]:
+    def meanwhile(run: Path) -> dict[int, list[attempts.PointSource]]:
         if first:
             compact(run, 1)
         found = sources_of(run)
         compact(run, 1)
         return found
 
-    monkeypatch.setattr(series_attempts, "sources_of", meanwhile)
+    monkeypatch.setattr(attempts, "sources_of", meanwhile)
     check_all(RunSeries(tmp_path), points)
 
 

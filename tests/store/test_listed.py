@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import Store
-from phalanx.store.listed import MOST_PROJECTS, of_projects
+from phalanx.store.run_lists import MOST_PROJECTS, of_projects
 from tests.store.samples import after, run, status
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phalanx.store import Artifact, Store, StoreError
-from phalanx.store.models import ModelEvent, ModelIndex
+from phalanx.store.model_index import ModelEvent, ModelIndex
 from tests.store.conftest import Address
 from tests.store.samples import HOSTILE, after, run
 

@@ -16,8 +16,8 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.spool import MOMENT, NAMES, NO_STEP, POINTS, VALUE, PointWriter, Writer, frame, name_payload
-from phalanx.store.compaction import compact
-from phalanx.store.series import Bucket, RunSeries, Series, Summary
+from phalanx.store.series.compaction import compact
+from phalanx.store.series.run_series import Bucket, RunSeries, Series, Summary
 
 START = 1_700_000_000.0
 

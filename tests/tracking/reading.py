@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.spool import JSON, NO_STEP, read
-from phalanx.store.points import PointFile, point_files
-from phalanx.store.series import RunSeries
+from phalanx.store.series.points import PointFile, point_files
+from phalanx.store.series.run_series import RunSeries
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 FOREIGN = ("PHALANX_", "POLYAXON_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_", "PYTHONPATH", "COVERAGE")

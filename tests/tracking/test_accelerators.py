@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from phalanx import tracking
-from phalanx.tracking import TrackedRun, keeping
+from phalanx.tracking import TrackedRun, heartbeat
 from tests.tracking.reading import Replica, only_run, script
 
 TRAINING = threading.get_ident()
@@ -89,7 +89,7 @@ class Variable:
 @pytest.fixture(name="impatient")
 def impatient_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """An end that waits for half a second; and what lets the rest go on afterwards."""
-    monkeypatch.setattr(keeping, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(heartbeat, "PATIENCE_S", 0.5)
     later = threading.Event()
     yield later
     later.set()
@@ -216,7 +216,7 @@ def test_a_variable_is_kept_as_it_was(run: TrackedRun, replica: Replica) -> None
 def test_more_than_can_wait_is_counted(
     run: TrackedRun, replica: Replica, monkeypatch: pytest.MonkeyPatch, impatient: threading.Event
 ) -> None:
-    monkeypatch.setattr(keeping, "MOST_WAITING", 10)
+    monkeypatch.setattr(heartbeat, "MOST_WAITING", 10)
     run.log(first=Tensor(0.0, impatient))
     deadline = time.monotonic() + 10
     keeper: Any = run._keeper

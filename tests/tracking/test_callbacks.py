@@ -17,9 +17,9 @@ import pytest
 from phalanx import tracking
 from phalanx.tracking import callbacks
 from phalanx.tracking.callbacks import keras, lightning, ranks, sklearn, transformers, xgboost
-from phalanx.tracking.callbacks.building import Place, find_classes, make_class
+from phalanx.tracking.callbacks.base import CallbackRun, as_written, safely
+from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
 from phalanx.tracking.callbacks.lightgbm import phalanx_lightgbm
-from phalanx.tracking.callbacks.tracked import Tracked, as_written, safely
 from tests.frameworks_tracking.kept import Kept, clean_environment
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -111,24 +111,24 @@ def module(name: str, **content: Any) -> ModuleType:
 def test_the_library_in_use_is_taken_before_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "library_in_use", module("library_in_use", Logger=Other))
     monkeypatch.delitem(sys.modules, "wave", raising=False)  # as if nobody had needed it
-    assert find_classes(Place("wave", "Wave_read"), Place("library_in_use", "Logger")) == [Other]
+    assert find_classes(ClassPath("wave", "Wave_read"), ClassPath("library_in_use", "Logger")) == [Other]
     assert "wave" not in sys.modules
     monkeypatch.delitem(sys.modules, "library_in_use")
-    assert [found.__name__ for found in find_classes(Place("wave", "Wave_read"))] == ["Wave_read"]
+    assert [found.__name__ for found in find_classes(ClassPath("wave", "Wave_read"))] == ["Wave_read"]
 
 
 def test_both_libraries_in_use_are_bases_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "one", module("one", Logger=Base))
     monkeypatch.setitem(sys.modules, "two", module("two", Logger=Other))
-    bases = find_classes(Place("one", "Logger"), Place("two", "Logger"), Place("two", "Missing"))
-    made = make_class("somewhere", "Made", Tracked, bases)
+    bases = find_classes(ClassPath("one", "Logger"), ClassPath("two", "Logger"), ClassPath("two", "Missing"))
+    made = make_class("somewhere", "Made", CallbackRun, bases)
     assert issubclass(made, (Base, Other))
     assert (made.__module__, made.__qualname__) == ("somewhere", "Made")
 
 
 def test_a_library_without_the_class_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "old", module("old"))
-    assert find_classes(Place("old", "Logger"), Place("missing_library", "Logger")) == []
+    assert find_classes(ClassPath("old", "Logger"), ClassPath("missing_library", "Logger")) == []
 
 
 # ranks ---------------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_who_may_say_what(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert ranks.voice(rank, size) == expected
+    assert ranks.rank_duties(rank, size) == expected
 
 
 def test_pytorchs_process_group_is_asked_when_it_is_there(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,9 @@ def test_pytorchs_process_group_is_asked_when_it_is_there(kept: Kept, monkeypatc
         is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
     )
     monkeypatch.setitem(sys.modules, "torch", module("torch", distributed=group))
-    assert ranks.voice() == (False, False)
+    assert ranks.rank_duties() == (False, False)
     group.is_initialized = lambda: False
-    assert ranks.voice() == (True, True)
+    assert ranks.rank_duties() == (True, True)
 
 
 def test_a_process_that_does_not_speak_makes_no_run(tmp_path: Path) -> None:

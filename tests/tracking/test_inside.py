@@ -11,8 +11,8 @@ import pytest
 
 from phalanx import tracking
 from phalanx.backends.agent_zip import client_paths
-from phalanx.scheduler import settling
-from phalanx.scheduler.home import Home
+from phalanx.home.home import Home
+from phalanx.scheduler import post_run
 from phalanx.store import Store
 from phalanx.tracking import TrackedRun
 from tests.agent.running import Agents
@@ -174,14 +174,14 @@ def test_the_users_own_path_comes_first(tmp_path: Path) -> None:
 def test_phalanx_itself_may_be_installed_beside_the_client(tmp_path: Path) -> None:
     """Its other rooms are found through the client's package."""
     program = (
-        "import phalanx.spool, phalanx.store.points, phalanx.tracking as t; print(t.__file__);"
-        "print(phalanx.store.points.__file__); t.log(loss=1.0)"
+        "import phalanx.spool, phalanx.store.series.points, phalanx.tracking as t; print(t.__file__);"
+        "print(phalanx.store.series.points.__file__); t.log(loss=1.0)"
     )
     agents = Agents(tmp_path, f'{sys.executable} -c "{program}"', client=client_paths(tmp_path / "agents")).start()
     assert agents.end()["cause"] == "finished", agents.log()
     ours, installed = agents.log().decode().split()
     assert ours.startswith(str(tmp_path))
-    assert installed == str(SOURCES / "phalanx" / "store" / "points.py")
+    assert installed == str(SOURCES / "phalanx" / "store" / "series" / "points.py")
 
 
 def test_a_folder_of_the_users_that_is_called_phalanx(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_training_that_fails_is_the_agents_to_tell(tmp_path: Path) -> None:
 
 def test_a_run_of_the_command_line_is_tracked_from_start_to_end(place: Place) -> None:
     (place.folder / "train.py").write_text(EVERYTHING)
-    with settling._alone(Home(place.home)):  # the files of its points stay as they are
+    with post_run._alone(Home(place.home)):  # the files of its points stay as they are
         run_id = place.ran(f"{bare_python()} train.py")
         check(Replica(place.home / "runs" / run_id))
     (row,) = place.quick("ps", "--json").data["runs"]
@@ -278,7 +278,7 @@ import sys
 from phalanx import tracking
 tracking.log(loss=1.0)
 tracking.params(a=1)
-print("threading" in sys.modules, "phalanx.tracking.keeping" in sys.modules, "urllib.request" in sys.modules)
+print("threading" in sys.modules, "phalanx.tracking.heartbeat" in sys.modules, "urllib.request" in sys.modules)
 """
     done = subprocess.run(
         [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.append({str(SOURCES)!r})\n{text}"],

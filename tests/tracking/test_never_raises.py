@@ -166,7 +166,7 @@ def test_no_argument_makes_a_start_or_a_finish_raise(home: Path, words: Given) -
 
 @pytest.mark.parametrize("server", [5, Rude(), "ftp://x", "http://[", "http://no such host", "nonsense", "\0"])
 def test_no_server_makes_a_start_raise(home: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phalanx.tracking.shipping.LAST_S", 0.0)
+    monkeypatch.setattr("phalanx.tracking.folder_upload.LAST_S", 0.0)
     run = tracking.start(server=server)
     run.log(loss=1.0)
     run.finish()

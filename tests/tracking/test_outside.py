@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from phalanx import tracking
-from phalanx.tracking import recording
+from phalanx.tracking import recorder
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - the fixture
 from tests.tracking.reading import Replica, clean_environment, only_run, runs_of, script
 
@@ -280,7 +280,7 @@ def test_descriptors_are_given_back(home: Path) -> None:
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    for _ in range(recording.MOST_AWAY):
+    for _ in range(recorder.MOST_AWAY):
         tracking.start(name="warm").log(loss=1.0)
     tracking.finish()
     before = opened()
@@ -297,7 +297,7 @@ def test_descriptors_are_given_back(home: Path) -> None:
 
 def test_it_gives_signs_of_life_before_it_says_anything(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is on another machine sees nothing else of it."""
-    monkeypatch.setattr("phalanx.tracking.keeping.BEAT_S", 0.1)
+    monkeypatch.setattr("phalanx.tracking.heartbeat.BEAT_S", 0.1)
     tracking.start()
     beat = only_run(home).folder / "beat"
     wait_for(beat.exists)

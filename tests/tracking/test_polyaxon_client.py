@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.store.series import RunSeries
+from phalanx.store.series.run_series import RunSeries
 from tests.frameworks_tracking.kept import Kept, clean_environment, outside_run
 from tests.test_imports import python_3_8
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from phalanx import tracking
-from phalanx.store.series import RunSeries
-from phalanx.tracking import TrackedRun, recording
+from phalanx.store.series.run_series import RunSeries
+from phalanx.tracking import TrackedRun, recorder
 from tests.tracking.reading import Replica, clean_environment, only_run, script
 
 # threads -----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_whoever_writes_after_the_finish_writes_nowhere(home: Path, monkeypatch:
         for descriptor in late:
             os.write(descriptor, b"late")
         assert os.fstat(innocent.fileno()).st_size == 0
-    monkeypatch.setattr(recording, "AWAY_S", -1.0)
+    monkeypatch.setattr(recorder, "AWAY_S", -1.0)
     tracking.start(name="y").finish()  # whoever is late by then was never there
     for descriptor in late:
         with pytest.raises(OSError, match="Bad file descriptor"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.tracking.seats import Seat, this_seat
+from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
 FOLDER = "/home/runs/abc/replicas/{}/attempt-2"
 MASTER = {"PHALANX_TRACK": FOLDER.format("master-0"), "PHALANX_RANK": "0", "PHALANX_LOCAL_RANK": "0"}
@@ -13,8 +13,8 @@ LAUNCHED = {**MASTER, "PHALANX_LAUNCH": "mpirun", "PHALANX_CLUSTER": CLUSTER}
 
 
 def test_outside_of_a_run_there_is_none() -> None:
-    assert this_seat({}) is None
-    assert this_seat({"RANK": "1", "LOCAL_RANK": "1"}) is None
+    assert this_writer({}) is None
+    assert this_writer({"RANK": "1", "LOCAL_RANK": "1"}) is None
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_outside_of_a_run_there_is_none() -> None:
     ],
 )
 def test_who_this_process_is(environment: dict[str, str], replica: str, rank: int) -> None:
-    seat = this_seat(environment)
+    seat = this_writer(environment)
     folder = FOLDER.format(replica)
-    assert seat == Seat(folder, rank, has_agent=folder == environment["PHALANX_TRACK"])
+    assert seat == WriterIdentity(folder, rank, has_agent=folder == environment["PHALANX_TRACK"])
 
 
 def test_a_run_that_phalanx_did_not_start_has_one_seat() -> None:
     outside = {**MASTER, "PHALANX_OUTSIDE": "1", "LOCAL_RANK": "1", "RANK": "1"}
-    assert this_seat(outside) == Seat(MASTER["PHALANX_TRACK"], 0, has_agent=False)
+    assert this_writer(outside) == WriterIdentity(MASTER["PHALANX_TRACK"], 0, has_agent=False)

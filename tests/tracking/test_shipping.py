@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from phalanx import tracking
-from phalanx.tracking import TrackedRun, shipping
+from phalanx.tracking import TrackedRun, folder_upload
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - the fixture
 from tests.tracking.post import TOKEN, Post
 from tests.tracking.reading import Replica, clean_environment, only_run, runs_of, script
@@ -34,7 +34,7 @@ def outbox_fixture(home: Path, post: Post, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("PHALANX_TOKEN", TOKEN)
     monkeypatch.setenv("PHALANX_SERVER", post.url)
     for name, value in {"TURN_S": 0.05, "LONGEST_TURN_S": 0.1, "BEAT_S": 0.2, "LAST_S": 1.0, "TIMEOUT_S": 2.0}.items():
-        monkeypatch.setattr(shipping, name, value)
+        monkeypatch.setattr(folder_upload, name, value)
     return home / "outbox"
 
 
@@ -195,7 +195,7 @@ def test_a_wrong_token_is_said_once_and_costs_no_time(
     outbox: Path, post: Post, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHALANX_TOKEN", "wrong")
-    monkeypatch.setattr(shipping, "LAST_S", 30.0)
+    monkeypatch.setattr(folder_upload, "LAST_S", 30.0)
     run = train()
     wait_for(lambda: len(post.requests) > 3)
     before = time.monotonic()
@@ -278,7 +278,7 @@ def test_a_slow_server_does_not_slow_the_training(outbox: Path, post: Post, tmp_
 
 
 def test_a_server_that_never_answers(outbox: Path, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(folder_upload, "TIMEOUT_S", 0.3)
     post.delay_s = 3.0
     run = train()
     before = time.monotonic()
@@ -290,7 +290,7 @@ def test_a_server_that_never_answers(outbox: Path, post: Post, monkeypatch: pyte
 def test_a_large_file_does_not_silence_the_signs_of_life(
     outbox: Path, post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipping, "PIECE", 1000)
+    monkeypatch.setattr(folder_upload, "PIECE", 1000)
     (tmp_path / "large").write_bytes(bytes(50_000))
     run = train()
     run.artifact(tmp_path / "large")
@@ -368,21 +368,21 @@ os.kill(os.getpid(), 9)
 def test_what_is_an_address(address: str, is_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PHALANX_SERVER", raising=False)
     if is_one:
-        assert shipping.server_url(address) == address
+        assert folder_upload.server_url(address) == address
     elif address:
         with pytest.raises(ValueError, match="a server's address is like"):
-            shipping.server_url(address)
+            folder_upload.server_url(address)
     else:
-        assert shipping.server_url(address) is None
+        assert folder_upload.server_url(address) is None
 
 
 def test_the_token_of_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PHALANX_TOKEN", raising=False)
-    assert shipping.token(str(tmp_path)) == ""
+    assert folder_upload.token(str(tmp_path)) == ""
     (tmp_path / "token").write_text("abc\n")
-    assert shipping.token(str(tmp_path)) == "abc"
+    assert folder_upload.token(str(tmp_path)) == "abc"
     monkeypatch.setenv("PHALANX_TOKEN", "def")
-    assert shipping.token(str(tmp_path)) == "def"
+    assert folder_upload.token(str(tmp_path)) == "def"
 
 
 # to the real one -----------------------------------------------------------------------------------------------------

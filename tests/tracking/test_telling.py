@@ -15,7 +15,7 @@ import pytest
 
 from phalanx import tracking
 from phalanx.tracking import TrackedRun
-from phalanx.tracking.client import MOST_PARAMS, MOST_PARAMS_SIZE
+from phalanx.tracking.run import MOST_PARAMS, MOST_PARAMS_SIZE
 from phalanx.tracking.values import LONGEST_TEXT
 from tests.tracking.reading import Replica
 

@@ -16,7 +16,7 @@ import pytest
 
 from phalanx import tracking
 from phalanx.tracking import TrackedRun
-from phalanx.tracking.recording import MOST_NAMES
+from phalanx.tracking.recorder import MOST_NAMES
 from tests.tracking.reading import Replica
 
 
@@ -315,7 +315,7 @@ def test_a_call_is_one_write(run: TrackedRun, replica: Replica, monkeypatch: pyt
         written.append(data)
         return len(data)
 
-    monkeypatch.setattr(sys.modules["phalanx.tracking.recording"], "_write", write)
+    monkeypatch.setattr(sys.modules["phalanx.tracking.recorder"], "_write", write)
     run.log(a=1.0, b=2.0, step=1)
     run.log(a=1.0, step=2)
     run.log({"a": 1, "b": True}, step=3)

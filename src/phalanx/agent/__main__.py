@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 
-from phalanx.agent.launching import AS_RANK, launch, launched_rank, read, read_plan, serve, stay_with, tasks_of
-from phalanx.agent.meeting import NotMet
+from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, read_plan, serve, supervise_here, tasks_of
+from phalanx.agent.preflight import PreflightFailed
 
 MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
 IN_PODS = "--pod | --prepare | --train-job prepare|run"
@@ -16,13 +16,13 @@ IN_PODS = "--pod | --prepare | --train-job prepare|run"
 def main() -> int:
     given = sys.argv[1:]
     if given == ["--pod"]:
-        from phalanx.agent import podded
+        from phalanx.agent import pod_entry
 
-        return podded.run()
+        return pod_entry.run()
     if given == ["--prepare"]:
-        from phalanx.agent import readying
+        from phalanx.agent import init_container
 
-        return readying.prepare()
+        return init_container.prepare()
     if len(given) == 2 and given[0] == "--train-job":
         from phalanx.agent import train_job
 
@@ -32,14 +32,14 @@ def main() -> int:
         return 2
     mode = given[2] if len(given) > 2 else None
     if mode in ("--here", "--gather", "--settle", "--leave"):
-        from phalanx.agent import placing
+        from phalanx.agent import allocation
 
         plan = read_plan(given[0])
         if mode == "--here":
-            return placing.here(plan, given[1])
+            return allocation.report_host(plan, given[1])
         if mode == "--gather":
-            return placing.gather(plan, given[1], int(given[3]), sys.stdin)
-        return placing.settle(plan, given[1]) if mode == "--settle" else placing.leave(given[1])
+            return allocation.gather(plan, given[1], int(given[3]), sys.stdin)
+        return allocation.conclude(plan, given[1]) if mode == "--settle" else allocation.release_node(given[1])
     plan, facts = read(given[0], given[1])
     try:
         if mode == AS_RANK:
@@ -47,14 +47,14 @@ def main() -> int:
             if rank == 0:
                 serve(plan, facts)
             (task,) = tasks_of(plan, facts, rank)
-            return stay_with(task)
+            return supervise_here(task)
         serve(plan, facts)
-    except NotMet as fault:
+    except PreflightFailed as fault:
         print(fault, file=sys.stderr)
         return 1
     tasks = tasks_of(plan, facts)
     if mode == "--stay":
-        return stay_with(tasks[0])
+        return supervise_here(tasks[0])
     launch(tasks)
     return 0
 

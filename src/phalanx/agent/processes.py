@@ -6,8 +6,8 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -99,7 +99,7 @@ class _Table:
         return self.below.get(pid, [])
 
 
-class Meter:
+class UsageMeter:
     """Adds up what a changing tree uses: processes that end keep their share of the sums."""
 
     def __init__(self) -> None:
@@ -228,3 +228,17 @@ def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
         except OSError:
             continue
     return found
+
+
+def boot_id() -> str:
+    """Which start of which machine this is; process numbers mean nothing beyond it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def is_alive_here(process: Mapping[str, Any]) -> bool:
+    """Whether a process of this machine, by its number, its start and the machine's, is there."""
+    return process["boot"] == boot_id() and is_alive(process["pid"], process["started"])

@@ -20,7 +20,7 @@ MOST_KEYS = 1_000_000
 IDLE_S = 60.0
 
 
-class Store:
+class KeyValueStore:
     """Values by scope and key. `sizes`: how many members the scopes have that are emptied when all are done."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -65,7 +65,7 @@ class Store:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
-    store: Store
+    store: KeyValueStore
 
     def do_GET(self) -> None:
         address = self._address()
@@ -111,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
-    store: Store
+    store: KeyValueStore
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A rank that was killed in the middle of a request is told by others."""
@@ -119,7 +119,7 @@ class Server(ThreadingHTTPServer):
 
 def serving(listener: socket.socket, sizes: Mapping[str, int]) -> Server:
     """A server at a socket that listens already; whoever calls lets it serve."""
-    store = Store(sizes)
+    store = KeyValueStore(sizes)
     server = Server(listener.getsockname()[:2], type("BoundHandler", (Handler,), {"store": store}), False)
     server.store = store
     server.socket.close()

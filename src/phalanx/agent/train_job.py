@@ -17,9 +17,9 @@ import os
 import signal
 import sys
 
-from phalanx.agent import podded, readying
-from phalanx.agent.podded import ENDING, MISUSED, ROOT, ROOT_VARIABLE, STOPPED, Pod
-from phalanx.agent.supervising import WATCHED
+from phalanx.agent import init_container, pod_entry
+from phalanx.agent.pod_entry import ENDING, MISUSED, ROOT, ROOT_VARIABLE, STOPPED, Pod
+from phalanx.agent.supervisor import WATCHED
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a volume of the pod
 MARKER = ".phalanx-begun"
@@ -29,15 +29,15 @@ HELD_S = 600.0  # for the scheduler to see the end and remove the pod; start.sh 
 def run(*, is_prepared: bool) -> int:
     """Answers the exit code of the container. `is_prepared`: there is nothing to do before the replica starts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    podded.keep_to_ourselves()
+    pod_entry.hide_environment()
     is_restarted = not _leave_marker(_shared_memory())
-    pod = podded.arrived()
+    pod = pod_entry.arrived()
     if is_restarted:
         return _report_again(pod)
     if pod is None:
         return MISUSED
-    code = 0 if is_prepared else readying.prepare_replica(pod)
-    return code or podded.run_replica(pod).code
+    code = 0 if is_prepared else init_container.prepare_replica(pod)
+    return code or pod_entry.run_replica(pod).code
 
 
 def _shared_memory() -> str:
@@ -60,7 +60,7 @@ def _report_again(pod: Pod | None) -> int:
     if pod is not None and os.path.exists(os.path.join(pod.folder(pod.member), "end.json")):
         # The agent of a pod that it knows begins anew after a restart; one that does not, keeps the end that it finds.
         unnamed = {name: text for name, text in pod.environment.items() if name != "PHALANX_POD"}
-        if podded.run_replica(pod._replace(environment=unnamed)).is_told:
+        if pod_entry.run_replica(pod._replace(environment=unnamed)).is_told:
             return STOPPED
     else:
         print("phalanx: what ran in this pod has ended, and is not started again", file=sys.stderr, flush=True)

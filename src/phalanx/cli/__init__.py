@@ -70,22 +70,22 @@ HERE = ("site", "doctor")  # the same, but clearly about this machine as long as
 _COMPLETE = "_PHALANX_COMPLETE"
 
 
-class Verbs(click.Group):
+class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"phalanx.cli.{MODULES.get(cmd_name, cmd_name)}").command
+        command: click.Command = import_module(f"phalanx.cli.commands.{MODULES.get(cmd_name, cmd_name)}").command
         if cmd_name in (*AT_HOME, *HERE):
-            from phalanx.cli.guarding import at_home_only
+            from phalanx.cli.home_only import require_home
 
-            at_home_only(command, cmd_name, also_after_login=cmd_name in AT_HOME)
+            require_home(command, cmd_name, also_after_login=cmd_name in AT_HOME)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from phalanx.spec.suggest import did_you_mean
+        from phalanx.spec.suggestions import did_you_mean
 
         try:
             return super().resolve_command(ctx, args)
@@ -101,7 +101,7 @@ class Verbs(click.Group):
                 formatter.write_dl(list(verbs.items()))
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "-V",
     "--version",
@@ -164,7 +164,7 @@ def _complete(instruction: str) -> int:
 
 def _show(fault: click.ClickException) -> None:
     """What click has to say, without anything in it that a terminal would obey."""
-    from phalanx.cli.output import printable
+    from phalanx.cli.render.output import printable
 
     context = getattr(fault, "ctx", None)
     if context is not None:
@@ -175,7 +175,7 @@ def _show(fault: click.ClickException) -> None:
 
 
 def _apologise(fault: Exception) -> int:
-    from phalanx.cli.output import printable
+    from phalanx.cli.render.output import printable
 
     if isinstance(fault, OSError) and fault.filename is None and fault.errno is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to say would fail again at the end

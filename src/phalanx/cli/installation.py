@@ -77,8 +77,8 @@ def parts(home: Path) -> Iterator[Part]:
 
 def _kubeconfig(home: Path) -> str | None:
     """The files that a run on Kubernetes would read."""
-    from phalanx.backends.kubernetes.credentials import config_files
-    from phalanx.backends.kubernetes.settings import find
+    from phalanx.backends.kubernetes.cluster.credentials import config_files
+    from phalanx.backends.kubernetes.cluster.settings import find
     from phalanx.errors import CallError, SpecErrors
 
     try:

@@ -10,12 +10,12 @@ HELD = (signal.SIGINT, signal.SIGTERM)
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
-def hold_signals() -> None:
+def defer_signals() -> None:
     """From before a run is submitted until someone attends it: a Ctrl-C in between waits, and then stops the run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 
 
-def let_signals() -> None:
+def restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
 
 
@@ -30,5 +30,5 @@ def stop_on_interrupt(stop: Callable[[str], None]) -> list[int]:
     signal.signal(signal.SIGINT, called)
     signal.signal(signal.SIGTERM, called)
     signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
-    let_signals()
+    restore_signals()
     return hung_up

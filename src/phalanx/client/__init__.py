@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phalanx.client.client import Client
-    from phalanx.client.wire import NotFound, Refused, Unreachable
+    from phalanx.client.transport import NotFound, RequestRefused, ServerUnreachable
 
-__all__ = ["Client", "NotFound", "Refused", "Unreachable"]
+__all__ = ["Client", "NotFound", "RequestRefused", "ServerUnreachable"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name in __all__:
-        from phalanx.client import wire
+        from phalanx.client import transport
 
-        return getattr(wire, name)
+        return getattr(transport, name)
     raise AttributeError(f"module 'phalanx.client' has no attribute {name!r}")

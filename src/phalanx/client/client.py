@@ -15,19 +15,19 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from phalanx.client.acting import Acting
-from phalanx.client.asking import Asking
-from phalanx.client.files import Files
-from phalanx.client.live import Event, listen
-from phalanx.client.settings import chosen
-from phalanx.client.wire import TIMEOUT_S, Wire, joined
+from phalanx.client.actions import ActionMethods
+from phalanx.client.config import choose_server
+from phalanx.client.files import FileMethods
+from phalanx.client.live_events import LiveEvent, listen
+from phalanx.client.queries import QueryMethods
+from phalanx.client.transport import TIMEOUT_S, Transport, joined
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 
-class Client(Asking, Files, Acting):
+class Client(QueryMethods, FileMethods, ActionMethods):
     """A server. For one thread; `close` it, or use it in a `with`. Wherever a run is asked for, its record, its id, the
     beginning of that or its name will do.
 
@@ -38,10 +38,10 @@ class Client(Asking, Files, Acting):
     def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """The server of the address; else that of PHALANX_SERVER; else the one that `phalanx login` kept. The same with
         the token and PHALANX_TOKEN. Raises CallError when nobody says which."""
-        found = chosen(os.environ, url, token)
+        found = choose_server(os.environ, url, token)
         if found is None:
             raise CallError("say which server: Client(url), PHALANX_SERVER, or `phalanx login URL` once")
-        super().__init__(Wire(found.url, found.token, timeout_s))
+        super().__init__(Transport(found.url, found.token, timeout_s))
 
     @property
     def url(self) -> str:
@@ -59,7 +59,7 @@ class Client(Asking, Files, Acting):
         """The name that the token has on the server, and what it may."""
         return dict(self._wire.get(joined("session")))
 
-    def live(self, run: str | Run | None = None) -> Iterator[Event]:
+    def live(self, run: str | Run | None = None) -> Iterator[LiveEvent]:
         """What changes, as it does: of a run, or of all. Without end: leave it when you have seen enough."""
         steps = ("live",) if run is None else ("runs", self._id(run), "live")
         return listen(self._wire, joined(*steps))

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from phalanx.client.acting import Progress, silent
-from phalanx.client.finding import Finding
+from phalanx.client.actions import Progress, silent
 from phalanx.client.rows import time_of
-from phalanx.client.wire import API, Refused, Unreachable, joined
+from phalanx.client.run_lookup import RunLookup
+from phalanx.client.transport import API, RequestRefused, ServerUnreachable, joined
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.scheduler.outputs import Entry
-    from phalanx.scheduler.taking import Item, Taken
-    from phalanx.store.models import Version
+    from phalanx.artifacts.downloads import DownloadItem, DownloadResult
+    from phalanx.artifacts.outputs import OutputEntry
+    from phalanx.store.model_index import ModelVersion
     from phalanx.store.records import Run
 
 PIECE = 4 << 20  # sent at a time
@@ -25,16 +25,16 @@ READ = 256 << 10
 TRIES = 5  # a file is gone on with where its connection broke off
 
 
-class Files(Finding):
+class FileMethods(RunLookup):
     """A part of `Client`."""
 
-    def outputs(self, run: str | Run, path: str = "") -> list[Entry]:
+    def outputs(self, run: str | Run, path: str = "") -> list[OutputEntry]:
         """What is at a path of a run's `outputs`, `artifacts` and `models`, and everything below it."""
-        from phalanx.scheduler.outputs import Entry
+        from phalanx.artifacts.outputs import OutputEntry
 
         told = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
         return [
-            Entry(
+            OutputEntry(
                 str(row["path"]),
                 str(row["kind"]),
                 int(row["size"]),
@@ -57,7 +57,7 @@ class Files(Finding):
 
     def download(
         self, run: str | Run, path: str, to: str | Path = ".", *, force: bool = False, progress: Progress = silent
-    ) -> Taken:
+    ) -> DownloadResult:
         """Copies a file or a folder: into the target if that is a folder, else to it. Every file whose digest the
         server knows is checked. Raises CallError, also when something is there already and `force` is not given."""
         run_id, target = self._id(run), Path(to)
@@ -66,8 +66,8 @@ class Files(Finding):
         return self._bring(run_id, entries, place, force=force, progress=progress)
 
     def download_version(
-        self, version: Version, to: str | Path, *, force: bool = False, progress: Progress = silent
-    ) -> Taken:
+        self, version: ModelVersion, to: str | Path, *, force: bool = False, progress: Progress = silent
+    ) -> DownloadResult:
         """Copies the files of a model's version, from the run that made it, into a folder. Raises CallError."""
         if version.run_id is None or version.files is None:
             raise CallError(f"{version.title} is only an address: its files are at {version.source}")
@@ -76,7 +76,7 @@ class Files(Finding):
         place = Path(to) if is_folder else Path(to) / entries[0].path.rpartition("/")[2]
         return self._bring(version.run_id, entries, place, force=force, progress=progress)
 
-    def _entries(self, run_id: str, path: str) -> list[Entry]:
+    def _entries(self, run_id: str, path: str) -> list[OutputEntry]:
         """What is to be copied; links at the top are followed, if they lead to something of the run."""
         if not path.strip("/"):
             raise CallError("say which file or folder, such as `outputs`")
@@ -89,9 +89,11 @@ class Files(Finding):
             raise CallError(f"there is no `{path}`: `phalanx outputs {run_id}` lists what there is")
         return entries
 
-    def _bring(self, run_id: str, entries: Sequence[Entry], place: Path, *, force: bool, progress: Progress) -> Taken:
-        from phalanx.scheduler.outputs import REMOTE
-        from phalanx.scheduler.taking import Taken, bring
+    def _bring(
+        self, run_id: str, entries: Sequence[OutputEntry], place: Path, *, force: bool, progress: Progress
+    ) -> DownloadResult:
+        from phalanx.artifacts.downloads import DownloadResult, copy_items
+        from phalanx.artifacts.outputs import REMOTE
 
         top = entries[0].path
         items = [self._item(run_id, entry, top) for entry in entries if entry.kind == "file" and entry.place != REMOTE]
@@ -103,8 +105,8 @@ class Files(Finding):
         folders = [_below(entry.path, top) for entry in entries if entry.kind == "folder"]
         brought = {*folders, *links, *(item.path for item in items)}
         left_out = [entry.path for entry in entries if _below(entry.path, top) not in brought]
-        unchecked = bring(place, items, folders, links, force=force, progress=progress)
-        return Taken(place, len(items), sum(item.size for item in items), unchecked, left_out)
+        unchecked = copy_items(place, items, folders, links, force=force, progress=progress)
+        return DownloadResult(place, len(items), sum(item.size for item in items), unchecked, left_out)
 
     def upload(self, run: str | Run, source: str | Path, path: str, progress: Progress = silent) -> int:
         """Sends a file to a run that somebody else executes, below `artifacts/` or `models/`. Answers its size."""
@@ -123,13 +125,13 @@ class Files(Finding):
             raise CallError(f"cannot read {source}: {(fault.strerror or str(fault)).lower()}") from None
         return done
 
-    def _item(self, run_id: str, entry: Entry, top: str) -> Item:
-        from phalanx.scheduler.taking import Item
+    def _item(self, run_id: str, entry: OutputEntry, top: str) -> DownloadItem:
+        from phalanx.artifacts.downloads import DownloadItem
 
         address = self._address(run_id, "outputs", entry.path)
         at = entry.at.timestamp() if entry.at is not None else None
         ways = [(lambda say: self._fetch(address, say), entry.digest)]
-        return Item(_below(entry.path, top), entry.path, entry.size, at, ways)
+        return DownloadItem(_below(entry.path, top), entry.path, entry.size, at, ways)
 
     def _address(self, run: str | Run, what: str, path: str) -> str:
         return f"{API}/runs/{quote(self._id(run), safe='')}/{what}/{quote(path.strip('/'), safe='/')}"
@@ -154,11 +156,11 @@ class Files(Finding):
                         say(count)
                         yield piece
                     return
-            except Refused as fault:
+            except RequestRefused as fault:
                 if fault.status == 416 and count:
                     raise CallError("the file changed while it was fetched: try again") from None
                 raise
-            except (httpx.HTTPError, Unreachable) as fault:
+            except (httpx.HTTPError, ServerUnreachable) as fault:
                 left -= 1
                 if not left:
                     raise (self._wire.failed(fault) if isinstance(fault, httpx.HTTPError) else fault) from None

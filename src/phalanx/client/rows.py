@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from phalanx.store.models import Model, ModelEvent, Version
-from phalanx.store.points import Summary
-from phalanx.store.records import Artifact, Replica, Run, StatusChange
+from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
+from phalanx.store.series.points import Summary
 
 Row = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -22,7 +22,7 @@ class Details(NamedTuple):
     facts: Mapping[str, Any]
     summaries: Mapping[str, Summary]
     statuses: Sequence[StatusChange]
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaRecord]
     artifacts: Sequence[Artifact]
     waits_for: str | None
 
@@ -77,8 +77,8 @@ def status_of(row: Row, run_id: str) -> StatusChange:
     )
 
 
-def replica_of(row: Row, run_id: str, attempt: int) -> Replica:
-    return Replica(
+def replica_of(row: Row, run_id: str, attempt: int) -> ReplicaRecord:
+    return ReplicaRecord(
         run_id,
         int(row.get("attempt") or attempt),
         str(row["role"]),
@@ -136,10 +136,10 @@ def model_of(row: Row) -> Model:
     )
 
 
-def version_of(row: Row) -> Version:
-    return Version(
+def version_of(row: Row) -> ModelVersion:
+    return ModelVersion(
         **{
-            **{name: row.get(name) for name in Version._fields},
+            **{name: row.get(name) for name in ModelVersion._fields},
             "created_at": time_of(row.get("created_at")) or _EPOCH,
             "updated_at": time_of(row.get("updated_at")) or _EPOCH,
             "metrics": {name: float(value) for name, value in (row.get("metrics") or {}).items() if value is not None},

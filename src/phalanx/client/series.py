@@ -1,4 +1,4 @@
-"""The series of a run on a server, with the reading methods of `phalanx.store.series.RunSeries`."""
+"""The series of a run on a server, with the reading methods of `phalanx.store.series.run_series.RunSeries`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx.client.rows import Row, number_of, summary_of
-from phalanx.client.wire import NotFound, Wire, joined
-from phalanx.store.series import Bucket, Series, Spread, Summary
+from phalanx.client.transport import NotFound, Transport, joined
+from phalanx.store.series.run_series import Bucket, Series, Spread, Summary
 
 ROUGHLY = 1  # buckets, when only the replicas are asked for: there may be hundreds of them
 MOST_BUCKETS = 20_000  # that a server gives
@@ -17,7 +17,7 @@ MOST_BUCKETS = 20_000  # that a server gives
 class RemoteSeries:
     """Asks when it is first asked, and keeps the answers; `poll` forgets them. Not for two threads at once."""
 
-    def __init__(self, wire: Wire, run_id: str) -> None:
+    def __init__(self, wire: Transport, run_id: str) -> None:
         self.run_id = run_id
         self._wire = wire
         self._rows: dict[str, Row] | None = None

@@ -1,1 +1,1 @@
-"""Readers and writers of other tools' formats: how runs move in and out. Nothing of a source is ever executed."""
+"""Import and export: runs from other tools and homes, and out as plain files. Nothing of a source is ever executed."""

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from phalanx.insight.recorded import GpuLook, Recorded, Stretch
+from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval
 
 NINETEEN_TWENTIETHS = 0.95
 ACTIVE_PERCENT = 5.0  # of a GPU that was ever put to work,
 ACTIVE_MIB = 64.0  # or that holds something: looks are seconds apart, and miss short work
 
 
-class GpuUse(NamedTuple):
+class GpuUsage(NamedTuple):
     """The GPUs of a replica. `active`: how many of them were ever put to work, or held anything."""
 
     gpus: int
@@ -25,7 +25,7 @@ class GpuUse(NamedTuple):
     looks: int  # at each
 
 
-class Use(NamedTuple):
+class ReplicaUsage(NamedTuple):
     """`seconds` is the longest attempt, `held_s` all of them together: for so long it kept what it asked for."""
 
     seconds: float
@@ -35,7 +35,7 @@ class Use(NamedTuple):
     cores_p95: float
     memory_mib: float | None  # at most
     memory_mean_mib: float
-    gpu: GpuUse | None
+    gpu: GpuUsage | None
     causes: tuple[str, ...]  # how its processes ended, in the last attempt; nothing of those that run
     message: str  # of the process that ended in the most telling way
     attempts: int
@@ -49,7 +49,7 @@ class Use(NamedTuple):
 _TELLING = ("memory", "error", "meeting", "stalled", "timeout", "lost", "stopped", "finished")
 
 
-def use_of(processes: Sequence[Mapping[int, Recorded]]) -> Use | None:
+def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | None:
     """Of the processes of one replica, each by its attempts. None when nothing is known of any."""
     numbers = sorted({number for process in processes for number in process})
     if not numbers:
@@ -62,7 +62,7 @@ def use_of(processes: Sequence[Mapping[int, Recorded]]) -> Use | None:
     known = [one for one in last if one.cause is not None]
     telling = min(known, key=lambda one: _rank(one.cause), default=None)
     seconds, cpu_s = sum(held), sum(one.cpu_s for attempt in attempts for one in attempt)
-    return Use(
+    return ReplicaUsage(
         seconds=max(held),
         held_s=seconds,
         cpu_s=cpu_s,
@@ -82,7 +82,7 @@ def _rank(cause: str | None) -> int:
     return _TELLING.index(cause) if cause in _TELLING else 0
 
 
-def stacked(lines: Sequence[Sequence[Stretch]]) -> list[Stretch]:
+def stacked(lines: Sequence[Sequence[UsageInterval]]) -> list[UsageInterval]:
     """What several processes used together, from one change of any to the next."""
     filled = [line for line in lines if line]
     if len(filled) < 2:
@@ -93,12 +93,12 @@ def stacked(lines: Sequence[Sequence[Stretch]]) -> list[Stretch]:
             changes.append((stretch.since, stretch.cores, stretch.memory_mib))
             changes.append((stretch.until, -stretch.cores, -stretch.memory_mib))
     changes.sort()
-    found: list[Stretch] = []
+    found: list[UsageInterval] = []
     cores = memory_mib = 0.0
     at = changes[0][0]
     for moment, more_cores, more_mib in changes:
         if moment > at:
-            found.append(Stretch(at, moment, max(0.0, cores), max(0.0, memory_mib)))
+            found.append(UsageInterval(at, moment, max(0.0, cores), max(0.0, memory_mib)))
             at = moment
         cores, memory_mib = cores + more_cores, memory_mib + more_mib
     return found
@@ -121,9 +121,9 @@ def mean(weighted: Sequence[tuple[float, float]]) -> float:
     return math.fsum(value * weight for value, weight in weighted) / total if total > 0 else 0.0
 
 
-def gpu_use(looks: Iterable[GpuLook]) -> GpuUse | None:
+def gpu_use(looks: Iterable[GpuSample]) -> GpuUsage | None:
     """None when nobody looked."""
-    by_gpu: dict[int, list[GpuLook]] = {}
+    by_gpu: dict[int, list[GpuSample]] = {}
     for look in looks:
         by_gpu.setdefault(look.gpu, []).append(look)
     if not by_gpu:
@@ -132,7 +132,7 @@ def gpu_use(looks: Iterable[GpuLook]) -> GpuUse | None:
     busiest = [max(look.percent for look in found) for found in by_gpu.values()]
     everything = [look for found in by_gpu.values() for look in found]
     held = [max(look.memory_mib for look in found) for found in by_gpu.values()]
-    return GpuUse(
+    return GpuUsage(
         gpus=len(by_gpu),
         active=sum(percent >= ACTIVE_PERCENT or mib >= ACTIVE_MIB for percent, mib in zip(busiest, held, strict=True)),
         mean_percent=math.fsum(means) / len(means),
@@ -143,7 +143,7 @@ def gpu_use(looks: Iterable[GpuLook]) -> GpuUse | None:
     )
 
 
-def _gpu_use_over(attempts: Sequence[GpuUse | None]) -> GpuUse | None:
+def _gpu_use_over(attempts: Sequence[GpuUsage | None]) -> GpuUsage | None:
     """Of the attempt that was looked at most; what any of them put to work counts."""
     known = [use for use in attempts if use is not None]
     if not known:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.errors import CallError
-from phalanx.logs.lines import Line
-from phalanx.logs.windows import Reels
+from phalanx.logs.lines import LogLine
+from phalanx.logs.windows import MergedLogReader
 
 LONGEST = 30_000
 MOST_PLACES = 1024
@@ -33,11 +33,11 @@ class Cursor(NamedTuple):
         return f"{line}~{self.names}~{_packed(self.places)}" if self.places else line
 
 
-def of_line(line: Line) -> Cursor:
+def of_line(line: LogLine) -> Cursor:
     return Cursor(line.attempt, max(0, int(line.at * 1e6)), line.first, line.end, line.replica)
 
 
-def of_places(reels: Reels, places: Sequence[int], line: Line | None) -> Cursor:
+def of_places(reels: MergedLogReader, places: Sequence[int], line: LogLine | None) -> Cursor:
     """`line` is one beside the places."""
     near = of_line(line) if line is not None else Cursor(reels.attempt, 0, 0, 0, "")
     return near._replace(names=_names(reels), places=tuple(places))
@@ -53,7 +53,7 @@ def read(text: str) -> Cursor:
     return Cursor(int(attempt), int(at_us), int(first), int(first) + int(length), replica, names or "", places)
 
 
-def places_in(reels: Reels, cursor: Cursor, *, after: bool) -> list[int]:
+def places_in(reels: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int]:
     """The place in each log: right after or before the cursor's line."""
     if cursor.names == _names(reels) and len(cursor.places) == len(reels.each):
         return [min(place, reel.size) for place, reel in zip(cursor.places, reels.each, strict=True)]
@@ -66,7 +66,7 @@ def places_in(reels: Reels, cursor: Cursor, *, after: bool) -> list[int]:
     ]
 
 
-def _names(reels: Reels) -> str:
+def _names(reels: MergedLogReader) -> str:
     return f"{zlib.crc32(' '.join(reel.voice.name for reel in reels.each).encode()):08x}"
 
 

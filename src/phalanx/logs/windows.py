@@ -15,36 +15,25 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.logs.lines import (
-    ERROR_WORDS,
-    LONGEST_LINE,
-    TRACEBACK,
-    WINDOW_S,
-    Excerpt,
-    Folded,
-    Groups,
-    Line,
-    first_error,
-    in_order,
-    shown,
-    split_lines,
-    unfolded,
-)
-from phalanx.logs.notes import Notes, size_at, times_of
-from phalanx.logs.reading import Voice, attempt_folder, open_log
+from phalanx.logs.first_error import Excerpt, first_error
+from phalanx.logs.fold import FoldedLine, Groups, unfolded
+from phalanx.logs.lines import ERROR_WORDS, LONGEST_LINE, TRACEBACK, WINDOW_S, LogLine, plain_text, split_lines
+from phalanx.logs.merge import in_order
+from phalanx.logs.replica_logs import LogSource, attempt_folder, open_log
+from phalanx.logs.time_index import TimeNotes, size_at, times_of
 
 SMALL, LARGE = 1 << 12, 1 << 16  # bytes that are read at a time, of many logs and of few
 NEAR = 1 << 12  # bytes before an error that are shown, or nearly
 MOST_READ = 40_000  # lines of a window, before those that are alike are told as one
 
 Placed = tuple[float, int, int, int, bytes]  # when, by which log, from where to where, what
-Taken = tuple[list[Folded], list[Placed | None]]  # lines, and of each log the last that is among them
+Taken = tuple[list[FoldedLine], list[Placed | None]]  # lines, and of each log the last that is among them
 
 
-class Reel:
+class LogReader:
     """One log, read from any place on, forwards or backwards. Of one that may grow, only whole lines."""
 
-    def __init__(self, run_folder: Path, voice: Voice, attempt: int, number: int, *, is_over: bool) -> None:
+    def __init__(self, run_folder: Path, voice: LogSource, attempt: int, number: int, *, is_over: bool) -> None:
         self.folder = attempt_folder(run_folder, voice.name, attempt)
         self.voice = voice
         self.attempt = attempt
@@ -55,7 +44,7 @@ class Reel:
             facts = os.stat(self.folder / "log", follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode):
                 self.size, self.changed_at, self.is_there = facts.st_size, facts.st_mtime, True
-        self.notes = Notes(self.folder / "spool")
+        self.notes = TimeNotes(self.folder / "spool")
 
     def read(self, first: int, end: int) -> bytes:
         stream = open_log(self.folder) if first < end else None
@@ -135,7 +124,7 @@ class Reel:
 
     def unfinished(self, place: int) -> str:
         """What stands after the last whole line."""
-        return "" if self.is_over else shown(decoded(self.read(place, min(self.size, place + LONGEST_LINE))))
+        return "" if self.is_over else plain_text(decoded(self.read(place, min(self.size, place + LONGEST_LINE))))
 
 
 def _line_start(data: bytes) -> int | None:
@@ -159,17 +148,17 @@ def decoded(piece: bytes) -> str:
 class Window(NamedTuple):
     """Lines in the order of time, and where they begin and end in each log."""
 
-    lines: list[Folded]
+    lines: list[FoldedLine]
     first: list[int]
     last: list[int]
 
 
-class Reels:
+class MergedLogReader:
     """The logs of one attempt, read as one."""
 
-    def __init__(self, run_folder: Path, voices: Sequence[Voice], attempt: int, *, is_over: bool) -> None:
+    def __init__(self, run_folder: Path, voices: Sequence[LogSource], attempt: int, *, is_over: bool) -> None:
         self.attempt = attempt
-        self.each = [Reel(run_folder, one, attempt, number, is_over=is_over) for number, one in enumerate(voices)]
+        self.each = [LogReader(run_folder, one, attempt, number, is_over=is_over) for number, one in enumerate(voices)]
         self._length = LARGE if len(voices) <= 8 else SMALL
 
     def ends(self) -> list[int]:
@@ -225,7 +214,7 @@ class Reels:
     def _whole(self, told: list[tuple[Placed, list[int]]], read: list[list[Placed]], most: int) -> Taken:
         """Groups of up to so many lines in all, and how far each log was taken by them."""
         taken = [0] * len(self.each)
-        kept: list[Folded] = []
+        kept: list[FoldedLine] = []
         for line, numbers in told:
             most -= len(numbers)
             if most < 0 and kept:
@@ -233,7 +222,7 @@ class Reels:
             for number in numbers:
                 taken[number] += 1
             names = in_order(self.each[number].voice.name for number in numbers)
-            kept.append(Folded(self._line(line), names))
+            kept.append(FoldedLine(self._line(line), names))
         return kept, [lines[count - 1] if count else None for lines, count in zip(read, taken, strict=True)]
 
     def first_error(self, number: int, size: int, *, or_end: bool = True) -> Excerpt:
@@ -250,7 +239,7 @@ class Reels:
         near = reel.line_before(start + max(0, min(hits, default=len(data)) - NEAR))
         return first_error(map(self._line, reel.forward(near, LARGE)))
 
-    def _line(self, placed: Placed) -> Line:
+    def _line(self, placed: Placed) -> LogLine:
         at, number, first, end, piece = placed
         voice = self.each[number].voice
-        return Line(at, voice.name, voice.rank, self.attempt, shown(decoded(piece)), first, end)
+        return LogLine(at, voice.name, voice.rank, self.attempt, plain_text(decoded(piece)), first, end)

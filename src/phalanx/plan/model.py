@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from phalanx.errors import Note
 from phalanx.naming import member_name
 from phalanx.placeholders import Value
-from phalanx.spec.model import Build, Kubernetes, Python, ReplicaSettings, Resources, Slurm
+from phalanx.spec.model import Build, KubernetesOptions, PythonOptions, ReplicaSettings, Resources, SlurmOptions
 
 DEFAULT_PORT = 2222
 
@@ -86,9 +86,9 @@ class Plan:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
-    slurm: Slurm = field(default_factory=Slurm)
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    python: Python = field(default_factory=Python)
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    python: PythonOptions = field(default_factory=PythonOptions)
     build: Build | None = None
     notes: tuple[Note, ...] = field(default=(), compare=False)
 

@@ -6,15 +6,15 @@ import os
 import sys
 from pathlib import Path
 
-from phalanx.scheduler.home import Home
-from phalanx.scheduler.serving import serve_until_idle
+from phalanx.home.home import Home
+from phalanx.scheduler.runner import run_until_idle
 from phalanx.store import Store
 
 
 def main() -> int:
     home = Home(Path(sys.argv[1]))
     with Store.open(home.path, os.environ.get("PHALANX_DATABASE")) as store:
-        serve_until_idle(home, store)
+        run_until_idle(home, store)
     return 0
 
 

@@ -4,26 +4,28 @@ store."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from phalanx.backends import attempts, local_running
-from phalanx.backends.attempts import Seat
-from phalanx.backends.engines import Observation
+from phalanx.backends.contract import Observation
+from phalanx.backends.local import runner
 from phalanx.errors import CallError
-from phalanx.naming import named
-from phalanx.scheduler import settling
-from phalanx.scheduler.gathering import Gatherers
-from phalanx.scheduler.home import Home, RunFolder
-from phalanx.scheduler.statuses import DONE, Status, may_follow
-from phalanx.scheduler.watching import Watched
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder
+from phalanx.home.home import Home
+from phalanx.home.run_folder import RunFolder
+from phalanx.ingest.indexer import RunIndexers
+from phalanx.naming import replica_name
+from phalanx.scheduler import post_run
+from phalanx.scheduler.active_runs import ActiveRun
 from phalanx.store import Run, StatusChange, Store
-from phalanx.tracking.folders import BACKEND as OUTSIDE
-from phalanx.tracking.folders import REPLICA
+from phalanx.store.statuses import DONE, Status, may_follow
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+from phalanx.tracking.external_folder import REPLICA
 
 
-class Unreadable(Exception):
+class RunUnreadable(Exception):
     """The folder of a run cannot be read."""
 
 
@@ -34,8 +36,8 @@ class Ledger:
         self.home = home
         self.store = store
         self.clock = clock
-        self.watched: dict[str, Watched] = {}
-        self.gatherers = Gatherers(home, store)
+        self.watched: dict[str, ActiveRun] = {}
+        self.gatherers = RunIndexers(home, store)
 
     def catch_up(self, run: Run) -> Run | None:
         """The run as its history has it, when a scheduler was killed before it told the store; None when that says
@@ -53,14 +55,14 @@ class Ledger:
                 self.home.forget_environment(run.id)
                 return None
         try:
-            self.watched[run.id] = Watched.read(self.home.run(run.id), history)
+            self.watched[run.id] = ActiveRun.read(self.home.run(run.id), history)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            raise Unreadable from None
+            raise RunUnreadable from None
         return run
 
-    def seat(self, run: Run) -> Seat:
-        names = tuple(named(replica) for replica in self.watched[run.id].plan["replicas"])
-        return Seat(self.home.run(run.id).path, run.id, run.attempt, names)
+    def seat(self, run: Run) -> AttemptFolder:
+        names = tuple(replica_name(replica) for replica in self.watched[run.id].plan["replicas"])
+        return AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
 
     def facts(self, run: Run) -> Mapping[str, Any]:
         """What an attempt was started with."""
@@ -68,10 +70,10 @@ class Ledger:
         if watched is None:
             return {}
         if watched.facts is None:
-            watched.facts = attempts.facts_of(self.seat(run)) or None
+            watched.facts = attempts.read_facts(self.seat(run)) or None
         return watched.facts or {}
 
-    def tell_waiting(self, run: Run, why: str) -> None:
+    def record_waiting(self, run: Run, why: str) -> None:
         """What a run elsewhere waits for, beside it: it may change often, and is no status."""
         watched = self.watched.get(run.id)
         if watched is not None and watched.waits_for != why:
@@ -85,7 +87,7 @@ class Ledger:
         except CallError:
             return False
 
-    def tell_job(self, run: Run, handle: str | None, seen: Observation | None) -> None:
+    def record_job(self, run: Run, handle: str | None, seen: Observation | None) -> None:
         """Under which number a run is known elsewhere, and where it is."""
         watched = self.watched.get(run.id)
         nodes = seen.nodes if seen is not None else ""
@@ -99,7 +101,7 @@ class Ledger:
         self.gatherers.finish(run)
         self.change(run, status, reason)
         self.home.forget_stop(run.id)
-        settling.mark(self.home, run.id)
+        post_run.enqueue(self.home, run.id)
         self.watched.pop(run.id, None)
 
     def change(self, run: Run, status: Status, reason: str, attempt: int | None = None) -> bool:
@@ -126,23 +128,5 @@ def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
     """When a run ended that somebody else ran: we may hear of it much later."""
     if run.backend != OUTSIDE:
         return None
-    end = local_running.look(Seat(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
+    end = runner.observe(AttemptFolder(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
     return float(end["ended_at"]) if end else None
-
-
-def take_in(home: Home, store: Store, run_ids: Iterable[str]) -> None:
-    """Rows for runs that have only folders."""
-    for run_id in run_ids:
-        run = home.run(run_id).read()
-        if run is not None:
-            add_to_store(store, home.run(run_id), run)
-        (home.arrivals / run_id).unlink(missing_ok=True)
-
-
-def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
-    """A run and its history, as its folder has them, all at once: a row without its first statuses would look
-    complete. May be called again."""
-    with store.transaction():
-        store.add(run)
-        for change in folder.history():
-            store.record(change)

@@ -12,57 +12,58 @@ from starlette.responses import Response
 
 from phalanx import __version__
 from phalanx.errors import CallError, StoreError
-from phalanx.server import (
-    acting,
-    charting,
-    comparing,
+from phalanx.server import static_page
+from phalanx.server.auth.credentials import claim_of
+from phalanx.server.auth.rate_limits import RateLimits, Traffic
+from phalanx.server.context import Context
+from phalanx.server.http.response_cache import CachedResponse
+from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
+from phalanx.server.live import broker
+from phalanx.server.live.replica_steps import ReplicaSteps
+from phalanx.server.middleware import GuardMiddleware
+from phalanx.server.mlflow import routes as mlflow
+from phalanx.server.ops import metrics
+from phalanx.server.ops.request_stats import RequestStats, RequestStatsMiddleware
+from phalanx.server.policy import authorise, check, table
+from phalanx.server.routes import (
+    charts,
+    compare,
     files,
-    lines,
     live,
-    metrics,
+    logs,
     models,
-    page,
     pods,
-    previewing,
-    queueing,
+    previews,
+    queue,
+    run_actions,
     runs,
     series,
-    signing_in,
+    session,
     snapshots,
     specs,
-    submitting,
+    submissions,
     topology,
-    using,
+    usage,
 )
-from phalanx.server.answers import Answer, Refusal, refusal_answer
-from phalanx.server.context import Context
-from phalanx.server.counting import Counted, Counting
-from phalanx.server.credentials import claim_of
-from phalanx.server.guarding import Guard
-from phalanx.server.limiting import Limits, Traffic
-from phalanx.server.mlflow import routes as mlflow
-from phalanx.server.policy import authorise, check, table
-from phalanx.server.remembering import Remembered
-from phalanx.server.steps import Steps
 
 GROUPS = (
-    *(submitting, snapshots, acting, specs, topology, using, queueing, live),
-    *(runs, series, charting, comparing, previewing, files, pods, lines, models, mlflow, signing_in, metrics, page),
+    *(submissions, snapshots, run_actions, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
 )
 
 
 def make_app(
     context: Context,
     allowed_hosts: Iterable[str] = (),
-    counting: Counting | None = None,
-    limits: Limits | None = None,
+    counting: RequestStats | None = None,
+    limits: RateLimits | None = None,
     *,
     only_admins_start: bool = False,
 ) -> FastAPI:
     """`allowed_hosts`: names under which the server may be asked, beside those of this machine. `only_admins_start`:
     editors track, but start nothing here."""
-    counting = counting or Counting()
-    traffic = Traffic(limits or Limits())
+    counting = counting or RequestStats()
+    traffic = Traffic(limits or RateLimits())
     context.credentials.limit(traffic.limits)
     app = FastAPI(
         title="Phalanx",
@@ -75,11 +76,15 @@ def make_app(
     )
     app.state.context = context
     app.state.traffic = traffic
-    app.state.page = page.Page()
-    app.state.live = live.Live(context)
-    app.state.steps = Steps()
-    app.state.uses, app.state.columns, app.state.queue = Remembered[Any](), Remembered[Any](), Remembered[Any]()
-    app.state.shares, app.state.machine = Remembered[Any](4096), Remembered[Any]()
+    app.state.page = static_page.StaticPage()
+    app.state.live = broker.EventBroker(context)
+    app.state.steps = ReplicaSteps()
+    app.state.uses, app.state.columns, app.state.queue = (
+        CachedResponse[Any](),
+        CachedResponse[Any](),
+        CachedResponse[Any](),
+    )
+    app.state.shares, app.state.machine = CachedResponse[Any](4096), CachedResponse[Any]()
     app.state.metrics = counting.metrics
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
@@ -90,69 +95,69 @@ def make_app(
         app.add_exception_handler(fault, handler)
     check(app.routes)
     app.add_middleware(
-        Guard,
+        GuardMiddleware,
         credentials=context.credentials,
         audit=context.audit,
         traffic=traffic,
         names=tuple(allowed_hosts),
         changed=context.recent.forget,
     )
-    app.add_middleware(Counted, counting=counting)  # the last is the outermost
+    app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last is the outermost
     return app
 
 
-async def health() -> Answer:
+async def health() -> JsonResponse:
     """Whether somebody is there; answered to everybody."""
-    return Answer({"ok": True})
+    return JsonResponse({"ok": True})
 
 
-async def openapi(request: Request) -> Answer:
+async def openapi(request: Request) -> JsonResponse:
     """What can be asked, in OpenAPI's words."""
     app: FastAPI = request.app
-    return Answer(app.openapi())
+    return JsonResponse(app.openapi())
 
 
-async def _refused(request: Request, fault: Exception) -> Answer:
-    assert isinstance(fault, Refusal)
+async def _refused(request: Request, fault: Exception) -> JsonResponse:
+    assert isinstance(fault, RequestError)
     return refusal_answer(fault, request.url.path)
 
 
-async def _wrong_call(request: Request, fault: Exception) -> Answer:
-    return refusal_answer(Refusal(400, str(fault)), request.url.path)
+async def _wrong_call(request: Request, fault: Exception) -> JsonResponse:
+    return refusal_answer(RequestError(400, str(fault)), request.url.path)
 
 
-async def _no_store(request: Request, fault: Exception) -> Answer:
+async def _no_store(request: Request, fault: Exception) -> JsonResponse:
     request.app.state.metrics.database_error()
-    return refusal_answer(Refusal(503, str(fault)), request.url.path)
+    return refusal_answer(RequestError(503, str(fault)), request.url.path)
 
 
-async def _wrong_types(request: Request, fault: Exception) -> Answer:
+async def _wrong_types(request: Request, fault: Exception) -> JsonResponse:
     assert isinstance(fault, RequestValidationError)
     told = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
-    return refusal_answer(Refusal(400, told[:1000]), request.url.path)
+    return refusal_answer(RequestError(400, told[:1000]), request.url.path)
 
 
 async def _no_route(request: Request, fault: Exception) -> Response:
     """What is not there is told only to those who may ask."""
     assert isinstance(fault, HTTPException)
     if "route" not in request.scope:
-        shown = page.lost(request)
+        shown = static_page.not_found(request)
         if shown is not None:
             return shown
         try:
             claim_of(request.scope).granted()
-        except Refusal as unknown:
+        except RequestError as unknown:
             return refusal_answer(unknown, request.url.path)
     hint = "GET /api/v1/openapi.json tells what there is" if fault.status_code == 404 else None
     message = {404: "there is nothing at this address", 405: "this address does not take that method"}
-    refusal = Refusal(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)
+    refusal = RequestError(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)
     answer = refusal_answer(refusal, request.url.path)
     answer.headers.update(fault.headers or {})
     return answer
 
 
 FAULTS = {
-    Refusal: _refused,
+    RequestError: _refused,
     CallError: _wrong_call,
     StoreError: _no_store,
     RequestValidationError: _wrong_types,

@@ -10,16 +10,16 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from phalanx.errors import CallError
-from phalanx.scheduler.home import Home
-from phalanx.server.answers import Refusal
-from phalanx.server.audit import Audit
-from phalanx.server.charts import Charts
-from phalanx.server.credentials import Credentials, claim_of
-from phalanx.server.identities import Identity, Role
-from phalanx.server.mlflow.experiments_table import Experiments
-from phalanx.server.remembering import Recent
-from phalanx.server.turns import Turns
-from phalanx.server.writing import Desks
+from phalanx.home.home import Home
+from phalanx.server.auth.audit import Audit
+from phalanx.server.auth.credentials import Credentials, claim_of
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.chart_cache import SeriesCache
+from phalanx.server.http.response_cache import ResponseCache
+from phalanx.server.http.responses import RequestError
+from phalanx.server.mlflow.experiment_table import ExperimentTable
+from phalanx.server.run_writers import RunWriters
+from phalanx.server.write_gate import WriteGate
 from phalanx.store import DONE, Run, Store
 
 
@@ -31,7 +31,7 @@ class Context:
         home: Home,
         database: str | None = None,
         wake: Callable[[], None] = lambda: None,
-        turns: Turns | None = None,
+        turns: WriteGate | None = None,
     ) -> None:
         self.home = home
         self.database = database
@@ -41,10 +41,10 @@ class Context:
         self.accounts = self.credentials.accounts
         self.sessions = self.credentials.sessions
         self.audit = Audit(home.path)
-        self.desks = Desks(home, turns)
-        self.charts = Charts()
-        self.recent = Recent()
-        self.experiments = Experiments(home.path)
+        self.desks = RunWriters(home, turns)
+        self.charts = SeriesCache()
+        self.recent = ResponseCache()
+        self.experiments = ExperimentTable(home.path)
         self._mine = threading.local()
 
     @property
@@ -61,13 +61,13 @@ class Context:
             run = self.store.find(run_id)
             if run.id == run_id:
                 return run
-        raise no_run(run_id)
+        raise run_not_found(run_id)
 
     def is_done(self, run_id: str) -> bool:
         """Whether the run of exactly this id is over. Raises Refusal when there is none."""
         status = self.store.status_of(run_id)
         if status is None:
-            raise no_run(run_id)
+            raise run_not_found(run_id)
         return status in DONE
 
     def project_of(self, run_id: str) -> str | None:
@@ -98,15 +98,15 @@ async def caller_of(request: Request) -> Identity:
     return claim_of(request.scope).granted()
 
 
-def require(identity: Identity, project: str, role: Role) -> None:
+def require_role(identity: Identity, project: str, role: Role) -> None:
     """Raises Refusal unless whoever asks has this role on the project."""
     if not identity.has(role, project):
         who, where = f"`{identity.name}`", f"project `{project[:100]}`"
         may = "may only look at" if role is Role.EDITOR and identity.has(Role.VIEWER, project) else "may not do this in"
-        raise Refusal(403, f"{who} {may} {where}", f"ask for the role `{role.word}` on it")
+        raise RequestError(403, f"{who} {may} {where}", f"ask for the role `{role.word}` on it")
 
 
-def shown_projects(identity: Identity, project: str | None = None) -> str | frozenset[str] | None:
+def visible_projects(identity: Identity, project: str | None = None) -> str | frozenset[str] | None:
     """Of which projects a list shows runs to whoever asks, for `Store.runs` and the like: of the one that is asked for,
     when they may see it; else of all that they may see."""
     if project is None:
@@ -114,8 +114,8 @@ def shown_projects(identity: Identity, project: str | None = None) -> str | froz
     return project if identity.has(Role.VIEWER, project) else frozenset()
 
 
-def no_run(run_id: str) -> Refusal:
-    return Refusal(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists those there are")
+def run_not_found(run_id: str) -> RequestError:
+    return RequestError(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists those there are")
 
 
 Here = Annotated[Context, Depends(context_of)]

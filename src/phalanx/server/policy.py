@@ -12,13 +12,12 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Scope
 
-from phalanx.server import page
-from phalanx.server.answers import Refusal
-from phalanx.server.context import Context, no_run, require
-from phalanx.server.credentials import claim_of
-from phalanx.server.identities import Identity, Role
-from phalanx.server.limiting import Traffic
-from phalanx.server.mlflow.prefixes import PREFIXES
+from phalanx.server import static_page
+from phalanx.server.auth.credentials import claim_of
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.auth.rate_limits import Traffic
+from phalanx.server.context import Context, require_role, run_not_found
+from phalanx.server.http.responses import RequestError
 
 
 class Rule(Enum):
@@ -38,6 +37,9 @@ class Rule(Enum):
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
+
+SEAT = "/tracked/{run_id}/{attempt}/{replica}"
+PREFIXES = ("", SEAT)  # of MLflow's addresses: of the server, or of one replica
 
 POLICY: dict[tuple[str, str], Rule] = {
     ("GET", "/healthz"): Rule.OPEN,
@@ -123,7 +125,7 @@ def _mlflow() -> Iterator[tuple[str, str]]:
 
 
 POLICY |= dict.fromkeys(_mlflow(), Rule.MLFLOW)
-POLICY |= {("GET", address): Rule.OPEN for address in (*page.ADDRESSES, *page.FILES)}
+POLICY |= {("GET", address): Rule.OPEN for address in (*static_page.ADDRESSES, *static_page.FILES)}
 
 _NEEDED = {Rule.VIEW: Role.VIEWER, Rule.EDIT: Role.EDITOR, Rule.MANAGE: Role.EDITOR}
 
@@ -200,7 +202,7 @@ async def _permit(request: Request) -> None:
         return
     identity = claim_of(request.scope).granted()
     if rule is None:  # `check` lets no such server start
-        raise Refusal(403, "nobody may use this address")
+        raise RequestError(403, "nobody may use this address")
     if rule is Rule.POD:
         _check_pod(identity, request.path_params)
         return
@@ -216,8 +218,8 @@ async def _permit(request: Request) -> None:
         here: Context = request.app.state.context
         project = await run_in_threadpool(here.project_of, run_id)
         if project is None or identity.role_on(project) is None:
-            raise no_run(run_id)
-        require(identity, project, needed)
+            raise run_not_found(run_id)
+        require_role(identity, project, needed)
 
 
 def _method(method: str) -> str:
@@ -228,28 +230,28 @@ def _check_general(rule: Rule, identity: Identity) -> None:
     if rule in (Rule.MLFLOW, Rule.WHOEVER):
         return
     if identity.run_id is not None:
-        raise Refusal(403, f"this token is for run {identity.run_id} alone")
+        raise RequestError(403, f"this token is for run {identity.run_id} alone")
     if rule is Rule.ADMIN and not identity.has(Role.ADMIN):
-        raise Refusal(403, f"`{identity.name}` is not an admin", "an admin of all projects may do this")
+        raise RequestError(403, f"`{identity.name}` is not an admin", "an admin of all projects may do this")
     if rule is Rule.VIEW_ALL and not identity.has(Role.VIEWER):
-        raise Refusal(403, f"`{identity.name}` may not look at all projects", "ask for the role `viewer` on `*`")
+        raise RequestError(403, f"`{identity.name}` may not look at all projects", "ask for the role `viewer` on `*`")
     if rule is Rule.EDIT_SOME and identity.projects(Role.EDITOR) == frozenset():
-        raise Refusal(403, f"`{identity.name}` may only look", "ask for the role `editor` on a project")
+        raise RequestError(403, f"`{identity.name}` may only look", "ask for the role `editor` on a project")
 
 
 def _check_own(rule: Rule, identity: Identity, run_id: str) -> None:
     if run_id != identity.run_id:
-        raise Refusal(403, f"this token is for run {identity.run_id} alone")
+        raise RequestError(403, f"this token is for run {identity.run_id} alone")
     if rule is Rule.MANAGE:
-        raise Refusal(403, "a run may not do this to itself")
+        raise RequestError(403, "a run may not do this to itself")
 
 
 def _check_pod(identity: Identity, asked: Mapping[str, Any]) -> None:
     """Also an admin is refused: what an agent says of its replica nobody else says."""
     if identity.run_id is None:
-        raise Refusal(403, "nobody may do this but the run itself", "its agents have a token of their own")
+        raise RequestError(403, "nobody may do this but the run itself", "its agents have a token of their own")
     if (str(asked["run_id"]), str(asked["attempt"])) != (identity.run_id, str(identity.attempt)):
-        raise Refusal(403, f"this token is for attempt {identity.attempt} of run {identity.run_id} alone")
+        raise RequestError(403, f"this token is for attempt {identity.attempt} of run {identity.run_id} alone")
 
 
 def check(routes: Iterable[Any]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.suggestions import did_you_mean
 
 ERROR, ADVICE = "error", "advice"
 LISTED = 12  # names that a message may list
 
 
-class Finding(NamedTuple):
+class SiteFinding(NamedTuple):
     """`path` is where in the user's file it can be changed."""
 
     severity: str
@@ -23,7 +23,7 @@ class Finding(NamedTuple):
         return self._asdict()
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     every = list(names)
     more = f" and {len(every) - LISTED} more" if len(every) > LISTED else ""
     return ", ".join(f"`{name}`" for name in every[:LISTED]) + more
@@ -31,7 +31,7 @@ def listed(names: Iterable[str]) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     every = list(known)
-    return did_you_mean(name, every) or f"there are {listed(every)}"
+    return did_you_mean(name, every) or f"there are {join_names(every)}"
 
 
 def counted(number: int, what: str) -> str:

@@ -37,7 +37,7 @@ class Wheel(NamedTuple):
     why_not: str | None = None
 
 
-class Supported(NamedTuple):
+class SupportedTags(NamedTuple):
     """What one Python takes: its tags, best first."""
 
     words: str
@@ -51,7 +51,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def supported(python: str | None = None) -> Supported:
+def supported(python: str | None = None) -> SupportedTags:
     """The tags of this Python, or of another version of it on this machine. Raises CallError."""
     from packaging import tags
 
@@ -65,7 +65,7 @@ def supported(python: str | None = None) -> Supported:
             *tags.cpython_tags(version, abis=[short], platforms=platforms),
             *tags.compatible_tags(version, interpreter=short, platforms=platforms),
         ]
-    return Supported(
+    return SupportedTags(
         words=f"Python {version[0]}.{version[1]}",
         ranks={tag: rank for rank, tag in reversed(list(enumerate(every)))},
         abis=frozenset((tag.interpreter, tag.abi) for tag in every),
@@ -97,7 +97,7 @@ def files_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def listed(
-    files: Iterable[tuple[str, str]], patterns: Sequence[str], python: Supported
+    files: Iterable[tuple[str, str]], patterns: Sequence[str], python: SupportedTags
 ) -> tuple[list[Wheel], set[str]]:
     """The wheels whose names match one of the patterns (all, without any), newest and fittest first, and the names of
     every wheel that there is."""
@@ -119,7 +119,7 @@ def normal_pattern(pattern: str) -> str:
     return re.sub(r"[-_.]+", "-", pattern).lower()
 
 
-def _read(folder: str, file: str, name: str, python: Supported) -> tuple[Any, Wheel]:
+def _read(folder: str, file: str, name: str, python: SupportedTags) -> tuple[Any, Wheel]:
     """A wheel, and what it is sorted by: version, then whether it can be used, then how well."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
     from packaging.version import InvalidVersion, Version
@@ -145,7 +145,7 @@ def _read(folder: str, file: str, name: str, python: Supported) -> tuple[Any, Wh
     return (1, version, rank is not None, -(rank or 0), build), wheel
 
 
-def _why_not(tags: Iterable[Tag], python: Supported) -> str:
+def _why_not(tags: Iterable[Tag], python: SupportedTags) -> str:
     every = list(tags)
     if any((tag.interpreter, tag.abi) in python.abis for tag in every):
         return f"for {_words(tag.platform for tag in every)}, not this machine"

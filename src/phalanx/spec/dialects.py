@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 
-from phalanx.spec.moves import Moves
-from phalanx.spec.old_environments import FRAMEWORK_SECTIONS, FRAMEWORK_SPELLINGS, EnvironmentRewriter
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.environment_dialects import FRAMEWORK_SECTIONS, FRAMEWORK_SPELLINGS, EnvironmentRewriter
+from phalanx.spec.rewrites import TreeRewriter
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node
 
 _SEARCHES = ("grid_search", "random_search", "hyperband", "bo")
 
@@ -21,7 +21,7 @@ _QUOTED_TEMPLATE = re.compile(r"""(['"])\{\{\s*([^{}]+?)\s*\}\}\1""")
 _BARE_TEMPLATE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
-def modernise(root: Node, findings: Findings, *, has_framework: bool = False) -> Node:
+def modernise(root: Node, findings: Diagnostics, *, has_framework: bool = False) -> Node:
     """The same file in the modern form. The node given is changed.
 
     `has_framework`: an earlier layer named one, so this layer need not.
@@ -32,10 +32,10 @@ def modernise(root: Node, findings: Findings, *, has_framework: bool = False) ->
     return root
 
 
-class _FileRewriter(Moves):
+class _FileRewriter(TreeRewriter):
     """Brings the sections of a file into the modern form, one kind of change after the other."""
 
-    def __init__(self, top: dict[str, Node], findings: Findings, *, has_framework: bool) -> None:
+    def __init__(self, top: dict[str, Node], findings: Diagnostics, *, has_framework: bool) -> None:
         super().__init__(top, findings)
         self.has_framework = has_framework
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from phalanx.spec.loading import load_document
+from phalanx.spec.loader import load_document
 from phalanx.spec.matrix import first_values
 from phalanx.spec.model import Kind, Spec, thaw
 

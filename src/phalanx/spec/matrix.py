@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from phalanx.spec.model import Dimension, Search, freeze
 from phalanx.spec.quantities import count, is_finite
-from phalanx.spec.reading import describe
 from phalanx.spec.shapes import INVALID
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node
+from phalanx.spec.yaml_reader import describe
 
 MAX_VALUES = 100_000
 
 Numbers = list[float]
 
 
-class Form(NamedTuple):
+class DimensionForm(NamedTuple):
     """One way to write a dimension: the names of its numbers, and the values they give (None: a distribution)."""
 
     names: tuple[str, ...]
@@ -53,28 +53,28 @@ def _geomspace(numbers: Numbers) -> list[Any]:
     return [math.exp(power) for power in _linspace([math.log(start), math.log(stop), numbers[2]])]
 
 
-FORMS: dict[str, Form] = {
-    "values": Form(()),
-    "pvalues": Form(()),
-    "range": Form(("start", "stop", "step"), _arange),
-    "linspace": Form(("start", "stop", "num"), _linspace),
-    "logspace": Form(("start", "stop", "num"), _logspace, optional=("base",)),
-    "geomspace": Form(("start", "stop", "num"), _geomspace),
-    "uniform": Form(("low", "high")),
-    "quniform": Form(("low", "high", "q")),
-    "loguniform": Form(("low", "high")),
-    "qloguniform": Form(("low", "high", "q")),
-    "normal": Form(("loc", "scale")),
-    "qnormal": Form(("loc", "scale", "q")),
-    "lognormal": Form(("loc", "scale")),
-    "qlognormal": Form(("loc", "scale", "q")),
+FORMS: dict[str, DimensionForm] = {
+    "values": DimensionForm(()),
+    "pvalues": DimensionForm(()),
+    "range": DimensionForm(("start", "stop", "step"), _arange),
+    "linspace": DimensionForm(("start", "stop", "num"), _linspace),
+    "logspace": DimensionForm(("start", "stop", "num"), _logspace, optional=("base",)),
+    "geomspace": DimensionForm(("start", "stop", "num"), _geomspace),
+    "uniform": DimensionForm(("low", "high")),
+    "quniform": DimensionForm(("low", "high", "q")),
+    "loguniform": DimensionForm(("low", "high")),
+    "qloguniform": DimensionForm(("low", "high", "q")),
+    "normal": DimensionForm(("loc", "scale")),
+    "qnormal": DimensionForm(("loc", "scale", "q")),
+    "lognormal": DimensionForm(("loc", "scale")),
+    "qlognormal": DimensionForm(("loc", "scale", "q")),
 }
 
 
 class Matrix:
     """The shape of `hptuning.matrix`."""
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         if not node.entries:
             findings.error(node, f"expected a map of parameters to try, found {describe(node)}")
             return INVALID
@@ -105,7 +105,7 @@ class Matrix:
         return "a map of parameters, each with one of " + ", ".join(FORMS)
 
 
-def _dimension(name: str, node: Node, findings: Findings) -> Any:
+def _dimension(name: str, node: Node, findings: Diagnostics) -> Any:
     entries = node.entries
     if not entries or len(entries) != 1:
         hint = "write `values: [...]`" if node.elements is not None or entries is None else None
@@ -122,14 +122,14 @@ def _dimension(name: str, node: Node, findings: Findings) -> Any:
     return _numeric(name, kind, body, findings)
 
 
-def _values(name: str, node: Node, findings: Findings) -> Any:
+def _values(name: str, node: Node, findings: Diagnostics) -> Any:
     if not node.elements:
         findings.error(node, f"expected a list of values, found {describe(node)}")
         return INVALID
     return Dimension(name, "values", values=freeze(node.plain()))
 
 
-def _weighted(name: str, node: Node, findings: Findings) -> Any:
+def _weighted(name: str, node: Node, findings: Diagnostics) -> Any:
     values, weights = [], []
     for pair in node.elements or []:
         items = pair.elements
@@ -146,7 +146,7 @@ def _weighted(name: str, node: Node, findings: Findings) -> Any:
     return Dimension(name, "pvalues", values=freeze(values), weights=tuple(weights))
 
 
-def _numeric(name: str, kind: str, node: Node, findings: Findings) -> Any:
+def _numeric(name: str, kind: str, node: Node, findings: Diagnostics) -> Any:
     form = FORMS[kind]
     numbers = _numbers(kind, form, node, findings)
     if numbers is None:
@@ -168,7 +168,7 @@ def _numeric(name: str, kind: str, node: Node, findings: Findings) -> Any:
     return Dimension(name, kind, values=values)
 
 
-def _numbers(kind: str, form: Form, node: Node, findings: Findings) -> Numbers | None:
+def _numbers(kind: str, form: DimensionForm, node: Node, findings: Diagnostics) -> Numbers | None:
     names = form.names + form.optional
     raw: list[Any]
     if node.entries is not None:

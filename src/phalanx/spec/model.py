@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from phalanx.errors import Note, Place
+from phalanx.errors import Location, Note
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -107,7 +107,7 @@ class OutputsRefs(NamedTuple):
     experiments: tuple[str, ...] = ()
 
 
-class Slurm(NamedTuple):
+class SlurmOptions(NamedTuple):
     """How Slurm shall place the run. None: not said."""
 
     site: str | None = None
@@ -126,7 +126,7 @@ class Slurm(NamedTuple):
     directives: tuple[tuple[str, str], ...] = ()
 
 
-class Kubernetes(NamedTuple):
+class KubernetesOptions(NamedTuple):
     """How Kubernetes shall run it. None: not said. `pod` is merged over the template of every pod."""
 
     queue: str | None = None
@@ -149,7 +149,7 @@ class Kubernetes(NamedTuple):
     pod: Mapping[str, Any] = EMPTY
 
 
-class Python(NamedTuple):
+class PythonOptions(NamedTuple):
     """The Python that the run uses, on machines without containers."""
 
     modules: tuple[str, ...] = ()
@@ -170,9 +170,9 @@ class Environment(NamedTuple):
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     replicas: Replicas | None = None
-    slurm: Slurm = Slurm()
-    kubernetes: Kubernetes = Kubernetes()
-    python: Python = Python()
+    slurm: SlurmOptions = SlurmOptions()
+    kubernetes: KubernetesOptions = KubernetesOptions()
+    python: PythonOptions = PythonOptions()
 
 
 class Build(NamedTuple):
@@ -299,7 +299,7 @@ class Spec:
     pipeline: Pipeline | None = None
     document: Mapping[str, Any] = field(default_factory=_empty, compare=False, repr=False)
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    places: Mapping[str, Place] = field(default_factory=_empty, compare=False, repr=False)
+    places: Mapping[str, Location] = field(default_factory=_empty, compare=False, repr=False)
 
     @property
     def file(self) -> str:

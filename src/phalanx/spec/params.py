@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.spec.model import Variable, thaw
-from phalanx.spec.reading import describe, resolve_plain
-from phalanx.spec.suggest import did_you_mean
+from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.templates import REFERENCE, Renderer, is_template, names_in
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.tree import Diagnostics, Node
+from phalanx.spec.yaml_reader import describe, resolve_plain
 
 MAX_CHAIN = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -74,7 +74,7 @@ class Params:
         section: Node | None,
         variables: tuple[Variable, ...],
         fixed: Mapping[str, Any],
-        findings: Findings,
+        findings: Diagnostics,
     ) -> None:
         self.nodes: dict[str, Node] = (section.entries if section is not None else None) or {}
         self.variables = {variable.name: variable for variable in variables}

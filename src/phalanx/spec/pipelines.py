@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.spec.dialects import modernise
-from phalanx.spec.merging import merge
+from phalanx.spec.layers import merge
 from phalanx.spec.model import Operation, Pipeline, Spec, freeze
 from phalanx.spec.schema import OP
 from phalanx.spec.shapes import INVALID
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node
 
 MAX_NODES = 50_000  # values in all templates of a pipeline, filled in for every op
 SHOWN = 8
-ReadSpec = Callable[[Node, Findings], Spec | None]
+ReadSpec = Callable[[Node, Diagnostics], Spec | None]
 _LAID_OVER = ("environment", "build", "logging")
 
 
-def read_pipeline(root: Node, settings: Any, findings: Findings, read_spec: ReadSpec) -> Pipeline | None:
+def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: ReadSpec) -> Pipeline | None:
     """The pipeline of a file; None once the findings know why not. Ops were checked against their record before."""
     templates = _templates(root, findings)
     ops: dict[str, tuple[Operation, Node]] = {}
     for node in root.items("ops"):
-        values = OP.read(node, Findings())
+        values = OP.read(node, Diagnostics())
         if values is INVALID:
             continue  # told by the record of the whole file
         if values["name"] in ops:
@@ -56,7 +56,7 @@ def _operation(values: Mapping[str, Any]) -> Operation:
     )
 
 
-def _templates(root: Node, findings: Findings) -> dict[str, Node]:
+def _templates(root: Node, findings: Diagnostics) -> dict[str, Node]:
     """Templates by name. They are files of their own, so their dialects are settled here."""
     found: dict[str, Node] = {}
     for node in root.items("templates"):
@@ -82,7 +82,7 @@ def _templates(root: Node, findings: Findings) -> dict[str, Node]:
     return found
 
 
-def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Findings) -> None:
+def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Diagnostics) -> None:
     for op, node in ops.values():
         for name in op.dependencies:
             if name not in ops:
@@ -113,7 +113,7 @@ def _circle(needs: Mapping[str, list[str]]) -> list[str]:
 def _fill_in(
     ops: Mapping[str, tuple[Operation, Node]],
     templates: Mapping[str, Node],
-    findings: Findings,
+    findings: Diagnostics,
     read_spec: ReadSpec,
 ) -> dict[str, Spec]:
     """Every op's template with the op's params: the specs that would run."""
@@ -139,10 +139,10 @@ def _fill_in(
     return specs
 
 
-def _check_unused(templates: Mapping[str, Node], findings: Findings, read_spec: ReadSpec) -> None:
+def _check_unused(templates: Mapping[str, Node], findings: Diagnostics, read_spec: ReadSpec) -> None:
     """Templates that no op uses: all their faults but values that an op would have given."""
     for template in templates.values():
-        quiet = Findings()
+        quiet = Diagnostics()
         read_spec(template.copy(template.parent, template.key, template.key_mark), quiet)
         wanting = ("got no value", "no param is named")
         findings.errors += [error for error in quiet.errors if not any(word in error.message for word in wanting)]

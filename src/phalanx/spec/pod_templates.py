@@ -10,27 +10,29 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.spec.model import freeze
-from phalanx.spec.reading import describe
 from phalanx.spec.shapes import INVALID, SUGGESTIONS
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node
+from phalanx.spec.yaml_reader import describe
 
 PATCH = "$patch"
 RETAIN = "$retainKeys"
 HOW = ("delete", "merge", "replace")
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """A map of Kubernetes, or a list of such maps, whose items a `key` tells apart. None: the cluster's to judge."""
 
     name: str
-    fields: Mapping[str, Part | None]
+    fields: Mapping[str, TemplatePart | None]
     is_list: bool = False
     key: str | None = None
 
 
-def _part(name: str, words: str, /, *, many: bool = False, key: str | None = None, **parts: Part | None) -> Part:
-    return Part(name, {**dict.fromkeys(words.split()), **parts}, many, key)
+def _part(
+    name: str, words: str, /, *, many: bool = False, key: str | None = None, **parts: TemplatePart | None
+) -> TemplatePart:
+    return TemplatePart(name, {**dict.fromkeys(words.split()), **parts}, many, key)
 
 
 _PROBE = _part(
@@ -117,7 +119,7 @@ TEMPLATE = _part("the template of a pod", "", metadata=_part("`metadata`", "anno
 class PodTemplate(NamedTuple):
     """The template of a pod (`metadata`, `spec`), or its spec alone; only what shall be different stands in it."""
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         faults = len(findings.errors)
         keys = set(node.entries or ())
         _Checking(findings).part(TEMPLATE if keys & {"metadata", "spec"} else SPEC, node)
@@ -133,11 +135,11 @@ class PodTemplate(NamedTuple):
 
 
 class _Checking:
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Diagnostics) -> None:
         self.findings = findings
         self.unknown = 0
 
-    def part(self, part: Part, node: Node) -> None:
+    def part(self, part: TemplatePart, node: Node) -> None:
         if node.poisoned or (node.value is None and node.key != "pod"):
             return  # null takes away what stands there
         if not part.is_list:
@@ -148,7 +150,7 @@ class _Checking:
             for item in node.elements:
                 self.item(part, item)
 
-    def item(self, part: Part, node: Node) -> None:
+    def item(self, part: TemplatePart, node: Node) -> None:
         if node.entries is None:
             self.findings.error(node, f"expected a map with the fields of {part.name}, found {describe(node)}")
             return
@@ -160,7 +162,7 @@ class _Checking:
         if part.key is not None and node.get(part.key) is None and node.get(PATCH) is None:
             self.findings.missing(node, part.key, f"{part.name} needs `{part.key}`, by which it is found")
 
-    def fields(self, part: Part, node: Node) -> None:
+    def fields(self, part: TemplatePart, node: Node) -> None:
         if node.entries is None:
             self.findings.error(node, f"expected a map with the fields of {part.name}, found {describe(node)}")
             return

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.spec import quantities
-from phalanx.spec.clusters import KUBERNETES, PYTHON, SLURM
+from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import (
     Amount,
@@ -31,15 +31,15 @@ from phalanx.spec.shapes import (
     MapOf,
     Number,
     Quantity,
-    Record,
+    RecordShape,
     Shape,
-    Text,
+    TextShape,
 )
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.tree import Diagnostics, Node
 
-NAME = Text(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
-NAMES = ListOf(Text(numbers=True, what="a name"))
-REFS = ListOf(Text(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
+NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
+NAMES = ListOf(TextShape(numbers=True, what="a name"))
+REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
 INPUT_TYPES = (
     "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
@@ -54,7 +54,7 @@ def _frozen(**values: Any) -> Any:
     return freeze(values)
 
 
-def _limits_cover_requests(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _limits_cover_requests(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     requests, limits = values.get("requests"), values.get("limits")
     if requests is not None and limits is not None and limits < requests:
         where = node.get("limits") or node
@@ -67,11 +67,11 @@ def _amount(name: str, unit: Shape, doc: str) -> Field:
         "requests": Field(unit, f"How much is set aside: {unit.words()}."),
         "limits": Field(unit, f"How much may be used at most: {unit.words()}."),
     }
-    return Field(Record(f"resources.{name}", fields, Amount, _limits_cover_requests), doc)
+    return Field(RecordShape(f"resources.{name}", fields, Amount, _limits_cover_requests), doc)
 
 
 _DEVICES = Quantity(quantities.count, "a number")
-RESOURCES = Record(
+RESOURCES = RecordShape(
     "resources",
     {
         "cpu": _amount("cpu", Quantity(quantities.cpus, 'a number of CPUs (2, 0.5, "500m")'), "CPUs."),
@@ -94,7 +94,7 @@ REPLICA_FIELDS: dict[str, Field] = {
     "tolerations": Field(ListOf(MapOf()), "Tolerations, as Kubernetes writes them."),
     "labels": Field(LABELS, "Labels to put on what is created."),
     "annotations": Field(LABELS, "Annotations to put on what is created."),
-    "service_account": Field(Text(), "The service account to run as (Kubernetes)."),
+    "service_account": Field(TextShape(), "The service account to run as (Kubernetes)."),
     "image_pull_secrets": Field(REFS, "Secrets for pulling the image (Kubernetes)."),
     "secret_refs": Field(REFS, "Secrets whose keys become environment variables."),
     "config_map_refs": Field(REFS, "Config maps whose keys become environment variables."),
@@ -102,15 +102,15 @@ REPLICA_FIELDS: dict[str, Field] = {
     "artifact_refs": Field(REFS, "Stores for outputs; the first one is used."),
     "max_restarts": Field(Number(low=0, whole=True), "How often a failed run is started again."),
 }
-REPLICA = Record("the settings of a replica", REPLICA_FIELDS, ReplicaSettings)
-INDEXED = Record(
+REPLICA = RecordShape("the settings of a replica", REPLICA_FIELDS, ReplicaSettings)
+INDEXED = RecordShape(
     "the settings of one replica",
     {"index": Field(Number(low=0, whole=True), "which replica is meant, counted from 0"), **REPLICA_FIELDS},
     dict,
 )
 
 
-def _indices_fit(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _indices_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     for role, count_key in (("worker", "n_workers"), ("ps", "n_ps")):
         count = values.get(count_key, 0)
         seen: set[int] = set()
@@ -122,7 +122,7 @@ def _indices_fit(values: dict[str, Any], node: Node, findings: Findings) -> None
                 hint = f"write `index: {len(seen)}`" if count else None
                 findings.missing(entry, "index", f"this entry of `{role}` does not say which replica it means", hint)
                 continue
-            index = Number(low=0, whole=True).read(where, Findings())
+            index = Number(low=0, whole=True).read(where, Diagnostics())
             if index is INVALID:
                 continue  # told by the entry's own record
             if index in seen:
@@ -142,7 +142,7 @@ def _replicas(**values: Any) -> Replicas:
     return Replicas(**values)
 
 
-REPLICAS = Record(
+REPLICAS = RecordShape(
     "replicas",
     {
         "n_workers": Field(Number(low=0, high=MOST_REPLICAS, whole=True), "How many workers."),
@@ -157,11 +157,11 @@ REPLICAS = Record(
         ),
         "ps": Field(ListOf(INDEXED), "Settings of single parameter servers, by `index`."),
         "master_task": Field(
-            Text(choices=("chief", "master")),
+            TextShape(choices=("chief", "master")),
             "TensorFlow: how TF_CONFIG names the master. TensorFlow 2's strategies want `chief`, older code `master`.",
         ),
         "launcher": Field(
-            Text(choices=("direct", "mpirun")),
+            TextShape(choices=("direct", "mpirun")),
             "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has a launcher start all.",
         ),
         "processes": Field(
@@ -175,7 +175,7 @@ REPLICAS = Record(
     _indices_fit,
 )
 
-OUTPUTS_REFS = Record(
+OUTPUTS_REFS = RecordShape(
     "outputs",
     {
         "jobs": Field(NAMES, "Jobs, by id or name."),
@@ -191,7 +191,7 @@ def _environment(**values: Any) -> Environment:
     return Environment(ReplicaSettings(**values), **times, **own)
 
 
-def environment(kind: Kind) -> Record:
+def environment(kind: Kind) -> RecordShape:
     fields = {
         **REPLICA_FIELDS,
         "timeout": Field(
@@ -208,12 +208,12 @@ def environment(kind: Kind) -> Record:
     }
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
-        return Record("environment", fields, _environment)
+        return RecordShape("environment", fields, _environment)
     only = "`replicas` belong to `kind: experiment` and `kind: group`"
-    return Record("environment", fields, _environment, elsewhere={"replicas": only})
+    return RecordShape("environment", fields, _environment, elsewhere={"replicas": only})
 
 
-def _one_base(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     named = [key for key in ("image", "dockerfile", "ref") if key in values]
     if len(named) > 1:
         said = " and ".join(f"`{key}`" for key in named)
@@ -223,7 +223,7 @@ def _one_base(values: dict[str, Any], node: Node, findings: Findings) -> None:
         _image_name(image, node.get("image") or node, findings)
 
 
-def _image_name(image: str, node: Node, findings: Findings) -> None:
+def _image_name(image: str, node: Node, findings: Diagnostics) -> None:
     if not image or any(character.isspace() for character in image):
         findings.error(node, f"`{image[:60]}` is not the name of an image: it has white space or is empty")
         return
@@ -233,25 +233,25 @@ def _image_name(image: str, node: Node, findings: Findings) -> None:
 
 
 BUILD_FIELDS: dict[str, Field] = {
-    "image": Field(Text(), "The image to start from."),
-    "dockerfile": Field(Text(), "A Dockerfile to build instead."),
-    "ref": Field(Text(numbers=True), "An earlier build, by id or name."),
-    "context": Field(Text(), "The folder to build in."),
-    "build_steps": Field(ListOf(Text(), lone=True), "Commands that prepare the environment, in order."),
+    "image": Field(TextShape(), "The image to start from."),
+    "dockerfile": Field(TextShape(), "A Dockerfile to build instead."),
+    "ref": Field(TextShape(numbers=True), "An earlier build, by id or name."),
+    "context": Field(TextShape(), "The folder to build in."),
+    "build_steps": Field(ListOf(TextShape(), lone=True), "Commands that prepare the environment, in order."),
     "env_vars": Field(EnvVars(), "Environment variables of the build and of the run."),
-    "lang_env": Field(Text(), "The locale, such as `C.UTF-8`."),
-    "commit": Field(Text(numbers=True), "The commit of the code to use."),
-    "branch": Field(Text(numbers=True), "The branch of the code to use."),
+    "lang_env": Field(TextShape(), "The locale, such as `C.UTF-8`."),
+    "commit": Field(TextShape(numbers=True), "The commit of the code to use."),
+    "branch": Field(TextShape(numbers=True), "The branch of the code to use."),
     "nocache": Field(Boolean(), "Build again even when nothing changed."),
-    "backend": Field(Text(choices=("native", "kaniko", "other")), "What builds the image."),
+    "backend": Field(TextShape(choices=("native", "kaniko", "other")), "What builds the image."),
 }
-BUILD = Record("build", BUILD_FIELDS, Build, _one_base)
+BUILD = RecordShape("build", BUILD_FIELDS, Build, _one_base)
 
-RUN = Record(
+RUN = RecordShape(
     "run",
     {
         "cmd": Field(
-            ListOf(Text(what="a command"), lone=True),
+            ListOf(TextShape(what="a command"), lone=True),
             "The command of every replica, run by bash. Lines are folded into one; items of a list run one after "
             "another as long as each succeeds.",
         )
@@ -259,11 +259,13 @@ RUN = Record(
     dict,
     hint="write `run: {cmd: ...}`",
 )
-LOGGING = Record(
+LOGGING = RecordShape(
     "logging",
     {
-        "level": Field(Text(choices=("DEBUG", "INFO", "WARN", "ERROR", "FATAL")), "The log level given to the run."),
-        "formatter": Field(Text(), "A format for log lines."),
+        "level": Field(
+            TextShape(choices=("DEBUG", "INFO", "WARN", "ERROR", "FATAL")), "The log level given to the run."
+        ),
+        "formatter": Field(TextShape(), "A format for log lines."),
     },
     Logging,
 )
@@ -277,7 +279,7 @@ def _default_fault(values: dict[str, Any]) -> str | None:
     return type_fault(Variable(**values), values["default"])
 
 
-def _variable(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _variable(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if node.get("default") is not None and not values.get("is_optional"):
         hint = "add `is_optional: true`"
         findings.error(node.get("default") or node, "only an optional input has a default", hint, at_key=True)
@@ -288,12 +290,12 @@ def _variable(values: dict[str, Any], node: Node, findings: Findings) -> None:
         findings.error(node.get("is_flag") or node, "`is_flag` goes with `type: bool`", at_key=True)
 
 
-VARIABLE = Record(
+VARIABLE = RecordShape(
     "an input or output",
     {
-        "name": Field(Text(), "the name under which templates use it", required=True),
-        "description": Field(Text(), "What it is."),
-        "type": Field(Text(choices=INPUT_TYPES), "The type that its value must have."),
+        "name": Field(TextShape(), "the name under which templates use it", required=True),
+        "description": Field(TextShape(), "What it is."),
+        "type": Field(TextShape(choices=INPUT_TYPES), "The type that its value must have."),
         "default": Field(Anything(), "The value when none is given; needs `is_optional: true`."),
         "is_optional": Field(Boolean(), "It need not be given."),
         "is_list": Field(Boolean(), "Its value is a list of that type."),
@@ -304,19 +306,21 @@ VARIABLE = Record(
     _variable,
 )
 
-METRIC = Record(
+METRIC = RecordShape(
     "metric",
     {
-        "name": Field(Text(), "the metric's name", required=True),
-        "optimization": Field(Text(choices=("maximize", "minimize")), "Which way is better; maximize unless said."),
+        "name": Field(TextShape(), "the metric's name", required=True),
+        "optimization": Field(
+            TextShape(choices=("maximize", "minimize")), "Which way is better; maximize unless said."
+        ),
     },
     _frozen,
 )
 N_EXPERIMENTS = Field(Number(low=1, whole=True), "How many experiments to run.")
-_GAUSSIAN = Record(
+_GAUSSIAN = RecordShape(
     "gaussian_process",
     {
-        "kernel": Field(Text(choices=("matern", "rbf")), "The kernel; matern unless said."),
+        "kernel": Field(TextShape(choices=("matern", "rbf")), "The kernel; matern unless said."),
         "length_scale": Field(Number(), "The kernel's length scale; 1.0 unless said."),
         "nu": Field(Number(), "Smoothness of the matern kernel; 1.5 unless said."),
         "n_restarts_optimizer": Field(Number(low=0, whole=True), "Restarts of the kernel's optimiser."),
@@ -325,7 +329,7 @@ _GAUSSIAN = Record(
 )
 
 
-def _acquisition(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _acquisition(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if node.get("acquisition_function") is not None and "acquisition_function" not in values:
         return  # told already
     function = values.get("acquisition_function", "ucb")
@@ -334,20 +338,20 @@ def _acquisition(values: dict[str, Any], node: Node, findings: Findings) -> None
         findings.missing(node, wanted, f"the acquisition function `{function}` needs `{wanted}`")
 
 
-ALGORITHMS: dict[str, Record] = {
-    "grid_search": Record("grid_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
-    "random_search": Record("random_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
-    "hyperband": Record(
+ALGORITHMS: dict[str, RecordShape] = {
+    "grid_search": RecordShape("grid_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
+    "random_search": RecordShape("random_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
+    "hyperband": RecordShape(
         "hyperband",
         {
             "max_iter": Field(Number(low=1, whole=True), "the most of the resource one run gets", required=True),
             "eta": Field(Number(low=1, above_low=True), "how strictly runs are dropped", required=True),
             "resource": Field(
-                Record(
+                RecordShape(
                     "resource",
                     {
-                        "name": Field(Text(), "the param that carries the resource", required=True),
-                        "type": Field(Text(choices=("int", "float")), "Its type; float unless said."),
+                        "name": Field(TextShape(), "the param that carries the resource", required=True),
+                        "type": Field(TextShape(choices=("int", "float")), "Its type; float unless said."),
                     },
                     _frozen,
                 ),
@@ -359,17 +363,17 @@ ALGORITHMS: dict[str, Record] = {
         },
         _frozen,
     ),
-    "bo": Record(
+    "bo": RecordShape(
         "bo",
         {
             "n_initial_trials": Field(Number(low=1, whole=True), "random runs to begin with", required=True),
             "n_iterations": Field(Number(low=1, whole=True), "suggestions after them", required=True),
             "metric": Field(METRIC, "what is optimised", required=True),
             "utility_function": Field(
-                Record(
+                RecordShape(
                     "utility_function",
                     {
-                        "acquisition_function": Field(Text(choices=("ucb", "ei", "poi")), "ucb unless said."),
+                        "acquisition_function": Field(TextShape(choices=("ucb", "ei", "poi")), "ucb unless said."),
                         "kappa": Field(Number(), "For ucb."),
                         "eps": Field(Number(), "For ei and poi."),
                         "gaussian_process": Field(_GAUSSIAN, "The model of the metric."),
@@ -385,17 +389,17 @@ ALGORITHMS: dict[str, Record] = {
         _frozen,
     ),
 }
-EARLY_STOPPING = Record(
+EARLY_STOPPING = RecordShape(
     "early_stopping",
     {
-        "metric": Field(Text(), "the metric to watch", required=True),
+        "metric": Field(TextShape(), "the metric to watch", required=True),
         "value": Field(Number(), "the value that ends the search", required=True),
-        "optimization": Field(Text(choices=("maximize", "minimize")), "maximize unless said."),
+        "optimization": Field(TextShape(choices=("maximize", "minimize")), "maximize unless said."),
         "policy": Field(
-            Record(
+            RecordShape(
                 "policy",
                 {
-                    "kind": Field(Text(choices=("median", "average", "truncation")), "which rule", required=True),
+                    "kind": Field(TextShape(choices=("median", "average", "truncation")), "which rule", required=True),
                     "evaluation_interval": Field(Number(low=1, whole=True), "How often it is looked at."),
                     "percent": Field(Number(low=0, high=100), "For truncation."),
                 },
@@ -406,7 +410,7 @@ EARLY_STOPPING = Record(
     },
     _frozen,
 )
-HPTUNING = Record(
+HPTUNING = RecordShape(
     "hptuning",
     {
         "matrix": Field(Matrix(), "the parameters to try", required=True),
@@ -419,14 +423,14 @@ HPTUNING = Record(
     elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},
 )
 
-_SCHEDULE = Record(
+_SCHEDULE = RecordShape(
     "schedule",
     {
-        "kind": Field(Text(choices=("interval", "cron")), "how it repeats", required=True),
-        "start_at": Field(Text(), "When it starts."),
-        "end_at": Field(Text(), "When it ends."),
+        "kind": Field(TextShape(choices=("interval", "cron")), "how it repeats", required=True),
+        "start_at": Field(TextShape(), "When it starts."),
+        "end_at": Field(TextShape(), "When it ends."),
         "frequency": Field(Number(low=0, above_low=True), "Seconds between two runs (interval)."),
-        "cron": Field(Text(), "A cron line (cron)."),
+        "cron": Field(TextShape(), "A cron line (cron)."),
         "depends_on_past": Field(Boolean(), "Wait for the run before."),
     },
     _frozen,
@@ -435,19 +439,19 @@ TRIGGERS = ("all_succeeded", "all_failed", "all_done", "one_succeeded", "one_fai
 _TEMPLATE_KEYS = ("name", "url", "path", "action", "event")
 
 
-def _one_template(values: dict[str, Any], node: Node, findings: Findings) -> None:
+def _one_template(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if len(values) != 1:
         findings.error(node, f"a template is named by exactly one of {', '.join(_TEMPLATE_KEYS)}")
 
 
-OP = Record(
+OP = RecordShape(
     "an op",
     {
         "name": Field(NAME, "the op's name", required=True),
         "template": Field(
-            Record(
+            RecordShape(
                 "template",
-                {key: Field(Text(), f"The template, by {key}.") for key in _TEMPLATE_KEYS},
+                {key: Field(TextShape(), f"The template, by {key}.") for key in _TEMPLATE_KEYS},
                 _frozen,
                 _one_template,
             ),
@@ -456,7 +460,9 @@ OP = Record(
         ),
         "params": Field(MapOf(), "Values for the template's inputs."),
         "dependencies": Field(NAMES, "Ops that come before."),
-        "trigger": Field(Text(choices=TRIGGERS), "What its dependencies must have come to; all_succeeded unless said."),
+        "trigger": Field(
+            TextShape(choices=TRIGGERS), "What its dependencies must have come to; all_succeeded unless said."
+        ),
         "conditions": Field(Anything(), "Conditions on it."),
         "max_retries": Field(Number(low=0, whole=True), "How often it is tried again."),
         "retry_delay": Field(Number(low=0), "Seconds before it is tried again."),
@@ -467,17 +473,17 @@ OP = Record(
         "environment": Field(MapOf(), "Laid over the template's environment."),
         "build": Field(MapOf(), "Laid over the template's build."),
         "logging": Field(MapOf(), "Laid over the template's logging."),
-        "tags": Field(ListOf(Text(numbers=True), lone=True), "Further tags."),
+        "tags": Field(ListOf(TextShape(numbers=True), lone=True), "Further tags."),
     },
     _frozen,
 )
 
 _HEADER: dict[str, Field] = {
     "version": Field(Number(), "The version of the format: 1.", required=True),
-    "kind": Field(Text(choices=tuple(Kind)), "What the file describes.", required=True),
+    "kind": Field(TextShape(choices=tuple(Kind)), "What the file describes.", required=True),
     "name": Field(NAME, "A name for the run."),
-    "description": Field(Text(), "What it is about."),
-    "tags": Field(ListOf(Text(numbers=True), lone=True, unique=True), "Words to find it by."),
+    "description": Field(TextShape(), "What it is about."),
+    "tags": Field(ListOf(TextShape(numbers=True), lone=True, unique=True), "Words to find it by."),
     "logging": Field(LOGGING, "Log level and format."),
 }
 _VARIABLES = {
@@ -485,8 +491,10 @@ _VARIABLES = {
     "outputs": Field(ListOf(VARIABLE), "What it promises to leave behind."),
 }
 _PARAMS = {"params": Field(MapOf(), "Values for the templates, and for POLYAXON_PARAMS.")}
-_RUN_BACKEND = {"backend": Field(Text(), f"Where it runs: {', '.join(RUN_BACKENDS)}. `native`: where you configured.")}
-_FRAMEWORK = {"framework": Field(Text(), "What it trains with; decides how replicas find each other.")}
+_RUN_BACKEND = {
+    "backend": Field(TextShape(), f"Where it runs: {', '.join(RUN_BACKENDS)}. `native`: where you configured.")
+}
+_FRAMEWORK = {"framework": Field(TextShape(), "What it trains with; decides how replicas find each other.")}
 
 
 def _environment_field(kind: Kind) -> dict[str, Field]:
@@ -518,13 +526,13 @@ def _sections(kind: Kind) -> dict[str, Field]:
             **_RUN_BACKEND,
             "concurrency": Field(Number(low=1, whole=True), "How many ops at a time."),
             "schedule": Field(_SCHEDULE, "When it repeats."),
-            "execute_at": Field(Text(), "When it starts."),
+            "execute_at": Field(TextShape(), "When it starts."),
             "timeout": Field(Number(low=0), "Seconds it may take."),
             "ops": Field(ListOf(OP), "the steps", required=True),
             "templates": Field(ListOf(MapOf()), "What the steps run: files of any kind, with a name."),
         }
     choices = ("notebook", "lab") if kind is Kind.NOTEBOOK else ("native", "other")
-    backend = {"backend": Field(Text(choices=choices), f"One of {', '.join(choices)}.")}
+    backend = {"backend": Field(TextShape(choices=choices), f"One of {', '.join(choices)}.")}
     return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind), **_BUILD}
 
 
@@ -536,14 +544,14 @@ def _homes() -> dict[str, list[Kind]]:
     return homes
 
 
-def sections(kind: Kind) -> Record:
+def sections(kind: Kind) -> RecordShape:
     """The whole file of one kind."""
     fields = _sections(kind)
     elsewhere = {
         key: f"`{key}` belongs to `kind: {' | '.join(homes)}`" for key, homes in _homes().items() if key not in fields
     }
     check = _one_base if kind is Kind.BUILD else None
-    return Record(f"a file of kind {kind}", fields, dict, check, elsewhere)
+    return RecordShape(f"a file of kind {kind}", fields, dict, check, elsewhere)
 
 
 def json_schema() -> dict[str, Any]:

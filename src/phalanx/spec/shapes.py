@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from phalanx.spec import quantities
 from phalanx.spec.model import EMPTY, freeze
-from phalanx.spec.reading import describe
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node
+from phalanx.spec.yaml_reader import describe
 
 INVALID: Any = object()
 SUGGESTIONS = 20  # of a map with very many unknown keys
@@ -26,7 +26,7 @@ _ALWAYS = (
 
 
 class Shape(Protocol):
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         """The value, or INVALID once the findings know why."""
 
     def schema(self) -> dict[str, Any]:
@@ -36,13 +36,13 @@ class Shape(Protocol):
         """This shape in a few words, for errors and docs."""
 
 
-def _refuse(node: Node, findings: Findings, wanted: str, suggestion: str | None = None) -> Any:
+def _refuse(node: Node, findings: Diagnostics, wanted: str, suggestion: str | None = None) -> Any:
     if not node.poisoned:
         findings.error(node, f"expected {wanted}, found {describe(node)}", suggestion)
     return INVALID
 
 
-class Text(NamedTuple):
+class TextShape(NamedTuple):
     """A text; `choices` are matched without regard to case and answered as listed here."""
 
     choices: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Text(NamedTuple):
     what: str = "text"
     numbers: bool = False  # names that people write as numbers: ids, tags
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         value = node.value
         if (node.rendered or self.numbers) and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
@@ -89,7 +89,7 @@ class Number(NamedTuple):
     whole: bool = False
     above_low: bool = False  # the low bound itself is out
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         value: Any = node.value
         if isinstance(value, str):
             value = quantities.count(value)
@@ -131,7 +131,7 @@ class Quantity(NamedTuple):
     parse: Callable[[str], float | None]
     wanted: str
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         value: Any = node.value
         if isinstance(value, str):
             value = self.parse(value)
@@ -149,7 +149,7 @@ class Quantity(NamedTuple):
 
 
 class Boolean(NamedTuple):
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         if isinstance(node.value, bool):
             return node.value
         if isinstance(node.value, str) and node.value.casefold() in ("true", "false"):
@@ -166,7 +166,7 @@ class Boolean(NamedTuple):
 class Anything(NamedTuple):
     """Any value at all; other people's structures (affinity, params) pass through."""
 
-    def read(self, node: Node, findings: Findings) -> Any:  # noqa: ARG002
+    def read(self, node: Node, findings: Diagnostics) -> Any:  # noqa: ARG002
         return INVALID if any(scalar.poisoned for scalar in node.scalars()) else freeze(node.plain())
 
     def schema(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class ListOf(NamedTuple):
     lone: bool = False  # one item may stand without a list around it
     unique: bool = False
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         nodes = node.elements
         if nodes is None:
             if not self.lone or node.entries is not None:
@@ -206,13 +206,13 @@ class MapOf(NamedTuple):
     value: Shape = Anything()
     as_text: bool = False
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
             return _refuse(node, findings, self.words())
         result = {key: self._value(child, findings) for key, child in node.entries.items()}
         return INVALID if any(value is INVALID for value in result.values()) else freeze(result)
 
-    def _value(self, node: Node, findings: Findings) -> Any:
+    def _value(self, node: Node, findings: Diagnostics) -> Any:
         if not self.as_text:
             return self.value.read(node, findings)
         if isinstance(node.value, dict | list) or node.poisoned:
@@ -230,7 +230,7 @@ class MapOf(NamedTuple):
 class EnvVars(NamedTuple):
     """Environment variables: a list of pairs as in Polyaxon, or a map."""
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         pairs: list[tuple[Node, str, Node]] = []
         if node.entries is not None:
             pairs = [(child, key, child) for key, child in node.entries.items()]
@@ -245,7 +245,7 @@ class EnvVars(NamedTuple):
         result = [(name, self._value(where, name, value, findings)) for where, name, value in pairs]
         return INVALID if any(value is INVALID for _, value in result) else tuple(result)
 
-    def _value(self, where: Node, name: str, value: Node, findings: Findings) -> Any:
+    def _value(self, where: Node, name: str, value: Node, findings: Diagnostics) -> Any:
         if value.poisoned or where.poisoned:
             return INVALID
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", name):
@@ -278,10 +278,10 @@ class Field(NamedTuple):
     required: bool = False
 
 
-Check = Callable[[dict[str, Any], Node, Findings], None]
+Check = Callable[[dict[str, Any], Node, Diagnostics], None]
 
 
-class Record(NamedTuple):
+class RecordShape(NamedTuple):
     """A map with known keys. `make` turns the values into a frozen object; `check` looks at them together."""
 
     name: str
@@ -291,7 +291,7 @@ class Record(NamedTuple):
     elsewhere: Mapping[str, str] = EMPTY  # unknown keys with an answer better than did-you-mean
     hint: str | None = None  # for what is no map at all
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
             return _refuse(node, findings, self.words(), self.hint)
         faults = len(findings.errors)

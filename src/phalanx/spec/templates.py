@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any
 
-from phalanx.spec.suggest import did_you_mean
-from phalanx.spec.tree import Findings, Node, from_plain
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.tree import Diagnostics, Node, from_plain
 
 MAX_TEMPLATES = 5_000
 MAX_TEMPLATE = 16_384
@@ -356,7 +356,7 @@ class Renderer:
     """Renders a tree of nodes against one context, telling faults once and going on."""
 
     def __init__(
-        self, context: Mapping[str, Any], findings: Findings, clock: Callable[[], float] = time.monotonic
+        self, context: Mapping[str, Any], findings: Diagnostics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.context = context
         self.findings = findings

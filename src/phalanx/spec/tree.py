@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from phalanx.errors import Note, Place, SpecError
+from phalanx.errors import Location, Note, SpecError
 
 Scalar = str | int | float | bool | None
 
@@ -37,11 +37,11 @@ class Mark(NamedTuple):
     end_line: int
     end_column: int
 
-    def place(self) -> Place:
+    def place(self) -> Location:
         text = self.source.line(self.line)[:EXCERPT_LIMIT]
         end = self.end_column if self.end_line == self.line else len(text)
         width = max(1, min(end, len(text)) - self.column)
-        return Place(self.source.name, self.line + 1, self.column + 1, width, text)
+        return Location(self.source.name, self.line + 1, self.column + 1, width, text)
 
 
 class Node:
@@ -154,7 +154,7 @@ def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | in
     return node
 
 
-class Findings:
+class Diagnostics:
     """What a reading of the user's files brought to light: faults and notes, in any order."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class Clause(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
-class Order(NamedTuple):
+class SortKey(NamedTuple):
     join: Clause
     by: str
 
@@ -98,7 +98,7 @@ def where(query: str, lower: str) -> Clause:
     return _joined(clauses, " AND ") if clauses else Clause("1 = 1")
 
 
-def order(sort: str) -> Order:
+def order(sort: str) -> SortKey:
     """How to sort `runs` by a field, `-` before it for the greatest first. What has no value comes last either way."""
     name = sort.strip().removeprefix("-")
     way = "DESC" if sort.strip().startswith("-") else "ASC"
@@ -112,13 +112,13 @@ def order(sort: str) -> Order:
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
-        return Order(join, f"s.value IS NULL, s.value {way}{tie}")
+        return SortKey(join, f"s.value IS NULL, s.value {way}{tie}")
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
-        return Order(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
+        return SortKey(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
     if name in ("created_at", "updated_at"):  # exactly what their indexes have
-        return Order(nothing, f"{column} {way}, runs.key {way}")
-    return Order(nothing, f"{column} {way}{tie}" if name in ALWAYS_SET else f"{column} IS NULL, {column} {way}{tie}")
+        return SortKey(nothing, f"{column} {way}, runs.key {way}")
+    return SortKey(nothing, f"{column} {way}{tie}" if name in ALWAYS_SET else f"{column} IS NULL, {column} {way}{tie}")
 
 
 def _split(piece: _Piece, separator: str, *, once: bool = False) -> list[_Piece]:

@@ -58,7 +58,7 @@ class StatusChange(NamedTuple):
     at: datetime
 
 
-class Replica(NamedTuple):
+class ReplicaRecord(NamedTuple):
     """One process of a run in one attempt: most replicas have one. `number` is the replica's index within the role,
     `local` that of the process within the replica."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from phalanx.store.records import Replica, Run, StatusChange
+from phalanx.store.records import ReplicaRecord, Run, StatusChange
 
 
 def _time(time: datetime | None) -> str | None:
@@ -18,7 +18,7 @@ def run_row(run: Run) -> dict[str, Any]:
     return {**row, "tags": list(run.tags), "params": dict(run.params), "summary": dict(run.summary)}
 
 
-def replica_row(replica: Replica) -> dict[str, Any]:
+def replica_row(replica: ReplicaRecord) -> dict[str, Any]:
     row = replica._asdict()
     row |= {"started_at": _time(replica.started_at), "finished_at": _time(replica.finished_at)}
     return {**row, "index": row.pop("number"), "name": replica.name, "peak": dict(replica.peak)}

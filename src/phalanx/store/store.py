@@ -21,11 +21,11 @@ from typing import Any, Self
 from phalanx.errors import CallError, StoreError
 from phalanx.store import filesystems, schema
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
-from phalanx.store.listed import ListedRecords, of_projects
 from phalanx.store.query import Clause, order, where
-from phalanx.store.records import DONE, STARTED, Replica, Run, StatusChange, microseconds, utc
+from phalanx.store.records import DONE, STARTED, ReplicaRecord, Run, StatusChange, microseconds, utc
+from phalanx.store.run_lists import RunListQueries, of_projects
 from phalanx.store.sql import columns, insertion, label
-from phalanx.store.tracked import PUT_PARAM, PUT_SUMMARY, TrackedRecords, param_row, summary_row
+from phalanx.store.tracked_values import PUT_PARAM, PUT_SUMMARY, TrackedValueQueries, param_row, summary_row
 
 _ALL = 2**62
 _BATCH = 500
@@ -34,7 +34,7 @@ _WHOLE = frozenset(["id", "description", "reason"])
 
 _RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "params", "summary"))
 _STATUS_FIELDS = StatusChange._fields[1:]  # without `run_id`: these tables have the run's key
-_REPLICA_FIELDS = Replica._fields[1:]
+_REPLICA_FIELDS = ReplicaRecord._fields[1:]
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
 TABLES = (
     *("model_events", "aliases", "versions", "models"),
@@ -59,7 +59,7 @@ def _stored(field: str, value: Any) -> Any:
     return label(value) if isinstance(value, str) and field not in _WHOLE else value
 
 
-def _row(record: Run | StatusChange | Replica, fields: Iterable[str]) -> list[Any]:
+def _row(record: Run | StatusChange | ReplicaRecord, fields: Iterable[str]) -> list[Any]:
     return [_stored(field, getattr(record, field)) for field in fields]
 
 
@@ -71,7 +71,7 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
             yield json.loads(value) if field == "peak" else value
 
 
-class Store(TrackedRecords, ListedRecords):
+class Store(TrackedValueQueries, RunListQueries):
     """Runs and what belongs to them, over one connection: for one thread, to be closed.
 
     Every method may raise StoreError (the database cannot do its part); what else one raises, it says itself.
@@ -166,7 +166,7 @@ class Store(TrackedRecords, ListedRecords):
             )
             return True
 
-    def put_replicas(self, replicas: Iterable[Replica]) -> None:
+    def put_replicas(self, replicas: Iterable[ReplicaRecord]) -> None:
         """Keep what is now known of replicas. Raises CallError when there is no such run."""
         with self.transaction():
             rows = [[self._key(replica.run_id), *_row(replica, _REPLICA_FIELDS)] for replica in replicas]
@@ -247,7 +247,7 @@ class Store(TrackedRecords, ListedRecords):
         sql = f"SELECT {columns(_STATUS_FIELDS)} FROM statuses WHERE run_key = {_KEY} ORDER BY number"
         return [StatusChange._make([run_id, *_read(_STATUS_FIELDS, row)]) for row in self._database.rows(sql, [run_id])]
 
-    def replicas(self, run_id: str, attempt: int | None = None) -> list[Replica]:
+    def replicas(self, run_id: str, attempt: int | None = None) -> list[ReplicaRecord]:
         """By rank, of one attempt; of the newest one that has any, unless told."""
         chosen = f"(SELECT max(attempt) FROM replicas WHERE run_key = {_KEY})" if attempt is None else "?"
         found = self._database.rows(
@@ -255,7 +255,7 @@ class Store(TrackedRecords, ListedRecords):
             ORDER BY rank, role, number, local""",
             [run_id, run_id if attempt is None else attempt],
         )
-        return [Replica._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]
+        return [ReplicaRecord._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]
 
     def projects(self, project: str | Collection[str] | None = None) -> list[tuple[str, int]]:
         """Every project by name, or those of them that are given, and how many runs it has."""

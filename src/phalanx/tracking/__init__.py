@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from phalanx.tracking import folders
-from phalanx.tracking.client import TrackedRun, ending, ending_by_code
-from phalanx.tracking.recording import say
-from phalanx.tracking.saving import on_checkpoint
-from phalanx.tracking.seats import Seat, this_seat
-from phalanx.tracking.values import clean, told
+from phalanx.tracking import external_folder
+from phalanx.tracking.checkpoint_signal import on_checkpoint
+from phalanx.tracking.recorder import warn
+from phalanx.tracking.run import TrackedRun, ending, ending_by_code
+from phalanx.tracking.values import clean, error_text
+from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
 __all__ = [
     "TrackedRun", "artifact", "artifacts", "current", "dataset", "describe", "finish", "histogram", "image", "labels",
@@ -55,7 +55,7 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
 
 
 def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: bool) -> TrackedRun:
-    seat = this_seat()
+    seat = this_writer()
     inside = seat.folder if seat is not None else None
     is_off = os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no")
     run = _active if _active is not None and not _active.is_finished else None
@@ -65,14 +65,14 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
         if not is_other and not is_off:
             return run
         run.finish()
-        run, seat = None, this_seat()
+        run, seat = None, this_writer()
         inside = seat.folder if seat is not None else None
     if is_off:
         return _nowhere()
     if not inside:
         return _outside(said, words)
     if run is None or run.folder != inside:
-        run = _inside(seat if seat is not None and seat.folder == inside else Seat(inside, 0, has_agent=True))
+        run = _inside(seat if seat is not None and seat.folder == inside else WriterIdentity(inside, 0, has_agent=True))
     if said["name"] or said["description"]:
         run.describe(name=said["name"], description=said["description"])
     if words:
@@ -85,19 +85,19 @@ def _text(value: Any) -> str | None:
     try:
         return None if value is None else clean(str(value)) or None
     except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        say(f"a {type(value).__name__} is no text: {told(fault)}")
+        warn(f"a {type(value).__name__} is no text: {error_text(fault)}")
         return None
 
 
 def _words(tags: Any) -> tuple[str, ...]:
     try:
-        return tuple(map(clean, folders.words(tags)))
+        return tuple(map(clean, external_folder.parse_tags(tags)))
     except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        say(f"the tags could not be kept: {told(fault)}")
+        warn(f"the tags could not be kept: {error_text(fault)}")
         return ()
 
 
-def _inside(seat: Seat) -> TrackedRun:
+def _inside(seat: WriterIdentity) -> TrackedRun:
     environment = os.environ
     run = TrackedRun(
         environment.get("PHALANX_RUN_ID", ""),
@@ -110,20 +110,20 @@ def _inside(seat: Seat) -> TrackedRun:
     )
     if seat.folder != environment.get("PHALANX_TRACK"):  # nobody made it, or knows whose it is
         try:
-            folders.make_private(seat.folder)
+            external_folder.make_private(seat.folder)
         except OSError:
             pass  # whoever writes there will be told
-        run.introduce()
+        run.write_header()
     return run
 
 
 def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedRun:
-    from phalanx.tracking.outside import begin
+    from phalanx.tracking.external import begin
 
     try:
         return begin(said["name"], said["project"], words, said["description"], said["server"])
     except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        say(f"this run is not tracked: {told(fault)}")
+        warn(f"this run is not tracked: {error_text(fault)}")
         return _nowhere()
 
 

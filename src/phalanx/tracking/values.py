@@ -17,11 +17,11 @@ HOLDERS = (list, tuple, set, frozenset)
 MORE = "…"  # in the place of what holds itself, or too much
 
 
-class Unfit(Exception):
+class NotANumber(Exception):
     """A value that is no number; says why."""
 
 
-def told(fault: BaseException) -> str:
+def error_text(fault: BaseException) -> str:
     """What a fault says, in one line. It may come from anybody's code, and be unable to say it."""
     try:
         text = str(getattr(fault, "strerror", None) or fault)
@@ -73,7 +73,7 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 def short_name(name: Any) -> str:
     text = name if isinstance(name, str) else str(name)
     if not text:
-        raise Unfit("a name is empty")
+        raise NotANumber("a name is empty")
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
@@ -83,7 +83,7 @@ def number(value: Any) -> float:
         reader = _reader(value)
         return float(value if reader is None else reader())
     except Exception as fault:  # noqa: BLE001 - code of any library: whatever it raises must not reach the training
-        raise Unfit(f"a {type(value).__name__} is not one number ({told(fault)[:100]})") from None
+        raise NotANumber(f"a {type(value).__name__} is not one number ({error_text(fault)[:100]})") from None
 
 
 def numbers(values: Mapping[Any, Any] | None, drop: Callable[[str], None]) -> dict[str, float]:
@@ -92,7 +92,7 @@ def numbers(values: Mapping[Any, Any] | None, drop: Callable[[str], None]) -> di
     for key, value in (values or {}).items():
         try:
             found[short_name(key)] = number(value)
-        except Unfit as fault:
+        except NotANumber as fault:
             drop(f"{short_name(key)[:100]}: {fault}")
     return found
 
@@ -114,7 +114,7 @@ def later(value: Any) -> Callable[[], Any] | None:
     if getattr(value, "is_cpu", None) is False and _reader(value) is not None:  # PyTorch
         count = value.numel() if callable(getattr(value, "numel", None)) else 1
         if count != 1:  # seen before it is copied: the accelerator's memory is the training's
-            raise Unfit(f"a {type(value).__name__} of {count} values is not one number")
+            raise NotANumber(f"a {type(value).__name__} of {count} values is not one number")
         copied: Callable[[], Any] = value.detach().clone().item
         return copied
     if callable(getattr(value, "is_ready", None)):  # JAX; its arrays never change
@@ -166,7 +166,7 @@ class Conversion:
             try:
                 return self.of(reader())
             except Exception as fault:  # an array of many: its text will do
-                if isinstance(fault, Unfit):
+                if isinstance(fault, NotANumber):
                     raise
         return self._text(str(value))
 
@@ -178,7 +178,7 @@ class Conversion:
     def _spend(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
-            raise Unfit(f"larger than {self.most >> 20} MiB")
+            raise NotANumber(f"larger than {self.most >> 20} MiB")
 
 
 def short_text(text: str) -> str:
@@ -195,7 +195,7 @@ def params_of(given: Any) -> Mapping[Any, Any]:
     if hasattr(given, "items"):
         return dict(given.items())
     if not hasattr(given, "__dict__"):
-        raise Unfit(f"a {type(given).__name__} holds no params")
+        raise NotANumber(f"a {type(given).__name__} holds no params")
     return dict(vars(given))
 
 
@@ -203,7 +203,7 @@ def some_of(values: Iterable[Any], most: int) -> list[Any]:
     """All of them. Raises Unfit when they are more: there may be no end of them."""
     found = list(islice(values, most + 1))
     if len(found) > most:
-        raise Unfit(f"more than {most:,} of them")
+        raise NotANumber(f"more than {most:,} of them")
     return found
 
 
@@ -223,11 +223,11 @@ def numbers_of(values: Any) -> list[float]:
                 break
             found.append(item if type(item) is float else number(item))
             if len(found) > MOST_NUMBERS:
-                raise Unfit(f"more than {MOST_NUMBERS:,} values")
+                raise NotANumber(f"more than {MOST_NUMBERS:,} values")
         else:
             waiting.pop()
         if len(waiting) > 100:
-            raise Unfit("nested too deeply")
+            raise NotANumber("nested too deeply")
     return found
 
 

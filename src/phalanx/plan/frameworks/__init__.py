@@ -16,7 +16,7 @@ from phalanx.plan.model import Member
 from phalanx.spec.model import EMPTY, Build, Replicas
 
 
-class Gang(NamedTuple):
+class ProcessGroup(NamedTuple):
     """The processes of a distributed run, and what of the file a framework may look at."""
 
     members: tuple[Member, ...]
@@ -72,7 +72,7 @@ class Framework(NamedTuple):
     `symptoms` are said by replicas that lost another: whoever says one of them did not fail first.
     """
 
-    wire: Callable[[Gang], Wiring]
+    wire: Callable[[ProcessGroup], Wiring]
     ps_role: str | None = None
     has_master: bool = True
     launchers: re.Pattern[str] | None = None
@@ -118,9 +118,9 @@ def _built_in() -> frozenset[str]:
 __all__ = [
     "Each",
     "Framework",
-    "Gang",
     "Hole",
     "Member",
+    "ProcessGroup",
     "Value",
     "Wiring",
     "find",

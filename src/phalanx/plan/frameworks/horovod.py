@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from phalanx.naming import member_name
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, interface, port
+from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, interface, port
 from phalanx.plan.frameworks.mpi import LAUNCHERS, SYMPTOMS, launched_by_mpirun
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     if gang.replicas.launcher == "mpirun" or LAUNCHERS.search(gang.command):
         return launched_by_mpirun(gang)
     first, size = gang.first.name, str(gang.size)

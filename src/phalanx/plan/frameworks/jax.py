@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port, starting
+from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port, starting
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     first, size = gang.first.name, str(gang.size)
     shared: dict[str, Value] = {
         "JAX_COORDINATOR_ADDRESS": (host(first), ":", port(first)),

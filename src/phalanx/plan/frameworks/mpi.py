@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phalanx.placeholders import path
-from phalanx.plan.frameworks import Framework, Gang, Value, Wiring, starting
+from phalanx.plan.frameworks import Framework, ProcessGroup, Value, Wiring, starting
 
 LAUNCHERS = starting("mpirun", "mpiexec", r"mpiexec\.hydra", "orterun", "horovodrun", "srun")
 
@@ -15,7 +15,7 @@ SYMPTOMS = (
 )
 
 
-def launched_by_mpirun(gang: Gang) -> Wiring:
+def launched_by_mpirun(gang: ProcessGroup) -> Wiring:
     """All ranks started from one place. Open MPI finds their hosts in the host file."""
     hosts: dict[str, Value] = {
         "OMPI_MCA_orte_default_hostfile": (path("hostfile"),),
@@ -36,7 +36,7 @@ def launched_by_mpirun(gang: Gang) -> Wiring:
     return Wiring(hosts, defaults=defaults, launch="mpirun", launcher=launcher)
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     return Wiring() if gang.replicas.launcher == "direct" else launched_by_mpirun(gang)
 
 

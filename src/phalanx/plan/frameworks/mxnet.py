@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port
 
 _DMLC_ROLES = {"master": "scheduler", "worker": "worker", "server": "server"}
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     first = gang.first.name
     shared: dict[str, Value] = {
         "DMLC_NUM_WORKER": str(gang.roles["worker"]),

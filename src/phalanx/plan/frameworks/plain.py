@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from phalanx.plan.frameworks import Framework, Gang, Wiring
+from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     return Wiring(meets=tuple(gang.roles))
 
 

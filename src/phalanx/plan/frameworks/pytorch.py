@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port, starting
+from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port, starting
 
 LAUNCHERS = starting(
     "torchrun",
@@ -27,7 +27,7 @@ SYMPTOMS = (
 )
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     first, size = gang.first.name, str(gang.size)
     shared: dict[str, Value] = {
         "MASTER_ADDR": (host(first),),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from phalanx.placeholders import path
-from phalanx.plan.frameworks import Each, Framework, Gang, Hole, Member, Value, Wiring
+from phalanx.plan.frameworks import Each, Framework, Hole, Member, ProcessGroup, Value, Wiring
 from phalanx.spec.model import Build
 
 _IMAGE = re.compile(r"tensorflow[^:\s]*:v?(\d+)\.")
@@ -31,7 +31,7 @@ def major_version(build: Build | None) -> int | None:
     return int(image[1]) if image else None
 
 
-def master_task(gang: Gang) -> tuple[str, str]:
+def master_task(gang: ProcessGroup) -> tuple[str, str]:
     """How TF_CONFIG names the master, and why."""
     if gang.replicas.master_task:
         return gang.replicas.master_task, "the file says so"
@@ -41,7 +41,7 @@ def master_task(gang: Gang) -> tuple[str, str]:
     return "chief", "the build names TensorFlow 2" if version else "the build names no TensorFlow 1"
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     task, why = master_task(gang)
     names = {"master": task}
     parts: list[str | Hole | Each] = []

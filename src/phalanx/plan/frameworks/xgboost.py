@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Gang, Member, Value, Wiring, host, port
+from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port
 
 
-def wire(gang: Gang) -> Wiring:
+def wire(gang: ProcessGroup) -> Wiring:
     first, size = gang.first.name, str(gang.size)
     shared: dict[str, Value] = {
         "MASTER_ADDR": (host(first),),

@@ -19,20 +19,20 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from phalanx.artifacts.trees import Tree
 from phalanx.errors import CallError
-from phalanx.scheduler.registry import Registry
-from phalanx.scheduler.trees import Tree
-from phalanx.server import outside
-from phalanx.server.answers import Answer, Refusal
+from phalanx.registry.registry import Registry
+from phalanx.server import external_lifecycle
+from phalanx.server.auth.credentials import identity_of
+from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Context, Here
-from phalanx.server.credentials import identity_of
-from phalanx.server.mlflow.calls import Call, Seat, call
-from phalanx.server.mlflow.faults import Fault
-from phalanx.server.mlflow.prefixes import Spoken
-from phalanx.server.paths import Entry, entries, new_inside, opened, steps_of
-from phalanx.server.receiving import stream_into
-from phalanx.server.sending import file_answer
-from phalanx.server.sight import ModelSight
+from phalanx.server.http.bodies import stream_into
+from phalanx.server.http.file_responses import file_answer
+from phalanx.server.http.paths import FolderEntry, entries, new_inside, opened, steps_of
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.mlflow.calls import Call, ReplicaAddress, call
+from phalanx.server.mlflow.errors import MlflowError
+from phalanx.server.mlflow.replica_prefix import Spoken
 from phalanx.store import Artifact, Run
 
 REGISTERED = "~models"
@@ -40,7 +40,7 @@ OWNED = ("artifacts", "models")
 UNSUPPORTED = "Multipart upload is not supported for the current artifact repository"  # clients look for these words
 
 
-class Place(NamedTuple):
+class ArtifactLocation(NamedTuple):
     """Where an artifact is: in a folder of a run, or of a registered version, which nobody writes to."""
 
     run: Run | None
@@ -53,32 +53,32 @@ def registered_uri(name: str, number: int) -> str:
     return f"mlflow-artifacts:/{REGISTERED}/{quote(name, safe='').replace('%', '=')}/{number}"
 
 
-def place_of(call: Call, path: str) -> Place:
+def place_of(call: Call, path: str) -> ArtifactLocation:
     """Raises Refusal for what is no such path, and Fault for what whoever asks may not see."""
     steps = steps_of(path)
     if not steps:
-        raise Refusal(400, "an artifact's path begins with a run")
+        raise RequestError(400, "an artifact's path begins with a run")
     if steps[0] == REGISTERED:
         return _registered(call, steps)
     run = call.run(steps[0])
     if len(steps) < 2 or steps[1] not in OWNED:
-        raise Refusal(400, f"of a run's folder only {' and '.join(OWNED)} can be reached as artifacts")
-    return Place(run, call.here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
+        raise RequestError(400, f"of a run's folder only {' and '.join(OWNED)} can be reached as artifacts")
+    return ArtifactLocation(run, call.here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
 
 
-def _registered(call: Call, steps: tuple[str, ...]) -> Place:
+def _registered(call: Call, steps: tuple[str, ...]) -> ArtifactLocation:
     if len(steps) < 3 or not re.fullmatch(r"\d{1,9}", steps[2]):
-        raise Refusal(400, f"a registered model's files are at {REGISTERED}/NAME/VERSION")
+        raise RequestError(400, f"a registered model's files are at {REGISTERED}/NAME/VERSION")
     name = unquote(steps[1].replace("=", "%"))
-    if ModelSight(call.here.store, call.sees()).version(name, int(steps[2])) is None:
-        raise Refusal(404, f"there is no {name[:100]}/{steps[2]}")
+    if ModelVisibility(call.here.store, call.sees()).version(name, int(steps[2])) is None:
+        raise RequestError(404, f"there is no {name[:100]}/{steps[2]}")
     try:
         found = Registry(call.here.home, call.here.store).resolve(f"{name}/{int(steps[2])}")
     except CallError as fault:
-        raise Refusal(404, str(fault)) from None
+        raise RequestError(404, str(fault)) from None
     if found.path is None:
-        raise Refusal(404, f"the files of {name}/{steps[2]} are at {found.url}")
-    return Place(None, found.path, "/".join(steps[3:]))
+        raise RequestError(404, f"the files of {name}/{steps[2]} are at {found.url}")
+    return ArtifactLocation(None, found.path, "/".join(steps[3:]))
 
 
 def path_of(uri: str) -> tuple[str, str] | None:
@@ -87,7 +87,7 @@ def path_of(uri: str) -> tuple[str, str] | None:
     return (match[1], match[2].rstrip("/")) if match and match[1] != REGISTERED else None
 
 
-def file_rows(found: list[Entry] | None, below: str) -> list[dict[str, Any]]:
+def file_rows(found: list[FolderEntry] | None, below: str) -> list[dict[str, Any]]:
     rows = []
     for entry in found or []:
         row: dict[str, Any] = {"path": f"{below}/{entry.name}" if below else entry.name, "is_dir": entry.is_folder}
@@ -115,7 +115,7 @@ def download(path: str, request: Request, here: Here, seat: Spoken) -> Response:
 def listing(request: Request, here: Here, seat: Spoken, path: str = "") -> Response:
     """What is directly in a folder; of a file nothing is."""
     place = _seen(here, request, seat, path)
-    return Answer({"files": file_rows(entries(place.root, place.path), "")})
+    return JsonResponse({"files": file_rows(entries(place.root, place.path), "")})
 
 
 async def upload(path: str, request: Request, here: Here, seat: Spoken) -> Response:
@@ -123,16 +123,16 @@ async def upload(path: str, request: Request, here: Here, seat: Spoken) -> Respo
     target = await run_in_threadpool(new_inside, place.root, place.path)
     size = await stream_into(request, target)
     await run_in_threadpool(_keep, here, place, size)
-    return Answer({})
+    return JsonResponse({})
 
 
 def delete(path: str, request: Request, here: Here, seat: Spoken) -> Response:
     _remove(_writable(here, request, seat, path))
-    return Answer({})
+    return JsonResponse({})
 
 
 def multipart(path: str, _: Spoken) -> Response:
-    return Answer({"error_code": "NOT_IMPLEMENTED", "message": f"{UNSUPPORTED}: {path[:100]}"}, 501)
+    return JsonResponse({"error_code": "NOT_IMPLEMENTED", "message": f"{UNSUPPORTED}: {path[:100]}"}, 501)
 
 
 def add_routes(router: APIRouter, prefix: str) -> None:
@@ -146,7 +146,9 @@ def add_routes(router: APIRouter, prefix: str) -> None:
         router.add_api_route(f"{base}/presigned/{{path:path}}", multipart, methods=["GET"])
 
 
-def _seen(here: Context, request: Request, seat: Seat | None, path: str, *, to_write: bool = False) -> Place:
+def _seen(
+    here: Context, request: Request, seat: ReplicaAddress | None, path: str, *, to_write: bool = False
+) -> ArtifactLocation:
     """Raises Refusal unless whoever asks may look there, or write there."""
     call = Call(here, identity_of(request.scope), {}, seat)
     try:
@@ -155,20 +157,20 @@ def _seen(here: Context, request: Request, seat: Seat | None, path: str, *, to_w
         place = place_of(call, path)
         if to_write and place.run is not None:
             call.check_writes(place.run)
-    except Fault as fault:
-        raise Refusal(fault.status, fault.message) from None
+    except MlflowError as fault:
+        raise RequestError(fault.status, fault.message) from None
     return place
 
 
-def _writable(here: Context, request: Request, seat: Seat | None, path: str) -> Place:
+def _writable(here: Context, request: Request, seat: ReplicaAddress | None, path: str) -> ArtifactLocation:
     place = _seen(here, request, seat, path, to_write=True)
     if place.run is None:
-        raise Refusal(403, "the files of a registered version do not change")
+        raise RequestError(403, "the files of a registered version do not change")
     place.root.mkdir(mode=0o700, exist_ok=True)
     return place
 
 
-def _keep(here: Context, place: Place, size: int) -> None:
+def _keep(here: Context, place: ArtifactLocation, size: int) -> None:
     """Tell of a file that was kept. Those of a logged model are told of together, by the model."""
     if place.run is None or place.root.name != "artifacts":
         return
@@ -176,11 +178,11 @@ def _keep(here: Context, place: Place, size: int) -> None:
     path, now = f"artifacts/{place.path}", datetime.now(UTC)
     event = {"kind": "artifact", "path": path, "name": place.path, "type": "file", "size": size}
     with here.desks.of(run.id) as desk:
-        desk.events(outside.place(here, run), {"at": now.timestamp(), **event})
+        desk.events(external_lifecycle.place(here, run), {"at": now.timestamp(), **event})
         here.store.put_artifacts(run.id, [Artifact(run.id, path, "file", place.path, size, None, now)])
 
 
-def _remove(place: Place) -> None:
+def _remove(place: ArtifactLocation) -> None:
     """Raises Refusal when there is nothing. Of a link itself, never of what it leads to."""
     steps = steps_of(place.path)
     if not steps:
@@ -193,4 +195,4 @@ def _remove(place: Place) -> None:
             else:
                 os.unlink(steps[-1], dir_fd=folder)
     except OSError:
-        raise Refusal(404, f"there is no file {place.path[:200]!r} here") from None
+        raise RequestError(404, f"there is no file {place.path[:200]!r} here") from None

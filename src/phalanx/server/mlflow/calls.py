@@ -8,15 +8,15 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from phalanx.server.answers import Refusal
+from phalanx.server.auth.identities import ALL, Identity, Role
 from phalanx.server.context import Context
-from phalanx.server.identities import ALL, Identity, Role
-from phalanx.server.mlflow.faults import Fault, missing, short
-from phalanx.server.mlflow.labels import PARENT
+from phalanx.server.http.responses import RequestError
+from phalanx.server.labels import PARENT
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.store import Run
 
 
-class Seat(NamedTuple):
+class ReplicaAddress(NamedTuple):
     """The replica that speaks through a prefix which names it."""
 
     run_id: str
@@ -32,7 +32,7 @@ class Call:
         here: Context,
         identity: Identity,
         fields: Mapping[str, Any],
-        seat: Seat | None,
+        seat: ReplicaAddress | None,
         steps: tuple[str, ...] = (),
     ) -> None:
         self.here = here
@@ -47,41 +47,41 @@ class Call:
         found = self.fields.get(name)
         if found is None or found == "":
             if needed:
-                raise Fault(f"Missing value for required parameter '{name}'.")
+                raise MlflowError(f"Missing value for required parameter '{name}'.")
             return ""
         if isinstance(found, int | float) and not isinstance(found, bool):
             found = str(found)  # ids that look like numbers
         if not isinstance(found, str):
-            raise Fault(f"Invalid value {short(found)} for parameter '{name}' supplied: a string is needed")
+            raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: a string is needed")
         if len(found) > longest:
-            raise Fault(f"'{name}' exceeds the maximum length of {longest} characters")
+            raise MlflowError(f"'{name}' exceeds the maximum length of {longest} characters")
         return found
 
     def texts(self, name: str, most: int = 10_000) -> list[str]:
         found = self.fields.get(name)
         listed = [] if found is None else found if isinstance(found, list) else [found]
         if len(listed) > most or not all(isinstance(one, str | int) and not isinstance(one, bool) for one in listed):
-            raise Fault(f"Invalid value for parameter '{name}' supplied: a list of strings is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: a list of strings is needed")
         return [str(one) for one in listed]
 
     def integer(self, name: str, otherwise: int | None = None) -> int:
         found = self.fields.get(name)
         if found is None or found == "":
             if otherwise is None:
-                raise Fault(f"Missing value for required parameter '{name}'.")
+                raise MlflowError(f"Missing value for required parameter '{name}'.")
             return otherwise
         return integer(found, name)
 
     def objects(self, name: str, most: int = 100_000) -> list[dict[str, Any]]:
         found = self.fields.get(name) or []
         if not isinstance(found, list) or len(found) > most or not all(isinstance(one, dict) for one in found):
-            raise Fault(f"Invalid value for parameter '{name}' supplied: a list of objects is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: a list of objects is needed")
         return found
 
     def inner(self, name: str) -> dict[str, Any]:
         found = self.fields.get(name) or {}
         if not isinstance(found, dict):
-            raise Fault(f"Invalid value for parameter '{name}' supplied: an object is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: an object is needed")
         return found
 
     def flag(self, name: str) -> bool:
@@ -116,10 +116,10 @@ class Call:
         run_id = self.run_id() if run_id is None else run_id
         try:
             run = self.here.find(run_id)
-        except Refusal:
+        except RequestError:
             run = None
         if run is None or not (run.id == self.identity.run_id or self.may_see(run.project)):
-            raise missing(f"Run with id={short(run_id)} not found")
+            raise not_found(f"Run with id={truncated(run_id)} not found")
         return run
 
     def own_run(self, run_id: str | None = None) -> Run:
@@ -143,33 +143,33 @@ class Call:
             raise self._of_run_alone()
         for project in projects:
             if not self.identity.has(Role.EDITOR, ALL if project is None else project):
-                where = "" if project is None else f" in project {short(project)}"
-                raise Fault(f"`{self.identity.name}` may not change this{where}", "PERMISSION_DENIED")
+                where = "" if project is None else f" in project {truncated(project)}"
+                raise MlflowError(f"`{self.identity.name}` may not change this{where}", "PERMISSION_DENIED")
 
     def check_edits_one(self, projects: Collection[str | None]) -> None:
         """Raises Fault unless whoever asks may change one of these projects, or is a run: it adds to what it sees."""
         mine = [self.identity.has(Role.EDITOR, ALL if project is None else project) for project in projects]
         if self.identity.run_id is None and not any(mine):
-            raise Fault(f"`{self.identity.name}` may not add to this", "PERMISSION_DENIED")
+            raise MlflowError(f"`{self.identity.name}` may not add to this", "PERMISSION_DENIED")
 
     def check_edits_some(self) -> None:
         """Raises Fault for those who may change nothing at all."""
         if self.identity.run_id is None and self.identity.projects(Role.EDITOR) == frozenset():
-            raise Fault(f"`{self.identity.name}` may only look", "PERMISSION_DENIED")
+            raise MlflowError(f"`{self.identity.name}` may only look", "PERMISSION_DENIED")
 
-    def _of_run_alone(self) -> Fault:
-        return Fault(f"the token of run {self.identity.run_id} writes to nothing else", "PERMISSION_DENIED")
+    def _of_run_alone(self) -> MlflowError:
+        return MlflowError(f"the token of run {self.identity.run_id} writes to nothing else", "PERMISSION_DENIED")
 
 
 Handler = Callable[[Call], dict[str, Any]]
 
 
-class Entry(NamedTuple):
+class CallHandler(NamedTuple):
     handler: Handler
     reads: bool
 
 
-CALLS: dict[tuple[str, str], Entry] = {}
+CALLS: dict[tuple[str, str], CallHandler] = {}
 
 
 def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], Handler]:
@@ -177,7 +177,7 @@ def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], 
     check for themselves what is written to, by `own_run`, `check_writes` or `check_edits`."""
 
     def add(handler: Handler) -> Handler:
-        CALLS[method, path] = Entry(handler, reads)
+        CALLS[method, path] = CallHandler(handler, reads)
         return handler
 
     return add
@@ -188,9 +188,11 @@ def integer(found: Any, name: str) -> int:
     try:
         number = int(found) if isinstance(found, int | str) and not isinstance(found, bool) else int(_whole(found))
     except (ValueError, TypeError, OverflowError):
-        raise Fault(f"Invalid value {short(found)} for parameter '{name}' supplied: an integer is needed") from None
+        raise MlflowError(
+            f"Invalid value {truncated(found)} for parameter '{name}' supplied: an integer is needed"
+        ) from None
     if not -(2**63) <= number < 2**63:
-        raise Fault(f"Invalid value {short(found)} for parameter '{name}' supplied: it has more than 64 bits")
+        raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: it has more than 64 bits")
     return number
 
 
@@ -207,7 +209,7 @@ def number(found: Any, name: str) -> float:
             raise ValueError
         return float(found)
     except (ValueError, OverflowError):
-        raise Fault(f"Got invalid value {short(found)} for '{name}': a number is needed") from None
+        raise MlflowError(f"Got invalid value {truncated(found)} for '{name}': a number is needed") from None
 
 
 def milliseconds(seconds: float | None) -> int:
@@ -218,7 +220,7 @@ def page(call: Call, largest: int, usual: int) -> tuple[int, int]:
     """How many are wanted, and how many to pass over."""
     most = call.integer("max_results", usual)
     if not 0 < most <= largest:
-        raise Fault(f"Invalid value {most} for parameter 'max_results' supplied: it must be at most {largest}")
+        raise MlflowError(f"Invalid value {most} for parameter 'max_results' supplied: it must be at most {largest}")
     token = call.text("page_token", needed=False)
     if not token:
         return most, 0
@@ -227,7 +229,7 @@ def page(call: Call, largest: int, usual: int) -> tuple[int, int]:
     except (ValueError, binascii.Error):
         offset = -1
     if not 0 <= offset < 2**53:
-        raise Fault("Invalid page token")
+        raise MlflowError("Invalid page token")
     return most, offset
 
 

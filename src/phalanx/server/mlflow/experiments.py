@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 from phalanx.server.mlflow.calls import Call, call, next_token, page
-from phalanx.server.mlflow.experiments_table import (
-    Experiment,
-    Experiments,
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.experiment_table import (
+    ExperimentTable,
+    MlflowExperiment,
     check_name,
     experiment_row,
     no_experiment,
 )
-from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import conditions, holds, sortings
 
 STAGES = {1: "ACTIVE_ONLY", 2: "DELETED_ONLY", 3: "ALL"}
@@ -21,7 +21,7 @@ MOST_LISTED = 50_000
 LONGEST_TAG, LONGEST_TAG_VALUE = 250, 20_000
 
 
-def table(call: Call) -> Experiments:
+def table(call: Call) -> ExperimentTable:
     return call.here.experiments
 
 
@@ -30,16 +30,16 @@ def projects(call: Call) -> list[str]:
     return [project for project, _ in call.here.store.projects()]
 
 
-def own(call: Call) -> Experiment | None:
+def own(call: Call) -> MlflowExperiment | None:
     """The one experiment that a replica sees, whatever it asks for: the run's own project."""
     return None if call.seat is None else table(call).of_project(call.run(call.seat.run_id).project)
 
 
-def by_id(call: Call) -> Experiment:
+def by_id(call: Call) -> MlflowExperiment:
     return own(call) or seen(call, call.text("experiment_id", 100), projects(call))
 
 
-def seen(call: Call, key: str, known: list[str]) -> Experiment:
+def seen(call: Call, key: str, known: list[str]) -> MlflowExperiment:
     """The experiment of an id, if whoever asks may look at it. Raises Fault."""
     found = table(call).of_id(key, known)
     if not call.may_see(found.project):
@@ -56,7 +56,7 @@ def asked_for(call: Call) -> list[str]:
     return [seen(call, key, known).project for key in dict.fromkeys(call.texts("experiment_ids"))]
 
 
-def changeable(call: Call) -> Experiment:
+def changeable(call: Call) -> MlflowExperiment:
     found = by_id(call)
     call.check_edits(found.project)
     return found
@@ -91,7 +91,7 @@ def get_by_name(call: Call) -> dict[str, Any]:
     name = call.text("experiment_name")
     found = own(call) or table(call).of_name(name, projects(call))
     if found is None or not call.may_see(found.project):
-        raise missing(f"Could not find experiment with name {short(name)}")
+        raise not_found(f"Could not find experiment with name {truncated(name)}")
     return {"experiment": experiment_row(found)}
 
 
@@ -119,11 +119,11 @@ def view_type(call: Call, name: str) -> str:
     found = call.fields.get(name) or "ACTIVE_ONLY"
     told = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
     if told not in STAGES.values():
-        raise Fault(f"Invalid {name} {short(found)}")
+        raise MlflowError(f"Invalid {name} {truncated(found)}")
     return told
 
 
-def _value(row: Experiment, condition: Any) -> Any:
+def _value(row: MlflowExperiment, condition: Any) -> Any:
     if condition.entity == "tag":
         return row.tags.get(condition.key)
     known = {
@@ -133,11 +133,11 @@ def _value(row: Experiment, condition: Any) -> Any:
         "last_update_time": float(row.updated),
     }
     if condition.entity != "attribute" or condition.key not in known:
-        raise Fault(f"Invalid attribute key {short(condition.key)} specified. Valid keys are {sorted(known)}")
+        raise MlflowError(f"Invalid attribute key {truncated(condition.key)} specified. Valid keys are {sorted(known)}")
     return known[condition.key]
 
 
-def _sort_key(row: Experiment, key: str) -> Any:
+def _sort_key(row: MlflowExperiment, key: str) -> Any:
     known = {
         "name": row.name,
         "experiment_id": int(row.id) if row.id.isdecimal() else 0,
@@ -145,7 +145,7 @@ def _sort_key(row: Experiment, key: str) -> Any:
         "last_update_time": row.updated,
     }
     if key not in known:
-        raise Fault(f"Invalid order_by key {short(key)}. Valid keys are {sorted(known)}")
+        raise MlflowError(f"Invalid order_by key {truncated(key)}. Valid keys are {sorted(known)}")
     return known[key]
 
 
@@ -156,7 +156,7 @@ def update(call: Call) -> dict[str, Any]:
     check_name(name)
     known = table(call).of_name(name, projects(call))
     if known is not None and known.id != found.id:
-        raise Fault(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
+        raise MlflowError(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
     table(call).put(found._replace(name=name, updated=_now()))
     return {}
 
@@ -191,7 +191,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
     with table(call).alone():
         found = changeable(call)
         if key not in found.tags:
-            raise missing(f"No tag with name: {short(key)} in experiment with id {found.id}")
+            raise not_found(f"No tag with name: {truncated(key)} in experiment with id {found.id}")
         table(call).put(found._replace(tags={k: v for k, v in found.tags.items() if k != key}, updated=_now()))
     return {}
 

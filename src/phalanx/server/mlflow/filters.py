@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from phalanx.server.mlflow.faults import Fault, short
+from phalanx.server.mlflow.errors import MlflowError, truncated
 
 LONGEST = 20_000
 MOST_CONDITIONS = 100
@@ -60,19 +60,21 @@ class _Token(NamedTuple):
 def conditions(text: str) -> list[Condition]:
     """Raises Fault that says what could not be read."""
     if len(text) > LONGEST:
-        raise Fault(f"a filter may have {LONGEST} characters")
+        raise MlflowError(f"a filter may have {LONGEST} characters")
     tokens = _tokens(text)
     found: list[Condition] = []
     place = 0
     while place < len(tokens):
         if found:
             if _word(tokens[place]) != "AND":
-                raise Fault(f"Invalid clause(s) in filter string: expected AND at {short(tokens[place].text)}")
+                raise MlflowError(
+                    f"Invalid clause(s) in filter string: expected AND at {truncated(tokens[place].text)}"
+                )
             place += 1
         condition, place = _condition(tokens, place)
         found.append(condition)
         if len(found) > MOST_CONDITIONS:
-            raise Fault(f"a filter may have {MOST_CONDITIONS} conditions")
+            raise MlflowError(f"a filter may have {MOST_CONDITIONS} conditions")
     return found
 
 
@@ -82,7 +84,7 @@ def _tokens(text: str) -> list[_Token]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None:
-            raise Fault(f"Invalid filter string: cannot read {short(text[place:].strip())}")
+            raise MlflowError(f"Invalid filter string: cannot read {truncated(text[place:].strip())}")
         assert match.lastgroup is not None
         found.append(_Token(match.lastgroup, match[match.lastgroup]))
         place = match.end()
@@ -99,7 +101,7 @@ def _condition(tokens: list[_Token], place: int) -> tuple[Condition, int]:
 
     first = at(0)
     if first is None or first.kind != "name" or _word(first) in _KEYWORDS:
-        raise Fault(f"Invalid filter string: expected a name at {short(first.text if first else 'its end')}")
+        raise MlflowError(f"Invalid filter string: expected a name at {truncated(first.text if first else 'its end')}")
     entity, key = identifier(first.text)
     second, words = at(1), (_word(at(1)), _word(at(2)), _word(at(3)))
     if words[:2] == ("IS", "NULL"):
@@ -111,7 +113,9 @@ def _condition(tokens: list[_Token], place: int) -> tuple[Condition, int]:
         values, end = _listed(tokens, start)
         return Condition(entity, key, "IN" if words[0] == "IN" else "NOT IN", values), end
     if second is None or not (second.kind == "sign" or words[0] in ("LIKE", "ILIKE")):
-        raise Fault(f"Invalid comparison clause in filter string at {short(first.text)}: expected a comparator")
+        raise MlflowError(
+            f"Invalid comparison clause in filter string at {truncated(first.text)}: expected a comparator"
+        )
     sign = "!=" if second.text == "<>" else second.text.upper()
     return Condition(entity, key, sign, _value(at(2))), place + 3
 
@@ -119,7 +123,7 @@ def _condition(tokens: list[_Token], place: int) -> tuple[Condition, int]:
 def _listed(tokens: list[_Token], place: int) -> tuple[tuple[Any, ...], int]:
     values = []
     if place >= len(tokens) or tokens[place].text != "(":
-        raise Fault("Invalid filter string: after IN stands a list in brackets")
+        raise MlflowError("Invalid filter string: after IN stands a list in brackets")
     place += 1
     while place < len(tokens):
         values.append(_value(tokens[place]))
@@ -129,13 +133,13 @@ def _listed(tokens: list[_Token], place: int) -> tuple[tuple[Any, ...], int]:
             return tuple(values), place
         if after != ",":
             break
-    raise Fault(f"Invalid filter string: a list of up to {MOST_LISTED} values in brackets is not closed")
+    raise MlflowError(f"Invalid filter string: a list of up to {MOST_LISTED} values in brackets is not closed")
 
 
 def _value(token: _Token | None) -> str | float:
     if token is None or token.kind not in ("string", "number"):
-        told = short(token.text) if token else "its end"
-        raise Fault(f"Invalid filter string: expected a number or a quoted string value at {told}")
+        told = truncated(token.text) if token else "its end"
+        raise MlflowError(f"Invalid filter string: expected a number or a quoted string value at {told}")
     if token.kind == "number":
         return float(token.text)
     inside = token.text[1:-1]
@@ -149,7 +153,7 @@ def identifier(text: str) -> tuple[str, str]:
         return "attribute", unquoted(text)
     entity = _ENTITIES.get(head.lower())
     if entity is None:
-        raise Fault(f"Invalid entity type '{head[:100]}'. Valid values are {sorted(set(_ENTITIES.values()))}")
+        raise MlflowError(f"Invalid entity type '{head[:100]}'. Valid values are {sorted(set(_ENTITIES.values()))}")
     return entity, unquoted(rest)
 
 
@@ -163,7 +167,7 @@ def sortings(texts: list[str]) -> list[Sorting]:
     for text in texts[:20]:
         match = _SORTING.fullmatch(text)
         if match is None:
-            raise Fault(f"Invalid order_by clause {short(text)}")
+            raise MlflowError(f"Invalid order_by clause {truncated(text)}")
         entity, key = identifier(match[1])
         found.append(Sorting(entity, key, (match[2] or "").lower() == "desc"))
     return found

@@ -15,20 +15,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.backends.attempts import write_whole
-from phalanx.scheduler.trees import FILE, Tree
-from phalanx.server import outside
+from phalanx.artifacts.trees import FILE, Tree
+from phalanx.home.atomic_files import write_atomic
+from phalanx.server import external_lifecycle
+from phalanx.server.auth.model_visibility import ModelVisibility
+from phalanx.server.http.paths import entries, steps_of
+from phalanx.server.labels import HIDDEN
 from phalanx.server.mlflow.artifacts import file_rows
 from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.experiments import asked_for, parts, table
-from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import Condition, conditions, holds, identifier
-from phalanx.server.mlflow.finding import search as find_runs
-from phalanx.server.mlflow.labels import HIDDEN
-from phalanx.server.mlflow.noting import check_live, note_labels, place
+from phalanx.server.mlflow.run_search import search as find_runs
+from phalanx.server.mlflow.run_writes import check_live, note_labels, place
 from phalanx.server.mlflow.runs import make
-from phalanx.server.paths import entries, steps_of
-from phalanx.server.sight import ModelSight
 from phalanx.store import Artifact, Run
 
 HAS_MODELS = f"{HIDDEN}logged_models"  # the label of runs that have some
@@ -53,7 +53,7 @@ def read_all(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(path: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
-    write_whole(path, json.dumps({"version": 1, "models": models}, indent=1).encode(), sync=False)
+    write_atomic(path, json.dumps({"version": 1, "models": models}, indent=1).encode(), sync=False)
 
 
 def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, 
     is_seen = match is not None and call.may_see(call.here.project_of(match[1]))
     model = read_all(file_of(call, match[1])).get(model_id) if match and is_seen else None
     if model is None or (model.get("deleted") and not also_deleted):
-        raise missing(f"Logged model with ID {short(model_id)} not found.")
+        raise not_found(f"Logged model with ID {truncated(model_id)} not found.")
     return model
 
 
@@ -83,7 +83,7 @@ def _now() -> int:
 def create(call: Call) -> dict[str, Any]:
     name = call.text("name", 250, needed=False) or f"model-{secrets.token_hex(4)}"
     if _BAD_IN_NAME.search(name):
-        raise Fault(f"Invalid model name {short(name)}: it may have none of / : . % and quotes")
+        raise MlflowError(f"Invalid model name {truncated(name)}: it may have none of / : . % and quotes")
     source = call.text("source_run_id", 300, needed=False)
     run = call.own_run(source) if source else _run_for(call, name)
     check_live(call, run)
@@ -142,7 +142,7 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _registrations(call: Call, model: Mapping[str, Any]) -> list[dict[str, str]]:
-    versions = ModelSight(call.here.store, call.sees()).versions(run_id=model["run_id"])
+    versions = ModelVisibility(call.here.store, call.sees()).versions(run_id=model["run_id"])
     source = f"models/{model['folder']}"
     return [{"name": one.model, "version": str(one.number)} for one in versions if one.source == source]
 
@@ -165,13 +165,15 @@ def finalize(call: Call) -> dict[str, Any]:
     given = call.fields.get("status")
     status = STATUSES.get(given) if isinstance(given, int) else str(given)
     if status not in (READY, FAILED):
-        raise Fault(f"Invalid model status: {short(given)}. Expected {READY} or {FAILED}")
+        raise MlflowError(f"Invalid model status: {truncated(given)}. Expected {READY} or {FAILED}")
     model = change(call, call.steps[0], status=status)
     run = call.run(model["run_id"])
     if status == READY:
         _keep(call, run, model)
     if ALONE in call.here.store.labels(run.id) and not run.is_done:
-        outside.finish(call.here, run, "succeeded" if status == READY else "failed", "its model was logged", None)
+        external_lifecycle.finish(
+            call.here, run, "succeeded" if status == READY else "failed", "its model was logged", None
+        )
     return {"model": row(call, model)}
 
 
@@ -208,7 +210,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
     with call.here.desks.of(read(call, model_id)["run_id"]):
         tags = read(call, model_id)["tags"]
         if key not in tags:
-            raise missing(f"No tag with key {short(key)} found for model with ID {model_id}.")
+            raise not_found(f"No tag with key {truncated(key)} found for model with ID {model_id}.")
         change(call, model_id, tags={name: value for name, value in tags.items() if name != key})
     return {}
 
@@ -308,7 +310,7 @@ def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple
         "last_updated_timestamp": float(model["updated"]),
     }
     if key.removesuffix("_ms") not in known:
-        raise Fault(f"Invalid attribute {short(key)} of a logged model. Valid ones are {sorted(known)}")
+        raise MlflowError(f"Invalid attribute {truncated(key)} of a logged model. Valid ones are {sorted(known)}")
     return known[key.removesuffix("_ms")]
 
 

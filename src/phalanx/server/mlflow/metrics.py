@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx.server.mlflow.calls import Call, call, milliseconds, next_token, page
-from phalanx.server.mlflow.faults import Fault
-from phalanx.store.series import Series
+from phalanx.server.mlflow.errors import MlflowError
+from phalanx.store.series.run_series import Series
 
 MOST_POINTS = 25_000  # in one answer; clients ask again for the rest
 MOST_RUNS = 100
@@ -49,7 +49,9 @@ def sampled(call: Call) -> dict[str, Any]:
     most = call.integer("max_results", 320)
     first, last = call.integer("start_step", -(2**63)), call.integer("end_step", 2**63 - 1)
     if not run_ids or not 0 < most <= 2500 or first > last:
-        raise Fault("run_ids, a max_results of 1 to 2500, and a start_step that is not after the end_step are needed")
+        raise MlflowError(
+            "run_ids, a max_results of 1 to 2500, and a start_step that is not after the end_step are needed"
+        )
     found = []
     for run_id in run_ids:
         line = line_of(call, run_id, metric)

@@ -7,16 +7,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from phalanx.scheduler.registry import Registry
-from phalanx.server.identities import Role
+from phalanx.registry.registry import Registry
+from phalanx.server.auth.identities import Role
+from phalanx.server.auth.model_visibility import PROJECTS, ModelVisibility
 from phalanx.server.mlflow.artifacts import path_of, registered_uri
 from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.experiments import parts
-from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.filters import Condition, conditions, holds, sortings
 from phalanx.server.mlflow.logged_models import read as logged_model
-from phalanx.server.sight import PROJECTS, ModelSight
-from phalanx.store.models import Model, Version
+from phalanx.store.model_index import Model, ModelVersion
 
 STAGES = {stage.lower(): stage for stage in ("None", "Staging", "Production", "Archived")}
 STAGE = "mlflow.stage"  # the label that holds a version's stage
@@ -32,25 +32,25 @@ def registry(call: Call) -> Registry:
     return Registry(call.here.home, call.here.store)
 
 
-def sight(call: Call) -> ModelSight:
-    return ModelSight(call.here.store, call.sees())
+def sight(call: Call) -> ModelVisibility:
+    return ModelVisibility(call.here.store, call.sees())
 
 
 def model_of(call: Call, name: str | None = None) -> Model:
     name = call.text("name", 300) if name is None else name
     found = sight(call).model(name)
     if found is None:
-        raise missing(f"Registered Model with name={short(name)} not found")
+        raise not_found(f"Registered Model with name={truncated(name)} not found")
     return found
 
 
-def version_of(call: Call) -> Version:
+def version_of(call: Call) -> ModelVersion:
     model, number = model_of(call), call.text("version", 20)
     if not re.fullmatch(r"[0-9]{1,9}", number):
-        raise Fault(f"Model version must be an integer, got {short(number)}")
+        raise MlflowError(f"Model version must be an integer, got {truncated(number)}")
     found = sight(call).version(model.name, int(number))
     if found is None:
-        raise missing(f"Model Version (name={model.name}, version={number}) not found")
+        raise not_found(f"Model Version (name={model.name}, version={number}) not found")
     return found
 
 
@@ -61,7 +61,7 @@ def own_model(call: Call) -> Model:
     return model
 
 
-def own_version(call: Call) -> Version:
+def own_version(call: Call) -> ModelVersion:
     version = version_of(call)
     call.check_edits(sight(call).project_of(version))
     return version
@@ -82,7 +82,7 @@ def model_row(call: Call, model: Model) -> dict[str, Any]:
     }
 
 
-def version_row(version: Version) -> dict[str, Any]:
+def version_row(version: ModelVersion) -> dict[str, Any]:
     return {
         "name": version.model,
         "version": str(version.number),
@@ -105,18 +105,18 @@ def tag_rows(labels: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in labels.items() if key not in OWN]
 
 
-def stage_of(version: Version) -> str:
+def stage_of(version: ModelVersion) -> str:
     return version.labels.get(STAGE, "None")
 
 
-def source_uri(version: Version) -> str:
+def source_uri(version: ModelVersion) -> str:
     is_url = version.files is None
     return version.source if is_url else f"mlflow-artifacts:/{version.run_id}/{version.source}"
 
 
-def latest(call: Call, name: str, stages: Sequence[str]) -> list[Version]:
+def latest(call: Call, name: str, stages: Sequence[str]) -> list[ModelVersion]:
     """The newest version of each stage."""
-    found: dict[str, Version] = {}
+    found: dict[str, ModelVersion] = {}
     for version in sight(call).versions(name):  # the newest first
         found.setdefault(stage_of(version), version)
     return [version for stage, version in found.items() if not stages or stage in stages]
@@ -130,7 +130,7 @@ def create(call: Call) -> dict[str, Any]:
     """Also a run's own token may: training code registers what it made."""
     name = call.text("name", 300)
     if registry(call).index.model(name) is not None:
-        raise Fault(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
+        raise MlflowError(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
     labels = {**tags_of(call), **_whose(call)}
     made = registry(call).create(name, call.text("description", 100_000, needed=False), labels)
     return {"registered_model": model_row(call, made)}
@@ -151,7 +151,7 @@ def key_of(call: Call) -> str:
     """Raises Fault for a label that says whose a model is."""
     key = call.text("key", 250)
     if key == PROJECTS:
-        raise Fault(f"the tag {PROJECTS} is set by the server alone")
+        raise MlflowError(f"the tag {PROJECTS} is set by the server alone")
     return key
 
 
@@ -163,7 +163,9 @@ def get(call: Call) -> dict[str, Any]:
 @call("POST", "registered-models/rename")
 def rename(call: Call) -> dict[str, Any]:
     own_model(call)
-    raise Fault("a model's name is part of its history: register its versions under another one", "NOT_IMPLEMENTED")
+    raise MlflowError(
+        "a model's name is part of its history: register its versions under another one", "NOT_IMPLEMENTED"
+    )
 
 
 @call("PATCH", "registered-models/update")
@@ -206,7 +208,7 @@ def _lookup(known: Mapping[str, Any], labels: Mapping[str, str]) -> Values:
         if entity == "tag":
             return labels.get(key, "false" if key == IS_PROMPT else None)
         if entity != "attribute" or key not in known:
-            raise Fault(f"Invalid attribute key {short(key)}. Valid keys are {sorted(known)}")
+            raise MlflowError(f"Invalid attribute key {truncated(key)}. Valid keys are {sorted(known)}")
         return known[key]
 
     return value
@@ -263,7 +265,7 @@ def by_alias(call: Call) -> dict[str, Any]:
     number = model.aliases.get(alias)
     found = sight(call).version(model.name, number) if number is not None else None
     if found is None:
-        raise Fault(f"Registered model alias {alias[:200]} not found.")
+        raise MlflowError(f"Registered model alias {alias[:200]} not found.")
     return {"model_version": version_row(found)}
 
 
@@ -317,8 +319,8 @@ def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
         run_id, _, path = source.removeprefix("runs:/").partition("/")
         return f"artifacts/{path}", call.run(run_id).id
     if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
-        raise Fault(
-            f"Invalid model version source {short(source)}: a run's artifacts, or the URL of a store, are needed"
+        raise MlflowError(
+            f"Invalid model version source {truncated(source)}: a run's artifacts, or the URL of a store, are needed"
         )
     return source, ""
 
@@ -352,7 +354,9 @@ def delete_version(call: Call) -> dict[str, Any]:
 def canonical_stage(stage: str) -> str:
     found = STAGES.get(stage.lower())
     if found is None:
-        raise Fault(f"Invalid Model Version stage: {short(stage)}. Value must be one of {list(STAGES.values())}.")
+        raise MlflowError(
+            f"Invalid Model Version stage: {truncated(stage)}. Value must be one of {list(STAGES.values())}."
+        )
     return found
 
 
@@ -384,7 +388,7 @@ def search_versions(call: Call) -> dict[str, Any]:
     return {"model_versions": [version_row(version) for version in found[offset : offset + most]], **more}
 
 
-def _version_value(version: Version) -> Values:
+def _version_value(version: ModelVersion) -> Values:
     known = {
         "name": version.model,
         "run_id": version.run_id or "",

@@ -8,14 +8,15 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import PlainTextResponse, Response
 
 from phalanx.errors import CallError, StoreError
-from phalanx.server.answers import Answer, Refusal
+from phalanx.server.auth.credentials import identity_of
 from phalanx.server.context import Context, Here
-from phalanx.server.credentials import identity_of
+from phalanx.server.http.bodies import json_bytes, json_object
+from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.mlflow import artifacts, experiments, logged_models, metrics, models, runs, tracking
-from phalanx.server.mlflow.calls import CALLS, Call, Entry, Seat
-from phalanx.server.mlflow.faults import Fault
-from phalanx.server.mlflow.prefixes import PREFIXES, Spoken
-from phalanx.server.receiving import json_bytes, json_object
+from phalanx.server.mlflow.calls import CALLS, Call, CallHandler, ReplicaAddress
+from phalanx.server.mlflow.errors import MlflowError
+from phalanx.server.mlflow.replica_prefix import Spoken
+from phalanx.server.policy import PREFIXES
 
 GROUPS = (experiments, runs, tracking, metrics, models, logged_models, artifacts)  # importing them fills CALLS
 METHODS = ["GET", "POST", "PATCH", "DELETE"]
@@ -35,27 +36,29 @@ INFO = {
 router = APIRouter(include_in_schema=False)
 
 
-def _answer(path: str, request: Request, here: Context, seat: Seat | None, body: bytes) -> Response:
+def _answer(path: str, request: Request, here: Context, seat: ReplicaAddress | None, body: bytes) -> Response:
     try:
         entry, steps = entry_of(request.method, path)
         fields = _query(request) if request.method == "GET" else json_object(body)
-        return Answer(entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, seat, steps))))
-    except Fault as fault:
-        return Answer(fault.body(), fault.status)
-    except (CallError, Refusal) as fault:
-        status = fault.status if isinstance(fault, Refusal) else 400
+        return JsonResponse(
+            entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, seat, steps)))
+        )
+    except MlflowError as fault:
+        return JsonResponse(fault.body(), fault.status)
+    except (CallError, RequestError) as fault:
+        status = fault.status if isinstance(fault, RequestError) else 400
         code = {404: "RESOURCE_DOES_NOT_EXIST", 403: "PERMISSION_DENIED"}.get(status, "INVALID_PARAMETER_VALUE")
-        return Answer({"error_code": code, "message": str(fault)}, status)
+        return JsonResponse({"error_code": code, "message": str(fault)}, status)
     except StoreError as fault:
-        return Answer({"error_code": "TEMPORARILY_UNAVAILABLE", "message": str(fault)}, 503)
+        return JsonResponse({"error_code": "TEMPORARILY_UNAVAILABLE", "message": str(fault)}, 503)
     except FileNotFoundError:
-        return Answer({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "the run was removed meanwhile"}, 404)
+        return JsonResponse({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "the run was removed meanwhile"}, 404)
     except OSError as fault:
         told = f"this cannot be kept: {(fault.strerror or str(fault)).lower()}"
-        return Answer({"error_code": "INTERNAL_ERROR", "message": told}, 507)
+        return JsonResponse({"error_code": "INTERNAL_ERROR", "message": told}, 507)
 
 
-def entry_of(method: str, path: str) -> tuple[Entry, tuple[str, ...]]:
+def entry_of(method: str, path: str) -> tuple[CallHandler, tuple[str, ...]]:
     """What answers a call, and what stood in its path. Raises Fault."""
     path = path.strip("/")
     entry = CALLS.get((method, path))
@@ -68,8 +71,8 @@ def entry_of(method: str, path: str) -> tuple[Entry, tuple[str, ...]]:
         if entry is not None:
             return entry, tuple(steps[place] for place in places)
     if steps[0] in UNSUPPORTED:
-        raise Fault(f"`{steps[0]}` are not supported by Phalanx, which tracks training", "NOT_IMPLEMENTED")
-    raise Fault(f"there is no {method} {path[:200]!r} here", "ENDPOINT_NOT_FOUND")
+        raise MlflowError(f"`{steps[0]}` are not supported by Phalanx, which tracks training", "NOT_IMPLEMENTED")
+    raise MlflowError(f"there is no {method} {path[:200]!r} here", "ENDPOINT_NOT_FOUND")
 
 
 def _patterns() -> dict[int, list[tuple[str, tuple[int, ...]]]]:
@@ -84,7 +87,7 @@ def _patterns() -> dict[int, list[tuple[str, tuple[int, ...]]]]:
 _PATTERNS = _patterns()
 
 
-def _permitted(entry: Entry, call: Call) -> Call:
+def _permitted(entry: CallHandler, call: Call) -> Call:
     """A call that does not only read is refused here to those who may only look, whatever else it checks."""
     if not entry.reads:
         call.check_edits_some()
@@ -105,7 +108,7 @@ def plain(path: str, request: Request, here: Here, seat: Spoken, body: JsonBytes
 
 
 def server_info(_: Spoken) -> Response:
-    return Answer(INFO)
+    return JsonResponse(INFO)
 
 
 def version(_: Spoken) -> Response:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from phalanx.server import outside
-from phalanx.server.mlflow import seats
+from phalanx.server import external_lifecycle
+from phalanx.server.labels import DELETED, PARENT
+from phalanx.server.mlflow import replica_runs
 from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.errors import MlflowError, truncated
 from phalanx.server.mlflow.experiments import asked_for, by_id, own, parts, table, view_type
-from phalanx.server.mlflow.faults import Fault, short
 from phalanx.server.mlflow.filters import conditions, sortings
-from phalanx.server.mlflow.finding import search as find_runs
-from phalanx.server.mlflow.labels import DELETED, PARENT
-from phalanx.server.mlflow.noting import check_tags, note_labels
+from phalanx.server.mlflow.run_search import search as find_runs
+from phalanx.server.mlflow.run_writes import check_tags, note_labels
 from phalanx.server.mlflow.statuses import BY_NUMBER, ENDS, OURS
 from phalanx.server.mlflow.views import NAME, NOTE, USER, info_row, run_row
 from phalanx.store import Run
-from phalanx.tracking import folders
-from phalanx.tracking.folders import BACKEND
+from phalanx.tracking import external_folder
+from phalanx.tracking.external_folder import BACKEND
 
 MOST_RUNS = 50_000
 PATIENCE_S = 86_400.0  # MLflow's clients give no sign of life but what they log
@@ -29,7 +29,7 @@ LONGEST_NAME = 500
 def create(call: Call) -> dict[str, Any]:
     tags = check_tags({one.text("key"): one.text("value", needed=False) for one in parts(call, "tags")})
     if call.seat is not None:
-        known = seats.taken(call, tags)
+        known = replica_runs.taken(call, tags)
         if known is not None:
             return {"run": run_row(call.here, known)}
     return {"run": run_row(call.here, make(call, tags))}
@@ -44,9 +44,9 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     else:
         call.check_edits(experiment.project)
     if experiment.is_deleted:
-        raise Fault(f"The experiment {experiment.id} must be in the 'active' state. It is deleted.")
+        raise MlflowError(f"The experiment {experiment.id} must be in the 'active' state. It is deleted.")
     started = call.integer("start_time", 0)
-    about = folders.Description(
+    about = external_folder.Description(
         project=(mine or experiment).project,
         source="begun by an MLflow client",
         name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or None,
@@ -55,7 +55,7 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     )
     labels = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
     created_at = started / 1000 if 0 < started < 4_000_000_000_000 else None
-    return outside.create(call.here, about, labels, created_at, patience_s=PATIENCE_S)
+    return external_lifecycle.create(call.here, about, labels, created_at, patience_s=PATIENCE_S)
 
 
 @call("GET", "runs/get", reads=True)
@@ -84,21 +84,23 @@ def status_of(call: Call) -> str | None:
         return None
     told = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
     if told not in OURS:
-        raise Fault(f"Invalid value {short(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}")
+        raise MlflowError(
+            f"Invalid value {truncated(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}"
+        )
     return told
 
 
 def change_status(call: Call, run: Run, status: str) -> Run:
-    seats.remember(call, run, is_over=status in ENDS)
+    replica_runs.remember(call, run, is_over=status in ENDS)
     if run.backend != BACKEND:
         return run
     if status in ENDS:
         ended = call.integer("end_time", 0)
         at = ended / 1000 if 0 < ended < 4_000_000_000_000 else None
-        return outside.finish(call.here, run, ENDS[status], f"its MLflow client says {status}", at)
+        return external_lifecycle.finish(call.here, run, ENDS[status], f"its MLflow client says {status}", at)
     if run.is_done:
         with call.here.desks.of(run.id):
-            return outside.begin_again(call.here, call.run(run.id))
+            return external_lifecycle.reopen(call.here, call.run(run.id))
     return run
 
 

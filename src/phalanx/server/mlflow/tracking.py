@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from phalanx.server.mlflow.calls import Call, call
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.experiments import parts
-from phalanx.server.mlflow.faults import Fault, missing, short
 from phalanx.server.mlflow.logged_models import log_metrics
-from phalanx.server.mlflow.noting import (
+from phalanx.server.mlflow.run_writes import (
     check_live,
     check_tags,
     note_labels,
@@ -63,7 +63,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
     with call.here.desks.of(run.id):
         known = {**call.here.store.labels(run.id), **({NAME: run.name} if run.name else {})}
         if key not in {**known, **({NOTE: run.description} if run.description else {})}:
-            raise missing(f"No tag with name: {short(key)} in run with id {run.id}")
+            raise not_found(f"No tag with name: {truncated(key)} in run with id {run.id}")
         note_labels(call, run, {key: None})
     return {}
 
@@ -79,9 +79,11 @@ def log_batch(call: Call) -> dict[str, Any]:
         ("tags", tags, MOST_TAGS),
     ):
         if len(given) > most:
-            raise Fault(f"A batch logging request can contain at most {most} {what}. Got {len(given)} {what}.")
+            raise MlflowError(f"A batch logging request can contain at most {most} {what}. Got {len(given)} {what}.")
     if len(metrics) + len(params) + len(tags) > MOST_IN_ALL:
-        raise Fault(f"A batch logging request can contain at most {MOST_IN_ALL} metrics, params and tags together.")
+        raise MlflowError(
+            f"A batch logging request can contain at most {MOST_IN_ALL} metrics, params and tags together."
+        )
     points = [point_of(metric) for metric in metrics]
     given_params = params_of([call.of(fields) for fields in params])
     given_tags = check_tags({one.text("key"): one.text("value", 10**7, needed=False) for one in parts(call, "tags")})
@@ -151,7 +153,7 @@ def log_model(call: Call) -> dict[str, Any]:
         model = json.loads(text)
         described = {key: model[key] for key in ("run_id", "artifact_path", "utc_time_created", "flavors")}
     except (ValueError, KeyError, TypeError):
-        raise Fault(
+        raise MlflowError(
             "Malformed model info: JSON with run_id, artifact_path, utc_time_created and flavors is needed"
         ) from None
     key = "mlflow.log-model.history"

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from phalanx.server.context import Context
+from phalanx.server.labels import DELETED, HIDDEN
 from phalanx.server.mlflow.calls import milliseconds
-from phalanx.server.mlflow.labels import DELETED, HIDDEN
 from phalanx.server.mlflow.statuses import THEIRS
 from phalanx.store import Run, Summary
-from phalanx.tracking.folders import BACKEND
+from phalanx.tracking.external_folder import BACKEND
 
 OUTPUTS = f"{HIDDEN}outputs"  # the label that holds which logged models a run made
 INPUTS = f"{HIDDEN}inputs"  # … and which it used

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx import tracking
-from phalanx.tracking.callbacks.ranks import voice
-from phalanx.tracking.callbacks.tracked import draft_folder, safely
+from phalanx.tracking.callbacks.base import draft_folder, safely
+from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 @safely
 def log_booster(model: Any, run: Any = None, name: str = "model", metrics: Mapping[str, Any] | None = None) -> None:
     """Keep a booster, or an estimator that has one, as a version of the model of that name; and what its features
     count, by their gain, as the table `feature_importance`."""
-    if not voice().leads:
+    if not rank_duties().leads:
         return
     run = tracking.start() if run is None else run
     booster = _booster(model)

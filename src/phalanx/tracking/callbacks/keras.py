@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place, find_classes, make_class
-from phalanx.tracking.callbacks.ranks import voice
-from phalanx.tracking.callbacks.tracked import Tracked, as_written, draft_folder, safely, tell_framework
+from phalanx.tracking.callbacks.base import CallbackRun, as_written, draft_folder, safely, set_framework
+from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
+from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 def make() -> type:
     """The class, as a callback of the Keras that is in use. Raises ImportError."""
     bases = find_classes(
-        Place("keras.callbacks", "Callback"),
-        Place("tf_keras.callbacks", "Callback"),
-        Place("tensorflow.keras.callbacks", "Callback"),
+        ClassPath("keras.callbacks", "Callback"),
+        ClassPath("tf_keras.callbacks", "Callback"),
+        ClassPath("tensorflow.keras.callbacks", "Callback"),
     )
     if not bases:
         raise ImportError("PhalanxKeras needs Keras: `pip install keras`")
     return make_class("phalanx.tracking.callbacks", "PhalanxKeras", _Callback, bases[:1])
 
 
-class _Callback(Tracked):
+class _Callback(CallbackRun):
     """Logs every epoch's metrics, the learning rate, and what the optimizer was told.
 
     With `every_batches=100` the metrics of each hundredth batch too, as `batch/loss`. With `log_model` the trained
@@ -44,8 +44,8 @@ class _Callback(Tracked):
     @safely
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         self._is_fitting = True
-        if voice().leads:
-            tell_framework(self.run, "keras")
+        if rank_duties().leads:
+            set_framework(self.run, "keras")
             self.run.params(self._told())
 
     def _told(self) -> dict[str, Any]:
@@ -62,12 +62,12 @@ class _Callback(Tracked):
     @safely
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - it begins anew in each epoch
         self._batches += 1
-        if self._every_batches and logs and self._batches % self._every_batches == 0 and voice().speaks:
+        if self._every_batches and logs and self._batches % self._every_batches == 0 and rank_duties().speaks:
             self.run.log({f"batch/{name}": value for name, value in logs.items()}, step=self._batches)
 
     @safely
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not voice().speaks:
+        if not rank_duties().speaks:
             return
         self._last = dict(logs or {})
         rate = getattr(getattr(self.model, "optimizer", None), "learning_rate", None)
@@ -79,13 +79,13 @@ class _Callback(Tracked):
 
     @safely
     def on_test_end(self, logs: Any = None) -> None:
-        if logs and not self._is_fitting and voice().speaks:
+        if logs and not self._is_fitting and rank_duties().speaks:
             self.run.log({f"test_{name}": value for name, value in logs.items()})
 
     @safely
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         self._is_fitting = False
-        if self._log_model and voice().leads:
+        if self._log_model and rank_duties().leads:
             with draft_folder() as folder:
                 path = os.path.join(folder, "model.keras")
                 self.model.save(path)

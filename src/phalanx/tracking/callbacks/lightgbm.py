@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from phalanx.tracking.callbacks.ranks import voice
-from phalanx.tracking.callbacks.tracked import Tracked, safely, tell_framework
+from phalanx.tracking.callbacks.base import CallbackRun, safely, set_framework
+from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 def phalanx_lightgbm(run: Any = None) -> Any:
@@ -15,15 +15,15 @@ def phalanx_lightgbm(run: Any = None) -> Any:
     return _Callback(run)
 
 
-class _Callback(Tracked):
+class _Callback(CallbackRun):
     order = 25  # after LightGBM's own, and before early stopping, which ends the round
     before_iteration = False
 
     @safely
     def __call__(self, env: Any) -> None:
-        spoken = voice()
+        spoken = rank_duties()
         if spoken.leads and env.iteration == env.begin_iteration:
-            tell_framework(self.run, "lightgbm")
+            set_framework(self.run, "lightgbm")
             self.run.params({name: value for name, value in env.params.items() if not callable(value)})
         if spoken.speaks:
             self.run.log(dict(_latest(env.evaluation_result_list or ())), step=env.iteration)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place, find_classes, make_class
-from phalanx.tracking.callbacks.ranks import voice
-from phalanx.tracking.callbacks.tracked import Tracked, existing, safely, tell_framework
+from phalanx.tracking.callbacks.base import CallbackRun, existing, safely, set_framework
+from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
+from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 def make() -> type:
     """The class, as a logger of the Lightning that is in use. Raises ImportError."""
     bases = find_classes(
-        Place("lightning.pytorch.loggers", "Logger"),
-        Place("pytorch_lightning.loggers", "Logger"),
-        Place("pytorch_lightning.loggers", "LightningLoggerBase"),  # before 1.8
+        ClassPath("lightning.pytorch.loggers", "Logger"),
+        ClassPath("pytorch_lightning.loggers", "Logger"),
+        ClassPath("pytorch_lightning.loggers", "LightningLoggerBase"),  # before 1.8
     )
     if not bases:
         raise ImportError("PhalanxLightning needs Lightning: `pip install lightning`")
     return make_class("phalanx.tracking.callbacks", "PhalanxLightning", _Logger, bases)
 
 
-class _Logger(Tracked):
+class _Logger(CallbackRun):
     """Logs what a LightningModule logs, from every replica, and its hyperparameters, from the first one.
 
     `logger.experiment` is the run itself. Checkpoints go to the run's outputs. With `log_model`, the best checkpoint
@@ -49,7 +49,7 @@ class _Logger(Tracked):
     @property
     def save_dir(self) -> str | None:
         """Asked on every rank; only those that speak may start a run."""
-        folder = self.run.outputs if voice().speaks else os.environ.get("PHALANX_OUTPUTS")
+        folder = self.run.outputs if rank_duties().speaks else os.environ.get("PHALANX_OUTPUTS")
         return folder or None
 
     @property
@@ -62,17 +62,17 @@ class _Logger(Tracked):
 
     @property
     def experiment(self) -> Any:
-        return self.run if voice().speaks else Silent()
+        return self.run if rank_duties().speaks else NullExperiment()
 
     @safely
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        if voice().speaks:
+        if rank_duties().speaks:
             self.run.log({f"{self._prefix}{name}": value for name, value in metrics.items()}, step=step)
 
     @safely
     def log_hyperparams(self, params: Any = None, metrics: Any = None, *_: Any, **__: Any) -> None:
-        if voice().leads:
-            tell_framework(self.run, "lightning")
+        if rank_duties().leads:
+            set_framework(self.run, "lightning")
             if params:
                 self.run.params(params)
         if metrics:
@@ -84,7 +84,7 @@ class _Logger(Tracked):
     @safely
     def finalize(self, status: str) -> None:  # noqa: ARG002
         """Comes at the end of each fit, test and so on. The run goes on: more may follow."""
-        if self._log_model and self._checkpoint is not None and voice().leads:
+        if self._log_model and self._checkpoint is not None and rank_duties().leads:
             found = self._checkpoint
             path = existing(getattr(found, "best_model_path", ""), getattr(found, "last_model_path", ""))
             if path is not None and path not in self._kept:
@@ -97,7 +97,7 @@ class _Logger(Tracked):
         return {**super().__getstate__(), "_checkpoint": None}
 
 
-class Silent:
+class NullExperiment:
     """What `experiment` is on the ranks that do not speak: everything can be called, and nothing happens."""
 
     def __getattr__(self, name: str) -> Any:

@@ -11,17 +11,17 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from phalanx.tracking.seats import this_seat
+from phalanx.tracking.writer_identity import this_writer
 
 GLOBAL_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
-class Voice(NamedTuple):
+class RankDuties(NamedTuple):
     speaks: bool  # logs metrics
     leads: bool  # tells what is the same for all
 
 
-def voice(rank: int | None = None, size: int | None = None) -> Voice:
+def rank_duties(rank: int | None = None, size: int | None = None) -> RankDuties:
     """Of this process, whose library may know its rank among how many."""
     if rank is None or size is None:
         rank, size = _torch_ranks()
@@ -29,19 +29,19 @@ def voice(rank: int | None = None, size: int | None = None) -> Voice:
         return _in_replica(rank, size)
     if rank is None:
         rank = next((_number(name) for name in GLOBAL_RANKS if name in os.environ), 0)
-    return Voice(rank == 0, rank == 0)
+    return RankDuties(rank == 0, rank == 0)
 
 
-def _in_replica(rank: int | None, size: int | None) -> Voice:
+def _in_replica(rank: int | None, size: int | None) -> RankDuties:
     if rank is None or size is None:
         is_first = _number("LOCAL_RANK") == 0
     else:
         per_replica = max(1, size // max(1, _number("PHALANX_WORLD_SIZE", 1)))
         is_first = rank % per_replica == 0
-    seat = this_seat()
+    seat = this_writer()
     has_own = "LOCAL_RANK" in os.environ or (seat is not None and seat.folder != os.environ["PHALANX_TRACK"])
     leads = is_first and not rank and _number("PHALANX_RANK") == 0 and (seat is None or seat.rank == 0)
-    return Voice(has_own or is_first, leads)
+    return RankDuties(has_own or is_first, leads)
 
 
 def _torch_ranks() -> tuple[int | None, int | None]:

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from phalanx import tracking
-from phalanx.tracking.callbacks.ranks import voice
-from phalanx.tracking.callbacks.tracked import draft_folder, safely, tell_framework
+from phalanx.tracking.callbacks.base import draft_folder, safely, set_framework
+from phalanx.tracking.callbacks.ranks import rank_duties
 
 MOST_CLASSES = 100  # of which a confusion matrix is drawn
 SCORES = {
@@ -33,10 +33,10 @@ def log_estimator(  # noqa: PLR0913 - an estimator, its test, and what to call i
 ) -> dict[str, float]:
     """Keep an estimator's params and, with X and y, its scores as `test/accuracy` and so on, which are also returned.
     Of a classifier the confusion matrix too. With `log_model` it becomes a version of the model of that name."""
-    if not voice().leads:
+    if not rank_duties().leads:
         return {}
     run = tracking.start() if run is None else run
-    tell_framework(run, "scikit-learn")
+    set_framework(run, "scikit-learn")
     run.params({**_params(estimator), "estimator": type(estimator).__name__})
     scores = {} if X is None else dict(_scores(estimator, X, y))
     run.log({f"{prefix}/{score}": value for score, value in scores.items()})
@@ -51,10 +51,10 @@ def log_estimator(  # noqa: PLR0913 - an estimator, its test, and what to call i
 def log_search(search: Any, *, log_model: bool = False, name: str = "model", run: Any = None) -> None:
     """Keep what a fitted GridSearchCV, RandomizedSearchCV or the like tried, as the table `search` and as points, one
     step for each candidate; and the best params and scores."""
-    if not voice().leads:
+    if not rank_duties().leads:
         return
     run = tracking.start() if run is None else run
-    tell_framework(run, "scikit-learn")
+    set_framework(run, "scikit-learn")
     results = search.cv_results_
     figures = [key for key in results if key.startswith(("mean_", "std_", "rank_"))]
     columns = [key for key in results if key.startswith("param_")] + figures

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place, find_classes, make_class
-from phalanx.tracking.callbacks.ranks import Voice, voice
-from phalanx.tracking.callbacks.tracked import Tracked, draft_folder, existing, safely, tell_framework
+from phalanx.tracking.callbacks.base import CallbackRun, draft_folder, existing, safely, set_framework
+from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
+from phalanx.tracking.callbacks.ranks import RankDuties, rank_duties
 
 TOO_LONG = ("id2label", "label2id")  # a name for each of maybe thousands of classes
 
@@ -16,14 +16,14 @@ TOO_LONG = ("id2label", "label2id")  # a name for each of maybe thousands of cla
 def make() -> type:
     """The class. Raises ImportError."""
     bases = find_classes(
-        Place("transformers", "TrainerCallback"), Place("transformers.trainer_callback", "TrainerCallback")
+        ClassPath("transformers", "TrainerCallback"), ClassPath("transformers.trainer_callback", "TrainerCallback")
     )
     if not bases:
         raise ImportError("PhalanxTransformers needs transformers: `pip install transformers`")
     return make_class("phalanx.tracking.callbacks", "PhalanxTransformers", _Callback, bases[:1])
 
 
-class _Callback(Tracked):
+class _Callback(CallbackRun):
     """Logs what the Trainer logs, as `train/loss` and `eval/loss`, and its arguments and the model's configuration.
 
     With `log_model` the trained model becomes a version of the model of that name.
@@ -37,7 +37,7 @@ class _Callback(Tracked):
     @safely
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:  # noqa: ARG002
         if self._voice(args).leads:
-            tell_framework(self.run, "transformers")
+            set_framework(self.run, "transformers")
             self.run.params({**_told(args), "model": _told(getattr(model, "config", None))})
 
     @safely
@@ -72,8 +72,8 @@ class _Callback(Tracked):
             self.run.model(folder, self._model_name, metrics)
 
     @staticmethod
-    def _voice(args: Any) -> Voice:
-        return voice(getattr(args, "process_index", None), getattr(args, "world_size", None))
+    def _voice(args: Any) -> RankDuties:
+        return rank_duties(getattr(args, "process_index", None), getattr(args, "world_size", None))
 
 
 def _told(source: Any) -> dict[str, Any]:

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from phalanx.tracking.callbacks.base import CallbackRun, as_written, safely, set_framework
 from phalanx.tracking.callbacks.boosters import log_booster
-from phalanx.tracking.callbacks.building import Place, find_classes, make_class
-from phalanx.tracking.callbacks.ranks import Voice, voice
-from phalanx.tracking.callbacks.tracked import Tracked, as_written, safely, tell_framework
+from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
+from phalanx.tracking.callbacks.ranks import RankDuties, rank_duties
 
 
 def make() -> type:
     """The class. Raises ImportError."""
-    bases = find_classes(Place("xgboost.callback", "TrainingCallback"))
+    bases = find_classes(ClassPath("xgboost.callback", "TrainingCallback"))
     if not bases:
         raise ImportError("PhalanxXGBoost needs XGBoost 1.3 or newer: `pip install xgboost`")
     return make_class("phalanx.tracking.callbacks", "PhalanxXGBoost", _Callback, bases)
 
 
-class _Callback(Tracked):
+class _Callback(CallbackRun):
     """Logs every evaluation as `train/rmse` and so on, and what the booster was told.
 
     With `log_model` the booster becomes a version of the model of that name, with what its features count.
@@ -47,7 +47,7 @@ class _Callback(Tracked):
     @safely
     def _tell(self, model: Any) -> None:
         if _voice().leads:
-            tell_framework(self.run, "xgboost")
+            set_framework(self.run, "xgboost")
             if hasattr(model, "save_config"):  # a cross-validation has many boosters
                 self.run.params(dict(_told(json.loads(model.save_config())["learner"])))
 
@@ -68,16 +68,16 @@ class _Callback(Tracked):
             log_booster(model, self.run, self._model_name)
 
 
-def _voice() -> Voice:
+def _voice() -> RankDuties:
     """XGBoost has ranks of its own, in a module that had another name before 1.7."""
     for name in ("xgboost.collective", "xgboost.rabit"):
         try:
             ranks = import_module(name)
             size = ranks.get_world_size()
-            return voice(ranks.get_rank(), size) if size > 1 else voice()
+            return rank_duties(ranks.get_rank(), size) if size > 1 else rank_duties()
         except (ImportError, AttributeError, OSError, ValueError):  # XGBoost's own error is a ValueError
             continue
-    return voice()
+    return rank_duties()
 
 
 def _latest(evals_log: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, float]]:

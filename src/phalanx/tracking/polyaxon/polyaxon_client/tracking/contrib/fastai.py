@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place
+from phalanx.tracking.callbacks.lazy_classes import ClassPath
 
 from ..guards import check_no_op
-from .building import Wanted, experiment_or_own, lazily
+from .lazy_classes import PolyaxonClass, experiment_or_own, lazily
 
 
 class _Metrics:
@@ -27,5 +27,5 @@ class _Metrics:
             self.experiment.log_metrics(**{name: value for name, value in named.items() if name != "epoch"})
 
 
-_PLACES = (Place("fastai.callbacks", "TrackerCallback"),)
-__getattr__ = lazily(globals(), {"PolyaxonFastai": Wanted(_Metrics, "Fastai", _PLACES)})
+_PLACES = (ClassPath("fastai.callbacks", "TrackerCallback"),)
+__getattr__ = lazily(globals(), {"PolyaxonFastai": PolyaxonClass(_Metrics, "Fastai", _PLACES)})

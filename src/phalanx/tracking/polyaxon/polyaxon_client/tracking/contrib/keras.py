@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place
+from phalanx.tracking.callbacks.lazy_classes import ClassPath
 
 from ..guards import check_no_op
-from .building import Wanted, experiment_or_own, lazily
+from .lazy_classes import PolyaxonClass, experiment_or_own, lazily
 
 _MODULES = ("keras.callbacks", "tensorflow.keras.callbacks", "tensorflow.python.keras.callbacks")
 
@@ -53,14 +53,14 @@ class _Checkpoint:
             self.experiment.log_artifact(path)
 
 
-def _places(name: str) -> tuple[Place, ...]:
-    return tuple(Place(module, name) for module in _MODULES)
+def _places(name: str) -> tuple[ClassPath, ...]:
+    return tuple(ClassPath(module, name) for module in _MODULES)
 
 
 __getattr__ = lazily(
     globals(),
     {
-        "PolyaxonKeras": Wanted(_Metrics, "Keras", _places("Callback")),
-        "PolyaxonModelCheckpoint": Wanted(_Checkpoint, "Keras", _places("ModelCheckpoint")),
+        "PolyaxonKeras": PolyaxonClass(_Metrics, "Keras", _places("Callback")),
+        "PolyaxonModelCheckpoint": PolyaxonClass(_Checkpoint, "Keras", _places("ModelCheckpoint")),
     },
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.tracking.callbacks.building import Place
+from phalanx.tracking.callbacks.lazy_classes import ClassPath
 
 from ..guards import check_no_op
-from .building import Wanted, experiment_or_own, lazily
+from .lazy_classes import PolyaxonClass, experiment_or_own, lazily
 
 
 class _Metrics:
@@ -32,7 +32,7 @@ class _Metrics:
 
 
 _PLACES = (
-    Place("tensorflow.train", "LoggingTensorHook"),
-    Place("tensorflow", "compat.v1.train.LoggingTensorHook"),
+    ClassPath("tensorflow.train", "LoggingTensorHook"),
+    ClassPath("tensorflow", "compat.v1.train.LoggingTensorHook"),
 )
-__getattr__ = lazily(globals(), {"PolyaxonLoggingTensorHook": Wanted(_Metrics, "tensorflow", _PLACES)})
+__getattr__ = lazily(globals(), {"PolyaxonLoggingTensorHook": PolyaxonClass(_Metrics, "tensorflow", _PLACES)})

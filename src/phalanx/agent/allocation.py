@@ -1,0 +1,298 @@
+"""An attempt on a cluster: where every rank is, told by the ranks themselves; and what became of them.
+
+The script of a job calls us three times. `here`, beside every rank, prepares its node and prints where it is. `gather`
+makes of these lines the facts of the attempt: hosts, ports, folders, GPUs, how long the job may run. `settle`, when all
+is over, says whether the run is, too. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from phalanx.agent import launcher, virtualenv
+from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
+from phalanx.agent.launcher import write_whole
+from phalanx.agent.supervisor import End
+from phalanx.agent.virtualenv import VirtualenvError
+from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
+
+PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself
+PORTS_APART = 256  # ranks on a node: each looks among ports that none of the others looks at
+GRACE_S = 10.0
+HANDLE = "slurm"
+ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often means to the node itself
+_SIOCGIFADDR = 0x8915
+_LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
+
+
+def report_host(plan: dict[str, Any], facts_file: str) -> int:
+    """Prepares the node of this rank and prints where it is, as one line of JSON."""
+    name = plan["order"][int(os.environ["SLURM_PROCID"])]
+    place = int(os.environ.get("SLURM_LOCALID", "0"))
+    host = host_here()
+    address = address_of(host)
+    try:
+        prepared = virtualenv.prepare(plan.get("python") or {}, _scratch(plan), _archive(facts_file), os.getcwd())
+    except VirtualenvError as fault:
+        print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
+        _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
+        return 1
+    line = {
+        "name": name,
+        "place": place,
+        "host": host,
+        "address": address,
+        "port": free_port(int(os.environ.get("SLURM_JOB_ID", "0")), place),
+        "interface": interface_of(address),
+        "gpus": [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu],
+        "variables": {key: value for key, value in prepared.variables.items() if key != "PATH"},
+        "path": prepared.variables.get("PATH", "").partition(os.pathsep)[0],
+        "before": prepared.before,
+        "packages": prepared.packages if place == 0 else [],
+    }
+    print(json.dumps(line), flush=True)
+    return 0
+
+
+def _scratch(plan: dict[str, Any]) -> str:
+    """Storage of this node alone, as the site calls it."""
+    for name in (plan.get("scratch") or "", "SLURM_TMPDIR", "TMPDIR"):
+        folder = os.environ.get(name, "")
+        if folder and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return "/tmp"  # noqa: S108 - what is made there is private, and checked to be ours
+
+
+def _archive(facts_file: str) -> str | None:
+    path = os.path.join(os.path.dirname(facts_file), "venv.tar")
+    return path if os.path.exists(path) else None
+
+
+def host_here() -> str:
+    """The name of this node, as its scheduler has it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def address_of(host: str) -> str:
+    """The address at which the other nodes find this one. A node's own name may mean only itself to itself; then that
+    of its first network is taken. Not every framework can listen at a name."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        address = "127.0.0.1"
+    if address not in ONLY_ITSELF:
+        return address
+    return next((found for _, found in _interfaces() if not found.startswith("127.")), address)
+
+
+def free_port(seed: int, place: int) -> int:
+    """One that nobody uses now. Nobody holds it until it is used, a moment later: what goes wrong there is told by the
+    meeting. Raises OSError."""
+    blocks = len(PORTS) // PORTS_APART
+    for step in range(blocks):
+        port = PORTS.start + (seed * 7 + step) % blocks * PORTS_APART + place % PORTS_APART
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no port is free on this node")
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has an address; empty when none of this machine's has."""
+    if address.startswith("127."):
+        return "lo"
+    return next((name for name, found in _interfaces() if found == address), "")
+
+
+def _interfaces() -> list[tuple[str, str]]:
+    """The network interfaces that have an address, by name."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))
+    return found
+
+
+def _give_up(name: str, facts_file: str, message: str, lines: list[str]) -> None:
+    """The end of a replica that never began."""
+    attempt = attempt_of(facts_file)
+    launcher.write_failure(_folder(facts_file, name, attempt), name, attempt, End("setup", None, None, message), lines)
+
+
+def attempt_of(facts_file: str) -> int:
+    return int(os.path.basename(facts_file)[len("attempt-") : -len(".json")])
+
+
+def _folder(facts_file: str, name: str, attempt: int) -> str:
+    run = os.path.dirname(os.path.dirname(os.path.abspath(facts_file)))
+    return os.path.join(run, "replicas", name, f"attempt-{attempt}")
+
+
+def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[str]) -> int:
+    """`first`: the attempt that the run's time is counted from."""
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    found = {rank["name"]: rank for rank in told}
+    missing = [name for name in plan["order"] if name not in found]
+    if missing:
+        print(f"phalanx: nothing was heard of {', '.join(missing[:8])}", file=sys.stderr)
+        return 1
+    attempt, job = attempt_of(facts_file), os.path.dirname(os.path.abspath(facts_file))
+    run = os.path.dirname(job)
+    hosts = list(dict.fromkeys(rank["host"] for rank in told))
+    names = [*plan["order"], *(replica_name(replica) for replica in plan["replicas"] if replica["role"] == LAUNCHER)]
+    interfaces = {rank["interface"] for rank in told}
+    shared = plan.get("interface") or (interfaces.pop() if len(interfaces) == 1 else "")
+    left_s = time_left()
+    facts: dict[str, Any] = {
+        "attempt": attempt,
+        "first": first,
+        "job": f"{HANDLE}:{os.environ.get('SLURM_JOB_ID', '')}",
+        "began_at": time.time(),
+        "spent_s": _spent(plan, facts_file, first, attempt),
+        "ends_at": None if left_s is None else time.time() + left_s,
+        "host": {**{name: rank["address"] for name, rank in found.items()}, "*": told[0]["address"]},
+        "node": {name: rank["host"] for name, rank in found.items()},
+        "port": {name: found[name]["port"] if name in found else told[0]["port"] for name in names},
+        "interface": {"*": shared},
+        "path": {
+            "outputs": os.path.join(run, "outputs"),
+            "logs": os.path.join(run, "replicas"),
+            "hostfile": os.path.join(job, "hostfile"),
+            "hosts.sh": os.path.join(job, "hosts.sh"),
+            "*": os.path.join(run, "data"),
+        },
+        "folders": {name: os.path.join(run, "replicas", name, f"attempt-{attempt}") for name in names},
+        "working": os.getcwd(),
+        "client": _client(job),
+        "gpus": _gpus(plan, found),
+        "grace_s": GRACE_S,
+        "python": {
+            rank["host"]: {key: rank[key] for key in ("variables", "path", "before")}
+            for rank in told
+            if rank["place"] == 0
+        },
+    }
+    slots = {host: sum(rank["host"] == host for rank in told) for host in hosts}
+    write_whole(os.path.join(job, "hostfile"), "".join(f"{host} slots={count}\n" for host, count in slots.items()))
+    write_whole(os.path.join(job, "hosts.sh"), "".join(f"echo {host}:{count}\n" for host, count in slots.items()))
+    packages = {rank["host"]: rank["packages"] for rank in told if rank["packages"]}
+    if packages:
+        write_whole(os.path.join(job, f"attempt-{attempt}.packages.json"), json.dumps(packages))
+    write_whole(facts_file, json.dumps(facts))
+    return 0
+
+
+def _client(job: str) -> list[str]:
+    client = os.path.join(job, "tracking.zip")
+    return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
+
+
+def _gpus(plan: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """Those of a node, handed out among its replicas; the processes of one share them. Where Slurm gives none, nothing
+    is said: then a program may see whatever there is."""
+    given: dict[str, list[str]] = {}
+    used: dict[str, int] = {}
+    for name in plan["order"]:
+        replica = next(replica for replica in plan["replicas"] if replica_name(replica) == name)
+        rank = found[name]
+        if not rank["gpus"]:
+            continue
+        if replica.get("local"):
+            given[name] = given[member_name(replica["role"], replica["index"])]
+            continue
+        amount = replica["resources"].get("gpu") or {}
+        asked = amount.get("requests")
+        count = int((amount.get("limits") if asked is None else asked) or 0)
+        begin = used.get(rank["host"], 0)
+        given[name] = rank["gpus"][begin : begin + count]
+        used[rank["host"]] = begin + count
+    return given
+
+
+def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> float:
+    """How long earlier segments of this run took."""
+    if plan.get("segment_s") is None:
+        return 0.0
+    spent = 0.0
+    for earlier in range(first, attempt):
+        began = _read(os.path.join(os.path.dirname(facts_file), f"attempt-{earlier}.json")).get("began_at")
+        ends = [_read(os.path.join(_folder(facts_file, name, earlier), "end.json")) for name in plan["order"]]
+        ended = max((end["ended_at"] for end in ends if end.get("cause") != "lost" and "ended_at" in end), default=None)
+        if began is not None and ended is not None:
+            spent += max(0.0, ended - began)
+    return spent
+
+
+def time_left() -> float | None:
+    """How long Slurm lets this job run; None when it does not say."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    try:
+        answer = subprocess.run(
+            ["squeue", "-h", "-j", job, "-o", "%L"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return seconds_left(answer.stdout.decode().split("\n")[0].strip())
+
+
+def seconds_left(text: str) -> float | None:
+    """`1-02:03:04`, `2:03:04`, `3:04`; None for `UNLIMITED` and the like."""
+    match = _LEFT.match(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def conclude(plan: dict[str, Any], facts_file: str) -> int:
+    """0 when the run has finished, 85 when its next segment shall follow, 1 when something failed."""
+    attempt = attempt_of(facts_file)
+    running = {replica_name(replica): replica for replica in plan["replicas"] if replica["argv"]}
+    essential = [name for name in running if not is_helper(name)] or list(running)
+    if plan.get("launch") == "mpirun":
+        essential = [name for name in running if is_launcher(name)]
+    causes = [_read(os.path.join(_folder(facts_file, name, attempt), "end.json")).get("cause") for name in essential]
+    if all(cause == "finished" for cause in causes):
+        return 0
+    if "segment" in causes and all(cause in ("segment", "finished", "stopped") for cause in causes):
+        timeout_s = plan.get("timeout_s")
+        facts = _read(facts_file)
+        spent_s = facts.get("spent_s", 0.0) + time.time() - facts.get("began_at", time.time())
+        if timeout_s is None or timeout_s - spent_s > 2 * LEAVE_S:
+            return CHECKPOINTED
+    return 1
+
+
+def release_node(facts_file: str) -> int:
+    """Leaves the node of this rank as it was found."""
+    prepared = _read(facts_file).get("python", {}).get(host_here(), {})
+    virtualenv.leave(prepared.get("variables", {}))
+    return 0
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as stream:
+            found = json.loads(stream.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,123 @@
+"""Prepares the replica of a pod, mostly in an init container: puts the code in its place and runs the file's steps.
+
+What fails here is the end of the replica. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from phalanx.agent import processes
+from phalanx.agent.pod_entry import (
+    ENDING,
+    MISUSED,
+    STOPPED,
+    Pod,
+    arrived,
+    forget,
+    hide_environment,
+    permission_hint,
+    report_end,
+)
+from phalanx.agent.server_courier import fetch
+from phalanx.agent.supervisor import WATCHED
+from phalanx.agent.virtualenv import VirtualenvError, install, make_venv_above, unpack_code
+from phalanx.uploads import Uploader, UploadRefused, UploadUnavailable
+
+FETCH_S = 300.0
+
+
+def prepare() -> int:
+    """All that an init container does. Answers its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    hide_environment()
+    pod = arrived()
+    return MISUSED if pod is None else prepare_replica(pod)
+
+
+def prepare_replica(pod: Pod) -> int:
+    """The code in its place, and the steps of the file run. What fails is the end of the replica. Answers an exit code.
+
+    The caller has blocked the signals in `WATCHED`, so that none arrives before the handlers are there; they are
+    blocked again when this returns.
+    """
+    processes.adopt_orphans()
+    for number in ENDING:
+        signal.signal(number, _leave_at_once)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    try:
+        _bring_code(pod)
+        _make_python(pod, lambda text: print(text, flush=True))
+    except VirtualenvError as fault:
+        report_end(pod, f"{fault}{_advice(fault)}", fault.lines)
+        return MISUSED
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+    return 0
+
+
+def _leave_at_once(*_: object) -> None:
+    """Kills by what the kernel lists as below us: there is no moment at which a child is not on that list."""
+    processes.kill_descendants()
+    os._exit(STOPPED)
+
+
+def _bring_code(pod: Pod) -> None:
+    """Raises NotPrepared."""
+    code = pod.place.get("code") or {}
+    if code.get("kind") not in ("bundle", "server"):
+        return
+    bundle = os.path.join(pod.root, "bundle", "code.tar.gz")
+    target = str(code.get("path") or os.path.join(pod.root, "code"))
+    if os.path.exists(bundle):
+        unpack_code(bundle, target)
+        return
+    if not (pod.server and pod.token):
+        raise VirtualenvError("the run's code did not come along, and there is no server to fetch it from", [])
+    fetched = os.path.join(target, ".phalanx-code.tar.gz")
+    try:
+        os.makedirs(target, exist_ok=True)
+        fetch(Uploader(pod.server, pod.token), str(pod.plan["run_id"]), pod.attempt, fetched, FETCH_S)
+        unpack_code(fetched, target)
+    except (UploadRefused, UploadUnavailable, OSError) as fault:
+        raise VirtualenvError(f"the code could not be fetched: {fault}", []) from None
+    finally:
+        if os.path.exists(fetched):
+            os.unlink(fetched)
+
+
+def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
+    """Raises NotPrepared."""
+    os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nobody installs it a second time here
+    asked = {"steps": pod.place.get("steps") or (), "requirements": _requirements(pod)}
+    if not asked["steps"] and not asked["requirements"]:
+        return
+    forget(pod.build)
+    try:
+        os.makedirs(pod.build, mode=0o700)
+    except OSError as fault:
+        raise VirtualenvError(
+            f"{pod.build} cannot be made: {fault.strerror or fault}{permission_hint(fault)}", []
+        ) from None
+    working = pod.working if os.path.isdir(pod.working) else os.getcwd()
+    install(asked, os.path.join(pod.build, "venv"), working, say, make_venv_above)
+    with open(os.path.join(pod.build, "done"), "wb"):
+        pass
+
+
+def _requirements(pod: Pod) -> tuple[str, ...]:
+    return tuple((pod.plan.get("python") or {}).get("requirements") or ())
+
+
+def _advice(fault: Exception) -> str:
+    """For what cannot work in a pod."""
+    if any(word in str(fault).split() for word in ("`apt-get", "`apt", "`yum", "`dnf", "`apk", "`sudo")):
+        return (
+            ": pods are not root, so nothing is installed into their system. Name an image that has it "
+            "(`build: {image: …}`), or set `registry` in kubernetes.yml so that one is built"
+        )
+    return ""

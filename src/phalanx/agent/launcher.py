@@ -1,0 +1,320 @@
+"""From `plan.json` and the facts of a place to running replicas.
+
+A plan leaves hosts, ports and folders open; the facts (one small file per attempt, written by the backend) fill them
+in. All replicas that belong on this machine are started from one process, which forks one supervisor for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from phalanx.agent import preflight, processes
+from phalanx.agent.deadlines import limits_of
+from phalanx.agent.preflight import Address
+from phalanx.agent.processes import boot_id
+from phalanx.agent.supervisor import WATCHED, End, Supervisor, Task
+from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
+from phalanx.placeholders import Hole, decode, fill
+
+AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
+AS_RANK = "--as-rank"
+APPEARS_S = 60.0
+NO_PYTHON: dict[str, Any] = {"variables": {}, "path": "", "before": []}
+SERVED_S = 10.0  # for ranks elsewhere to be done with a server whose own replica has ended
+LINGER_S = 3.0  # whoever fails on a cluster takes the others along: they have a moment to end by themselves first
+
+
+def read_plan(plan_file: str) -> dict[str, Any]:
+    with open(plan_file, encoding="utf-8") as stream:
+        plan: dict[str, Any] = json.load(stream)
+    return plan
+
+
+def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """On a shared filesystem a file that was just written elsewhere may take a while to appear."""
+    deadline = time.monotonic() + APPEARS_S
+    while not os.path.exists(facts_file) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    with open(facts_file, encoding="utf-8") as stream:
+        return read_plan(plan_file), json.load(stream)
+
+
+def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = None) -> list[Task]:
+    """The tasks of the replicas that the facts name, less those that a launcher starts; of one rank when that is told
+    by a launcher."""
+    members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
+
+    def answer(hole: Hole) -> str:
+        table: dict[str, Any] = facts.get(hole.kind, {"*": ""})
+        return str(table[hole.of] if hole.of in table else table["*"])
+
+    def filled(values: dict[str, Any]) -> dict[str, str]:
+        return {name: fill(decode(value), members, answer) for name, value in values.items()}
+
+    shared = filled(plan["environment"])
+    base = facts.get("environment") or dict(os.environ)
+    base.pop(AGENT_MARK, None)
+    base.pop("PHALANX_OUTSIDE", None)  # a tracked script may have called us; its replicas have an agent
+    places = addresses(plan, facts)
+    first = next(iter(places.values()), None)
+    patience_s = facts.get("meeting_s", preflight.PATIENCE_S)
+    key = f"{plan.get('run_id')}.{facts['attempt']}"
+    meetings = preflight.meetings(plan, places, key, patience_s)
+    is_remote = "job" in facts
+    is_shared = is_remote and "pod" not in facts  # a job whose processes are signalled alike, and see the same files
+    tasks = []
+    for replica in plan["replicas"]:
+        name = replica_name(replica)
+        if name not in facts["folders"] or not _starts_here(plan, replica, rank):
+            continue
+        gpus = facts.get("gpus", {}).get(name)
+        python = facts.get("python", {}).get(facts.get("node", {}).get(name), NO_PYTHON)
+        environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
+        environment.update({key: base[key] for key in facts.get("yields", ()) if key in base})
+        _use_python(environment, python)
+        _complete(environment, name, plan, facts)
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        tasks.append(
+            Task(
+                name=name,
+                attempt=facts["attempt"],
+                folder=facts["folders"][name],
+                working=facts["working"],
+                argv=[
+                    *python["before"],
+                    *(fill(decode(argument), members, answer) for argument in _argv(plan, replica)),
+                ],
+                environment=environment,
+                memory_mib=(replica["resources"].get("memory") or {}).get("limits"),
+                limits=limits_of(plan, facts),
+                grace_s=facts.get("grace_s", 10.0),
+                gpus=facts.get("watched", {}).get(name) if gpus is None else gpus,
+                meeting=meetings.get(name),
+                server=first if plan.get("service") else None,
+                serves=_served(plan, facts) if is_shared and is_helper(name) else (),
+                is_remote=is_remote,
+                shares_signals=is_shared,
+                patience_s=patience_s,
+            )
+        )
+    return tasks
+
+
+def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
+    """The one that was prepared on this node."""
+    if python["path"]:
+        environment["PATH"] = python["path"] + os.pathsep + environment.get("PATH", "")
+        environment.pop("PYTHONHOME", None)
+    environment.update(python["variables"])
+
+
+def _served(plan: dict[str, Any], facts: dict[str, Any]) -> tuple[str, ...]:
+    """The folders of those for whom a server is there: when they have ended, it may end."""
+    names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
+    return tuple(facts["folders"][name] for name in names if not is_helper(name))
+
+
+def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None) -> bool:
+    if rank is not None:
+        return bool(replica["rank"] == rank)
+    return bool(replica["argv"]) and (plan.get("launch") != "mpirun" or replica["role"] == LAUNCHER)
+
+
+def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
+    """What only this machine and this attempt know, and what makes a program easier to watch."""
+    environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
+    told = (plan.get("checkpoint") or {}).get("signal")
+    if told:
+        environment["PHALANX_CHECKPOINT_SIGNAL"] = told
+    environment["PHALANX_TRACK"] = facts["folders"][name]
+    if facts.get("client"):
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        more = [path for path in facts["client"] if path not in paths]  # a launcher's ranks inherit it
+        environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
+    if is_launcher(name):
+        environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
+    elif "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, for metrics of its own
+        environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
+    if plan.get("launch") == "own":
+        environment["PHALANX_LAUNCH"] = "own"  # ranks are told by whoever starts them
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
+
+
+def _argv(plan: dict[str, Any], replica: dict[str, Any]) -> list[Any]:
+    """What a replica runs. A launcher runs agents, which know by their ranks which replica they are for."""
+    argv: list[Any] = replica["argv"]
+    return argv if replica["role"] != LAUNCHER else [*plan["launcher"], *_this_agent(), AS_RANK]
+
+
+def _this_agent() -> list[str]:
+    """How this very program was called, on the same plan and facts."""
+    program = ["-I", "-S", sys.argv[0]] if sys.argv[0].endswith(".pyz") else ["-m", "phalanx.agent"]
+    return [sys.executable, *program, *sys.argv[1:3]]
+
+
+def launched_rank(plan: dict[str, Any]) -> int:
+    """Which rank a launcher says we are. Slurm numbers the ranks as they are placed, which may be another order."""
+    number = _launched_number()
+    if "order" not in plan or plan.get("launch") == "mpirun":
+        return number
+    name = plan["order"][number]
+    return int(next(replica["rank"] for replica in plan["replicas"] if replica_name(replica) == name))
+
+
+def _launched_number() -> int:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    raise SystemExit("phalanx: no launcher has said which rank this is")
+
+
+def supervise_here(task: Task) -> int:
+    """Supervise it here, for a launcher that waits for us. Answers its exit code, as a shell has it."""
+    os.makedirs(task.folder, mode=0o700, exist_ok=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    if not _announce(task.folder):
+        return 1
+    end = Supervisor(task).run()
+    if task.is_remote and end.cause in ("finished", "segment", "stopped"):
+        return 0  # it is not for Slurm to take the others along
+    if task.is_remote:
+        time.sleep(LINGER_S)
+    if end.code is not None:
+        return end.code
+    return 128 + (end.signal or signal.SIGTERM)
+
+
+def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]:
+    """Of all replicas that run something."""
+    hosts, ports = facts["host"], facts["port"]
+    names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
+    return {name: Address(name, str(hosts.get(name, hosts.get("*"))), int(ports[name])) for name in names}
+
+
+def serve(plan: dict[str, Any], facts: dict[str, Any]) -> int | None:
+    """The key-value server of a run that needs one, where its first replica is, until the last one has ended: its
+    process. Raises NotMet when its port is taken."""
+    first = replica_name(plan["replicas"][0])
+    if not plan.get("service") or first not in facts["folders"]:
+        return None
+    listener = preflight.listen(addresses(plan, facts)[first])
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            _serve(listener, plan["service"], facts["folders"].values(), SERVED_S if "pod" in facts else 0.0)
+        finally:
+            os._exit(0)
+    listener.close()
+    return pid
+
+
+def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str], longer_s: float) -> None:
+    """`longer_s`: for those whose ends cannot be seen from here to be done with it, too."""
+    from threading import Thread
+
+    from phalanx.agent.rendezvous import serving
+
+    server = serving(listener, sizes)
+    Thread(target=server.serve_forever, daemon=True).start()
+    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "end.json")) for folder in folders):
+        time.sleep(0.5)
+    until = time.monotonic() + longer_s
+    while server.store.is_used() and time.monotonic() < until:
+        time.sleep(0.2)
+
+
+def launch(tasks: list[Task]) -> dict[int, Task]:
+    """One supervisor per task, each in a session of its own, so that it outlives whoever called us; by its process."""
+    launched = {}
+    for task in tasks:
+        pid = os.fork()
+        if pid == 0:
+            _supervise(task)
+        launched[pid] = task
+    return launched
+
+
+def _supervise(task: Task) -> None:
+    code = 1
+    try:
+        os.setsid()
+        # Whoever sees us announced may tell us to end: from then on that must reach the supervisor, not kill it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        os.makedirs(task.folder, mode=0o700, exist_ok=True)
+        log = os.open(os.path.join(task.folder, "agent.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        if _announce(task.folder):
+            Supervisor(task).run()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the edge of a process: what is said here is all that anyone will know
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _announce(folder: str) -> bool:
+    """Who watches this replica, so that others can tell whether it still does. False when another agent was faster,
+    or when the replica was given up before we came: it must not run then."""
+    stat = processes.read_stat(os.getpid())
+    draft = os.path.join(folder, f"agent.draft.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    try:
+        os.write(descriptor, json.dumps(content).encode())
+    finally:
+        os.close(descriptor)
+    target = os.path.join(folder, "agent.json")
+    is_first = not os.path.exists(os.path.join(folder, "end.json"))
+    try:
+        if is_first:
+            os.link(draft, target)  # unlike a rename, it fails when there is one
+    except FileExistsError:
+        is_first = False
+    except OSError:  # a filesystem without links
+        is_first = not os.path.exists(target)
+        if is_first:
+            os.rename(draft, target)
+            return True
+    os.unlink(draft)
+    return is_first
+
+
+def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Sequence[str] = ()) -> None:
+    """The end of a replica that never began; one that has an end keeps it."""
+    os.makedirs(task_folder, mode=0o700, exist_ok=True)
+    path = os.path.join(task_folder, "end.json")
+    if os.path.exists(path):
+        return
+    content = {
+        "version": 1, "replica": name, "attempt": attempt,
+        **end._asdict(), "message": end.message[:400],
+        "started_at": None, "ended_at": time.time(), "host": socket.gethostname(),
+        "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
+    }  # fmt: skip
+    write_whole(path, json.dumps(content))
+
+
+def write_whole(path: str, text: str) -> None:
+    draft = f"{path}.draft"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(draft, path)

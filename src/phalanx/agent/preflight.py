@@ -1,0 +1,388 @@
+"""Before anything starts: every replica reaches the addresses that it is given, or it is said which pair does not.
+
+A replica whose address others are given listens at it until all of them have come by and said who they are. Then it
+closes the door, so that the framework finds the port free, and tells them to go on: nobody starts before that, or a
+framework's first words would be said to us. The visitors hang up: whoever does so first keeps its port busy for a
+minute, and not every framework can bind one that is. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+PATIENCE_S = 120.0  # for all to come: nodes of a cluster do not start at the same moment
+MOST_MET = 64  # addresses that each replica goes to
+MOST_MEMBERS = 256  # of a run that meets: beyond, frameworks find out by themselves
+RETRY_S = 0.05
+UNKNOWN_S = 1.0  # until a name is asked for again that nobody knows yet: the pods of a run may be many
+HANG_UP_S = 2.0  # for visitors to hang up once they were told to go on
+TELL_S = 10.0  # after so long, and each time again, it is said who is awaited
+_HELLO = "phalanx"
+_HERE = b"here\n"
+_GO = b"go\n"
+
+
+class Address(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.host}:{self.port}"
+
+
+class PreflightPlan(NamedTuple):
+    """What one replica has to do of it. `key` tells this attempt of this run from others that use the same ports."""
+
+    name: str
+    key: str
+    home: Address | None  # where it is visited; None when nobody has its address
+    visitors: frozenset[str]
+    visits: tuple[Address, ...]
+    patience_s: float = PATIENCE_S
+
+
+class PreflightFailed(Exception):
+    """Why it did not come about, in words for the user."""
+
+
+class PreflightInterrupted(Exception):
+    """Somebody does not want to wait any longer."""
+
+
+def meetings(
+    plan: Mapping[str, Any], addresses: Mapping[str, Address], key: str, patience_s: float = PATIENCE_S
+) -> dict[str, PreflightPlan]:
+    """Of every replica with an address, by its name."""
+    if not 1 < len(addresses) <= MOST_MEMBERS:
+        return {}
+    roles = {name: name.rpartition("-")[0] for name in addresses}
+    met = [name for name in addresses if name in plan.get("meets", ()) or roles[name] in plan.get("meets", ())]
+    if plan.get("service"):
+        met = []  # it is there before anyone starts, and stays: see `reach`
+    met = met[:MOST_MET]
+    return {
+        name: PreflightPlan(
+            name,
+            key,
+            addresses[name] if name in met else None,
+            frozenset(addresses) - {name} if name in met else frozenset(),
+            tuple(addresses[other] for other in met if other != name),
+            patience_s,
+        )
+        for name in addresses
+    }
+
+
+def run_preflight(meeting: PreflightPlan, say: Callable[[str], None], is_over: Callable[[], bool]) -> None:
+    """Returns when this replica may start. Raises NotMet, and Interrupted once `is_over` says so."""
+    if meeting.home is None and not meeting.visits:
+        return
+    with _ListeningSocket(meeting) as door:
+        _Caller(meeting, door, say, is_over).call()
+
+
+def listen(address: Address) -> socket.socket:
+    """At an address of ours. Raises NotMet."""
+    listener = _socket_for(address.host)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    everywhere = "::" if listener.family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - a name may mean any interface
+    try:
+        listener.bind((address.host if address.host.startswith("127.") else everywhere, address.port))
+        listener.listen(MOST_MEMBERS)
+    except OSError as fault:
+        listener.close()
+        if fault.errno != errno.EADDRINUSE:
+            raise PreflightFailed(
+                f"{address.name} cannot listen at {address.host}:{address.port}: {fault.strerror}"
+            ) from None
+        raise PreflightFailed(
+            f"port {address.port}, which {address.name} was given, is taken by another program{_owner(address.port)}: "
+            "end that program, or run again to be given another port"
+        ) from None
+    return listener
+
+
+def _socket_for(host: str) -> socket.socket:
+    """Of the kind of its address. What a name means, others find out: it may be of either kind, or both."""
+    is_address = host.replace(".", "").isdigit()
+    if is_address or not (":" in host or socket.has_dualstack_ipv6()):
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    if ":" not in host:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return listener
+
+
+class _ListeningSocket:
+    """Where others come by."""
+
+    def __init__(self, meeting: PreflightPlan) -> None:
+        self.meeting = meeting
+        self.awaited = set(meeting.visitors)
+        self.guests: dict[socket.socket, str] = {}
+        self.coming: dict[socket.socket, bytes] = {}
+        self.listener: socket.socket | None = None
+        self.dismissed_at: float | None = None
+
+    def __enter__(self) -> _ListeningSocket:
+        home = self.meeting.home
+        if home is not None:
+            self.listener = listen(home)
+            self.listener.setblocking(False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in (*self.guests, *self.coming):
+            _drop(connection)
+        if self.listener is not None:
+            self.listener.close()
+
+    def sockets(self) -> list[socket.socket]:
+        return [*([self.listener] if self.listener else []), *self.coming, *self.guests]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all came, were told, and hung up."""
+        if self.dismissed_at is None:
+            return False
+        return not self.guests or time.monotonic() - self.dismissed_at > HANG_UP_S
+
+    def attend(self, ready: Iterable[socket.socket]) -> None:
+        """Whoever knocks, and what they say. Strangers are not answered."""
+        for connection in ready:
+            if connection is self.listener:
+                try:
+                    guest, _ = self.listener.accept()
+                except OSError:
+                    continue
+                guest.setblocking(False)
+                self.coming[guest] = b""
+            elif connection in self.coming:
+                self._hear(connection)
+            elif not _said(connection):
+                connection.close()
+                name = self.guests.pop(connection)
+                if self.dismissed_at is None and name not in self.guests.values():
+                    self.awaited.add(name)  # it left before all had come
+
+    def _hear(self, guest: socket.socket) -> None:
+        try:
+            heard = guest.recv(512)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        said = self.coming.pop(guest) + heard
+        if heard and b"\n" not in said and len(said) < 512:
+            self.coming[guest] = said
+            return
+        words = said.decode("utf-8", "replace").split()
+        if len(words) == 3 and words[:2] == [_HELLO, self.meeting.key] and words[2] in self.meeting.visitors:
+            self.awaited.discard(words[2])
+            self.guests[guest] = words[2]
+            try:
+                guest.sendall(_HERE)
+            except OSError:
+                pass  # gone again: it comes back, or its own agent tells why
+        else:
+            _drop(guest)
+
+    def dismiss(self) -> None:
+        """The door first, then the word."""
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+        for guest in self.guests:
+            try:
+                guest.setblocking(True)
+                guest.sendall(_GO)
+            except OSError:
+                pass  # gone again: its own agent tells why
+        self.dismissed_at = time.monotonic()
+
+
+class _Caller:
+    """Goes to all others while the door is attended."""
+
+    def __init__(
+        self, meeting: PreflightPlan, door: _ListeningSocket, say: Callable[[str], None], is_over: Callable[[], bool]
+    ) -> None:
+        self.meeting = meeting
+        self.door = door
+        self.say = say
+        self.is_over = is_over
+        self.calls: dict[Address, socket.socket | None] = dict.fromkeys(meeting.visits)
+        self.heard: dict[Address, bytes] = {}
+        self.said_go: set[Address] = set()
+        self.left: set[Address] = set()
+        self.faults: dict[Address, str] = {}
+        self.retry_at: dict[Address, float] = {}
+
+    def call(self) -> None:
+        started = time.monotonic()
+        tell_at = started + TELL_S
+        try:
+            while True:
+                now = time.monotonic()
+                for address in self.calls:
+                    if self.calls[address] is None and now >= self.retry_at.get(address, 0.0):
+                        self._dial(address)
+                if self.door.dismissed_at is None and not self.door.awaited:
+                    self.door.dismiss()
+                if self.door.is_done and len(self.said_go) == len(self.calls):
+                    return
+                if self.is_over():
+                    raise PreflightInterrupted
+                if now - started > self.meeting.patience_s:
+                    raise PreflightFailed(self._why())
+                if now >= tell_at:
+                    tell_at = now + TELL_S
+                    self.say(f"phalanx: {self.meeting.name} waits before it starts: {self._why(is_over=False)}")
+                self._listen()
+        finally:
+            for connection in self.calls.values():
+                if connection is not None:
+                    connection.close()
+
+    def _dial(self, address: Address) -> None:
+        self.retry_at[address] = time.monotonic() + RETRY_S
+        try:
+            connection = socket.create_connection((address.host, address.port), timeout=2.0)
+            connection.sendall(f"{_HELLO} {self.meeting.key} {self.meeting.name}\n".encode())
+            connection.setblocking(False)
+            self.calls[address] = connection
+        except socket.gaierror as fault:
+            self.retry_at[address] = time.monotonic() + UNKNOWN_S
+            self.faults[address] = f"the name {address.host} is unknown there ({fault.strerror or fault})"
+        except TimeoutError:
+            self.faults[address] = "nobody answers: a firewall between the two, or the wrong interface"
+        except OSError as fault:
+            self.faults[address] = (fault.strerror or str(fault)).lower()
+
+    def _listen(self) -> None:
+        waiting = {
+            connection: address
+            for address, connection in self.calls.items()
+            if connection is not None and address not in self.said_go
+        }
+        ready, _, _ = select.select([*waiting, *self.door.sockets()], [], [], RETRY_S)
+        self.door.attend(connection for connection in ready if connection not in waiting)
+        for connection in ready:
+            if connection in waiting:
+                self._hear(waiting[connection], connection)
+
+    def _hear(self, address: Address, connection: socket.socket) -> None:
+        try:
+            heard = connection.recv(16)
+        except BlockingIOError:
+            return
+        except OSError as fault:
+            heard, self.faults[address] = b"", (fault.strerror or str(fault)).lower()
+        said = self.heard.get(address, b"") + heard
+        if heard and (_HERE + _GO).startswith(said):
+            self.heard[address] = said
+            if said == _HERE + _GO:
+                self.said_go.add(address)
+                connection.close()
+            return
+        # It closed the door on us: another program that took the port, or a replica that was ended and comes again.
+        connection.close()
+        self.calls[address] = None
+        if self.heard.pop(address, None):
+            self.left.add(address)
+        self.faults[address] = "something else answers at this port" if heard else "it closed the connection"
+
+    def _why(self, *, is_over: bool = True) -> str:
+        """Every pair that has not met."""
+        me = self.meeting.name
+        unreached = [
+            f"{address} was there, and gave up waiting for others"
+            if address in self.left
+            else f"{me} cannot reach {address}: {self.faults.get(address, 'nobody there answers as a replica does')}"
+            for address, connection in self.calls.items()
+            if connection is None or not self.heard.get(address)
+        ]
+        absent = sorted(self.door.awaited)
+        if absent:
+            named = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
+            unreached.append(f"{named} did not come to {self.meeting.home}")
+        held = [str(address) for address in self.heard if address not in self.said_go]
+        if held and not unreached:
+            unreached.append(f"{', '.join(held[:8])} still waits for others")
+        how_long = f"{'waited' if is_over else 'for at most'} {self.meeting.patience_s:g} s"
+        waited = f"{how_long} for all replicas to reach each other" if is_over else how_long
+        return f"{'; '.join(unreached)} ({waited})" if unreached else waited
+
+
+def _said(connection: socket.socket) -> bytes:
+    """What it says; nothing when it hung up."""
+    try:
+        return connection.recv(512)
+    except OSError:
+        return b""
+
+
+def _drop(connection: socket.socket) -> None:
+    """Hang up on it, at once: nothing of it stays at our port."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass
+    connection.close()
+
+
+def connect(
+    address: Address,
+    name: str,
+    patience_s: float,
+    is_over: Callable[[], bool],
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """For an address where something serves already, or will. Raises NotMet, Interrupted."""
+    now = time.monotonic()
+    deadline, tell_at = now + patience_s, now + TELL_S
+    while True:
+        try:
+            socket.create_connection((address.host, address.port), timeout=2.0).close()
+            return
+        except OSError as fault:
+            now = time.monotonic()
+            why = f"{name} cannot reach {address}: {(fault.strerror or str(fault)).lower()}"
+            if is_over():
+                raise PreflightInterrupted from None
+            if now > deadline:
+                raise PreflightFailed(f"{why} (waited {patience_s:g} s)") from None
+            if now >= tell_at:
+                tell_at = now + TELL_S
+                say(f"phalanx: {name} waits before it starts: {why} (for at most {patience_s:g} s)")
+            time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else RETRY_S)
+
+
+def _owner(port: int) -> str:
+    """Who listens at a port, as far as we may see: ` (pid 7: nc)`."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as stream:
+                rows = [line.split() for line in stream.readlines()[1:]]
+        except OSError:
+            continue
+        inodes |= {row[9] for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port}
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for pid in filter(str.isdigit, os.listdir("/proc")) if wanted else ():
+        try:
+            held = {os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")}
+            if held & wanted:
+                with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
+                    return f" (pid {pid}: {stream.read().strip()[:40]})"
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,462 @@
+"""One replica from its start to its end.
+
+The command writes to the log file itself: no pipe stands between it and the disk, so it is never slowed, and a killed
+agent costs not a byte. The agent looks at the file's size a few times a second and notes in the spool when it had grown
+how far: that is where the time of a line comes from.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any, NamedTuple
+
+from phalanx.agent import preflight, processes
+from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
+from phalanx.agent.preflight import PATIENCE_S
+from phalanx.spool import Writer
+
+LOOK_S = 0.2  # how often the log is looked at
+MEASURE_S = 1.0  # how often the process tree is measured
+MEASURE_LIMITED_S = 0.4  # the same where a memory limit is to be kept
+SAMPLE_S = 5.0  # how often use is written down
+ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program was, frame by frame
+TAIL_BYTES = 16_384
+END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
+NO_SPACE = ", and no space was left on the disk of its run"
+FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found no room
+ABORT_S = 2.0  # for a command that hangs to say where
+HEAR_S = 2.0  # for a signal that was sent to all to reach us, too
+LISTEN_S = 1.0  # how often we look for what we are told by files
+ASKED_TO_END, ASKED_TO_ABORT = "asked-to-end", "asked-to-abort"
+_TO_END = (signal.SIGTERM, signal.SIGINT)
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+class Task(NamedTuple):
+    """What the agent needs to know of a replica."""
+
+    name: str
+    attempt: int
+    folder: str  # of this replica and attempt
+    working: str
+    argv: list[str]
+    environment: dict[str, str]
+    memory_mib: float | None = None
+    limits: TimeLimits = TimeLimits()
+    grace_s: float = 10.0
+    gpus: list[str] | None = None
+    meeting: preflight.PreflightPlan | None = None
+    server: preflight.Address | None = None  # to be reached before it starts
+    serves: tuple[str, ...] = ()  # the folders of those whose ends it waits for, to end as well
+    is_remote: bool = False  # nobody can send us a signal: what there is to be told stands in a file
+    shares_signals: bool = False  # whoever ends the job tells the command, too, and not us alone
+    patience_s: float = PATIENCE_S  # for the server to be there
+
+
+class End(NamedTuple):
+    """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost; `meeting` when it could not reach
+    the others, `stalled` when nobody did anything any more, `setup` when its node could not be prepared, `segment` when
+    it goes on in the next job."""
+
+    cause: str
+    code: int | None
+    signal: int | None
+    message: str
+
+
+class ProcessExit(NamedTuple):
+    """What the kernel says of a command that ended: its own largest process, and all CPU time below it."""
+
+    status: int
+    at: float
+    cpu_s: float
+    memory_mib: float
+
+
+class Supervisor:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.spool = Writer(os.path.join(task.folder, "spool"))
+        self.log_path = os.path.join(task.folder, "log")
+        self.started_at = time.time()
+        self.started = time.monotonic()
+        self.meter = processes.UsageMeter()
+        self.peak: dict[str, float] = {}
+        self.log_size = -1
+        self.last_sample = float("-inf")
+        self.over_memory = False
+        self.is_syncing = False
+        self.was_full = False  # the disk, at any moment: room that was made later does not help the command
+        self.cause: str | None = None  # why we ended it ourselves
+        self.deadline = Deadline(task.limits)
+        self.kernel_kills = processes.kernel_kills_for_memory()
+        self._reserve()
+
+    def _reserve(self) -> None:
+        self.end_draft = os.path.join(self.task.folder, "end.draft")
+        descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, b" " * END_RESERVED)
+        except OSError:
+            pass  # full already: no reason not to run
+        finally:
+            os.close(descriptor)
+
+    def run(self) -> End:
+        """Starts the command and stays until nothing of it is left. Writes end.json, once and whole."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        processes.adopt_orphans()
+        end = self._meet()
+        ended_at = time.time()
+        if end is None:
+            child = self._start()
+            self.deadline = Deadline(self.task.limits)  # the time in which the replicas met does not count
+            self._note({"start": child})
+            ended = self._watch(child)
+            ended_at = ended.at
+            self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # what passed between two looks
+            self._end_rest()
+            end = self._judge(ended.status)
+        self._look_at_log()
+        self._sync_to_the_end()
+        self._write_end(end, ended_at)
+        return end
+
+    def _meet(self) -> End | None:
+        """That all can reach each other; how it ended when they cannot."""
+        task = self.task
+        try:
+            if task.meeting is not None:
+                preflight.run_preflight(task.meeting, self._say, _is_told_to_end)
+            if task.server is not None:
+                preflight.connect(task.server, task.name, task.patience_s, _is_told_to_end, self._say)
+        except preflight.PreflightInterrupted:
+            return End("stopped", None, None, "stopped before it started")
+        except preflight.PreflightFailed as fault:
+            self._say(f"phalanx: {fault}")
+            return End("meeting", None, None, str(fault))
+        return None
+
+    def _say(self, text: str) -> None:
+        """A line of ours in the replica's log."""
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(log, f"{text}\n".encode())
+        except OSError:
+            pass
+        finally:
+            os.close(log)
+
+    def _start(self) -> int:
+        task = self.task
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        child = os.fork()
+        if child:
+            os.close(log)
+            return child
+        try:
+            os.setsid()
+            processes.die_with_parent()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.closerange(3, 256)
+            os.chdir(task.working)
+            _become(task.argv, task.environment)
+        except OSError as fault:
+            os.write(2, f"phalanx: cannot start {task.argv[0]}: {fault.strerror or fault}\n".encode())
+        finally:
+            os._exit(127)
+
+    def _watch(self, child: int) -> ProcessExit:
+        """Until the command itself ends."""
+        deadline = self.deadline
+        kill_at: float | None = None
+        measure_at = listen_at = 0.0
+        while True:
+            caught = signal.sigtimedwait(WATCHED, LOOK_S)
+            told = caught.si_signo if caught is not None else None
+            ended = _reap(child)
+            if ended is not None:
+                if told in _TO_END or _is_told_too(self.task, ended):
+                    self.cause = self.cause or "stopped"
+                return ended
+            now = time.monotonic()
+            is_told = told in _TO_END and self.task.shares_signals  # the command must not be told twice
+            if self.task.is_remote and now >= listen_at:
+                listen_at = now + LISTEN_S
+                told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+            if told in _TO_END:
+                kill_at = self._ask_to_end(child, "stopped", kill_at, is_told=is_told)
+            elif told == signal.SIGQUIT:
+                kill_at = self._abort(child, kill_at)
+            elif deadline.is_over(now):
+                kill_at = self._ask_to_end(child, deadline.cause, kill_at)
+            elif deadline.is_time_to_save(now):
+                self._tell_to_save()
+            self._look_at_log()
+            if now >= measure_at:
+                measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
+                self._measure(now)
+            if self.over_memory:
+                self.cause = self.cause or "memory"
+                kill_at = now
+            if kill_at is not None and now >= kill_at:
+                self._signal_tree(child, signal.SIGKILL)
+                kill_at = now + 1.0
+
+    def _tell_to_save(self) -> None:
+        heeding = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
+        processes.send(heeding, self.task.limits.signal)
+        self._note({"checkpoint": len(heeding)})
+
+    def _ask_to_end(self, child: int, cause: str, kill_at: float | None, *, is_told: bool = False) -> float:
+        """Asked twice is asked once: a second TERM would break into what the command does about the first."""
+        if kill_at is not None:
+            return kill_at
+        self.cause = self.cause or cause
+        if not is_told:
+            self._signal_tree(child, signal.SIGTERM)
+        return time.monotonic() + self.task.grace_s
+
+    def _abort(self, child: int, kill_at: float | None) -> float:
+        """Ends a command that hangs, and has it say where: Python does on this signal, see PYTHONFAULTHANDLER."""
+        if kill_at is not None:
+            return kill_at
+        self.cause = self.cause or "stalled"
+        self._signal_tree(child, signal.SIGABRT)
+        return time.monotonic() + ABORT_S
+
+    def _signal_tree(self, child: int, number: int) -> None:
+        """The command's group first, then whatever left it."""
+        try:
+            os.killpg(child, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        tree = processes.descendants(os.getpid())
+        processes.send((stat.pid for stat in tree if stat.pid != child), number)
+
+    def _end_rest(self) -> None:
+        """Daemons that outlived the command: asked once, then killed, until none is left."""
+        for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
+            until = time.monotonic() + patience_s
+            tree = processes.descendants(os.getpid())
+            processes.send((stat.pid for stat in tree), number)
+            while _reap_any() and time.monotonic() < until:
+                signal.sigtimedwait((signal.SIGCHLD,), 0.02)
+                if number == signal.SIGKILL:
+                    processes.send((stat.pid for stat in processes.descendants(os.getpid())), number)
+
+    # measuring ---------------------------------------------------------------------------------------------------
+
+    def _measure(self, now: float) -> None:
+        tree = processes.descendants(os.getpid())
+        usage = self.meter.measure(tree)
+        self._raise_peak(usage._asdict())
+        self.was_full |= _is_full(self.task.folder)
+        self._sync_what_is_tracked()
+        if now - self.last_sample >= SAMPLE_S:
+            self.last_sample = now
+            sample: dict[str, Any] = {"use": {key: round(value, 3) for key, value in usage._asdict().items()}}
+            if self.task.gpus:
+                from phalanx.agent.gpus import sample_gpus
+
+                sample["gpus"] = sample_gpus(self.task.gpus)
+            self._note(sample)
+        limit = self.task.memory_mib
+        if limit is not None and usage.memory_mib > limit:
+            self._raise_peak({"fair_mib": processes.shared_fairly_mib(tree)})
+            self.over_memory = self.peak["fair_mib"] > limit
+
+    def _sync_what_is_tracked(self) -> None:
+        """From when there is anything: most replicas never track, and threads take a while to import."""
+        if not self.is_syncing and self._has_tracked():
+            from phalanx.agent.fsync import keep_syncing
+
+            self.is_syncing = True
+            keep_syncing(self.task.folder)
+
+    def _sync_to_the_end(self) -> None:
+        if self._has_tracked():
+            from phalanx.agent.fsync import sync, tracked_files
+
+            for path in tracked_files(self.task.folder):
+                sync(path)
+
+    def _has_tracked(self) -> bool:
+        try:
+            return any(name.endswith((".points", ".events")) for name in os.listdir(self.task.folder))
+        except OSError:
+            return False  # somebody removed it: no reason not to watch the replica
+
+    def _raise_peak(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self.peak[name] = max(self.peak.get(name, 0.0), float(value))
+
+    def _look_at_log(self) -> None:
+        try:
+            size = os.stat(self.log_path).st_size
+        except OSError:
+            return
+        if size != self.log_size:
+            self.log_size = size
+            self._note({"log": size})
+
+    def _note(self, data: dict[str, Any]) -> None:
+        """A full disk costs records, not the run."""
+        try:
+            self.spool.append_json({"at": round(time.time(), 3), **data})
+        except OSError as fault:
+            self.was_full |= fault.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    # the end -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, status: int) -> End:
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        if self.cause is not None:
+            return End(self.cause, code, number, self._why())
+        if code == 0:
+            return End("finished", 0, None, "finished")
+        if code == CHECKPOINTED and self.task.limits.is_segment:
+            if self.deadline.cause == "timeout":  # no segment follows: the time of the whole run is nearly over
+                saved = f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s"
+                return End("timeout", code, None, saved)
+            return End("segment", code, None, "saved, and left for the next segment")
+        if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
+            return End("memory", None, number, "the kernel killed it for memory")
+        how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
+        if self.was_full or _is_full(self.task.folder):
+            how += NO_SPACE
+        return End("error", code, number, how)
+
+    def _why(self) -> str:
+        if self.cause == "memory":
+            asked = self.task.memory_mib or 0.0
+            return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
+        if self.cause == "timeout":
+            limit_s = self.task.limits.whole_s
+            return (
+                "ended by the time limit of its job" if limit_s is None else f"ended by its time limit of {limit_s:g} s"
+            )
+        if self.cause == "segment":
+            return "ended with its segment"
+        return self.cause or "stopped"
+
+    def _write_end(self, end: End, ended_at: float) -> None:
+        """Into the space that was set aside, then under its name in one step."""
+        content: dict[str, Any] = {
+            "version": 1,
+            "replica": self.task.name,
+            "attempt": self.task.attempt,
+            **end._asdict(),
+            "started_at": self.started_at,
+            "ended_at": ended_at,
+            "host": socket.gethostname(),
+            "log_bytes": max(self.log_size, 0),
+            "last_lines": last_lines(self.log_path),
+            "peak": {name: round(value, 3) for name, value in self.peak.items()},
+        }
+        data = json.dumps(content).encode()
+        while len(data) > END_RESERVED and content["last_lines"]:  # junk takes up to six bytes for one
+            content["last_lines"] = content["last_lines"][1:]
+            data = json.dumps(content).encode()
+        descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError("the disk took only a part of the end")
+            os.ftruncate(descriptor, len(data))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(self.end_draft, os.path.join(self.task.folder, "end.json"))
+
+
+def last_lines(path: str) -> list[str]:
+    """The end of a log, whatever is in it: no line longer than a terminal's few, no byte that is not text."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - TAIL_BYTES))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line[-400:] for line in text.splitlines() if line.strip()][-ENDS_KEPT:]
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return False
+    return state.f_bavail * state.f_frsize < FULL_BYTES
+
+
+def _is_told_too(task: Task, ended: ProcessExit) -> bool:
+    """A cluster tells all processes of a job to end at once: the command may be gone before we hear of it."""
+    if _is_told_to_end():
+        return True
+    was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
+    return task.shares_signals and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+
+
+def _become(argv: list[str], environment: dict[str, str]) -> None:
+    """Never returns. Commands are for bash; small images have only its ancestor."""
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except FileNotFoundError:
+        if argv[0] != "bash":
+            raise
+    os.execvpe("sh", ["sh", *argv[1:]], environment)
+
+
+def _asked(task: Task) -> signal.Signals | None:
+    """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
+    if os.path.exists(os.path.join(task.folder, ASKED_TO_ABORT)):
+        return signal.SIGQUIT
+    if os.path.exists(os.path.join(task.folder, ASKED_TO_END)):
+        return signal.SIGTERM
+    served = task.serves
+    if served and all(os.path.exists(os.path.join(folder, "end.json")) for folder in served):
+        return signal.SIGTERM
+    return None
+
+
+def _is_told_to_end() -> bool:
+    return signal.sigtimedwait((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT), 0) is not None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _reap(child: int) -> ProcessExit | None:
+    """The end of the child if it has ended; orphans that ended are buried on the way."""
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return ProcessExit(status, time.time(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0)
+        if pid == 0:
+            return None
+
+
+def _reap_any() -> bool:
+    """Bury the dead; False when no child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True

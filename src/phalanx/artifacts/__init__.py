@@ -1,0 +1,1 @@
+"""The files that runs leave: outputs, checksums, remote storage, previews."""

@@ -1,0 +1,191 @@
+"""A plan as manifests: a skeleton that the engine submits, or one file that `kubectl apply` takes without us."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from phalanx.backends import agent_zip
+from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
+from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
+from phalanx.errors import CallError
+from phalanx.plan.document import document
+from phalanx.plan.model import Plan
+
+SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", "plan.json", "manifests.yaml", "cluster.json"
+REMEMBERED = ("kubeconfig", "context", "namespace")  # which cluster a run went to, whatever is the current one later
+
+
+_PLAIN = re.compile(r"[A-Za-z_/][\w./@+=-]*\Z", re.ASCII)  # what no reader takes for anything but text
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+_LINES = re.compile(r"[ -~\n]*[!-~]\n*\Z")
+_ONE_LINE = re.compile(r"[ -~]*\Z")
+
+
+class KubernetesJobs:
+    """Native Jobs. What another kind of jobs has in common with them: it has other objects, and another engine."""
+
+    shares_files = False
+    name = "kubernetes"
+
+    def target(
+        self,
+        home: Path,
+        plan: Plan | None = None,  # noqa: ARG002
+        *,
+        options: Mapping[str, str | None] = NO_OPTIONS,
+        ask: bool = False,
+    ) -> ClusterTarget:
+        from phalanx.backends.kubernetes.cluster import assumed_offer
+        from phalanx.backends.kubernetes.cluster.settings import find
+
+        settings = _with(find(home), options)
+        if assumed := options.get("assume"):
+            return ClusterTarget(settings, assumed_offer.assumed(assumed))
+        if not ask:
+            return ClusterTarget(settings, assumed_offer.OFFLINE)
+        from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, NotAnswering, connect
+        from phalanx.backends.kubernetes.cluster.discovery import discover
+
+        api = connect(settings)
+        try:
+            offered = discover(api)
+        except ApiUnreachable as fault:
+            raise NotAnswering(str(fault)) from None
+        except ApiFault as fault:
+            raise CallError(f"{api.server} does not say what it offers: {fault}") from None
+        return ClusterTarget(
+            settings._replace(
+                kubeconfig=settings.kubeconfig or _single(os.environ.get("KUBECONFIG", "")),
+                context=api.context,
+                namespace=api.namespace,
+            ),
+            offered,
+        )
+
+    def target_of_run(self, home: Path, run_folder: Path) -> ClusterTarget:
+        """The cluster need not be asked again: what there is to do there was rendered."""
+        from phalanx.backends.kubernetes.cluster import assumed_offer
+        from phalanx.backends.kubernetes.cluster.settings import find
+
+        try:
+            remembered = json.loads((run_folder / CLUSTER).read_bytes())
+        except (OSError, ValueError):
+            remembered = {}
+        return ClusterTarget(_with(find(home), remembered), assumed_offer.OFFLINE)
+
+    def render(self, plan: Plan, place: ClusterTarget | None = None) -> Job:
+        place = place or ClusterTarget()
+        cluster = {name: getattr(place.settings, name) for name in REMEMBERED}
+        objects = self.objects(plan, place)
+        files = {
+            SKELETON: "[\n" + ",\n".join(map(json.dumps, objects)) + "\n]\n",
+            PLAN: json.dumps(document(plan)) + "\n",
+            CLUSTER: json.dumps(cluster) + "\n",
+        }
+        return Job(
+            files,
+            start=_start(place),
+            carries_agent=True,
+            takes_code=image_builds.carries_code(objects),
+            completed=lambda code: self._completed(plan, place, code),
+        )
+
+    def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
+        """Raises CallError for what cannot be placed."""
+        return native_jobs.objects(plan, place)
+
+    def engine(self, place: ClusterTarget | None = None) -> Engine | None:
+        from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
+
+        return KubernetesEngine(place or ClusterTarget(), self.name)
+
+    def _completed(self, plan: Plan, place: ClusterTarget, code: bytes | None) -> Job:
+        """All by itself: nobody is there to hand out code, or to be told of anything."""
+        place = place._replace(settings=place.settings._replace(server=None, home_claim=None))
+        owner, *others = self.objects(plan, place)
+        owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
+        carried = [payload.agent_map(plan, *agent_zip.carried())]
+        if code is not None and image_builds.carries_code([owner, *others]):
+            carried.append(payload.code_map(plan, code))
+        found = [owner, *carried, *others]
+        if place.settings.namespace is not None:
+            for each in found:
+                each["metadata"]["namespace"] = place.settings.namespace
+        large = [_called(each) for each in found if len(json.dumps(each)) > payload.LARGEST_APPLIED]
+        words = _words(found, large)
+        return Job({WHOLE: _yaml(found, words)}, start=_start(place, is_large=bool(large)), shown=WHOLE)
+
+
+def _with(settings: Settings, options: Mapping[str, Any]) -> Settings:
+    from phalanx.backends.kubernetes.cluster.settings import with_options
+
+    said = {name: str(options[name]) for name in REMEMBERED if options.get(name) is not None}
+    if "kubeconfig" in said:
+        said["kubeconfig"] = str(Path(said["kubeconfig"]).expanduser().absolute())  # we may be elsewhere later
+    return with_options(settings, **said)
+
+
+def _single(listed: str) -> str | None:
+    """The kubeconfig of a variable that names one: whoever looks after the run may have another."""
+    paths = [path for path in listed.split(os.pathsep) if path]
+    return str(Path(paths[0]).expanduser().absolute()) if len(paths) == 1 else None
+
+
+def _words(objects: Sequence[Mapping[str, Any]], large: Sequence[str]) -> list[str]:
+    """What whoever applies it has to know."""
+    kinds = ",".join(dict.fromkeys(str(each["kind"]).lower() for each in objects))
+    words = [f"All of it is removed by: kubectl delete {kinds} -l {RUN}={objects[0]['metadata']['labels'][RUN]}"]
+    empty = [name for each in objects for name, value in each.get("stringData", {}).items() if not value]
+    if empty:
+        words.append(f"Secrets are left empty here; fill in before it is applied: {', '.join(empty)}")
+    if large:
+        words.append(f"For `kubectl apply --server-side`: too large without are {', '.join(large)}")
+    return words
+
+
+def _called(each: Mapping[str, Any]) -> str:
+    return f"{each['kind']} {each['metadata']['name']}"
+
+
+def _start(place: ClusterTarget, *, is_large: bool = False) -> str:
+    """The line that a person types. Server-side, nothing is kept in the objects that has no room there."""
+    settings = place.settings
+    said = [f"--kubeconfig {quote(settings.kubeconfig)}"] if settings.kubeconfig is not None else []
+    said += [f"--context {quote(settings.context)}"] if settings.context is not None else []
+    line = " ".join(["kubectl", *said, "apply", *(["--server-side"] if is_large else []), "-f"])
+    return line.replace("{", "{{").replace("}", "}}") + f" {{folder}}/{WHOLE}"
+
+
+def _yaml(objects: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
+    """Documents that people can read, and every reader of YAML understands in the same way."""
+    import yaml
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    def written(dumper: Any, text: str) -> Any:
+        if _PLAIN.match(text) and text.lower() not in _WORDS:
+            style = None
+        elif "\n" in text and _LINES.match(text):
+            style = "|"
+        else:
+            style = "'" if _ONE_LINE.match(text) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, written)
+    told = "".join(f"# {line}\n" for line in words)
+    dumped = yaml.dump_all(
+        objects, Dumper=Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=1 << 20
+    )
+    return told + str(dumped)
+
+
+BACKEND = KubernetesJobs()

@@ -1,0 +1,566 @@
+"""The API server: requests and streams of JSON, with the credentials that kubectl would use.
+
+The official package says whom to ask and as whom (`phalanx.backends.kubernetes.cluster.credentials`); what is sent is
+plain dictionaries, so that kinds which no package knows are no harder than pods.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import quote, urlencode
+
+import phalanx
+from phalanx.backends.kubernetes.cluster.credentials import ClusterIdentity, load
+from phalanx.backends.kubernetes.target import Settings
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+Document = dict[str, Any]
+Documents = list[Document]
+Query = Mapping[str, str | int | bool | None]
+SLIM = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+MERGE = "application/merge-patch+json"
+MAX_REQUESTS = 16  # at once; streams are not counted
+TRIES = 5
+LONGEST_PAUSE_S = 10.0
+CONNECT_S = 10.0
+PAGE = 500
+LONGEST_LINE = 16 << 20
+_REPEATABLE = ("GET", "PUT", "DELETE")  # doing them twice is doing them once
+
+
+class ResourceKind(NamedTuple):
+    """A kind of objects, and where the server has them."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str | None = None, part: str = "") -> str:
+        steps = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        steps += ["namespaces", namespace] if self.namespaced and namespace else []
+        steps += [self.plural, *([name] if name else []), *([part] if part else [])]
+        return "/" + "/".join(quote(step, safe="") for step in steps)
+
+
+PODS = ResourceKind("", "v1", "pods", "Pod")
+SERVICES = ResourceKind("", "v1", "services", "Service")
+CONFIG_MAPS = ResourceKind("", "v1", "configmaps", "ConfigMap")
+SECRETS = ResourceKind("", "v1", "secrets", "Secret")
+EVENTS = ResourceKind("", "v1", "events", "Event")
+NODES = ResourceKind("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace", namespaced=False)
+JOBS = ResourceKind("batch", "v1", "jobs", "Job")
+
+
+def kind_named(api_version: str, kind: str) -> ResourceKind:
+    """By the names that a manifest uses. Every kind of ours has a regular plural."""
+    group, _, version = api_version.rpartition("/")
+    return ResourceKind(group, version, f"{kind.lower()}s", kind)
+
+
+def kind_of(document: Mapping[str, Any]) -> ResourceKind:
+    return kind_named(document["apiVersion"], document["kind"])
+
+
+def named(kind: ResourceKind, document: Document) -> Document:
+    """Items of lists do not say what they are, and slim ones say that they are slim."""
+    return {**document, "apiVersion": kind.api_version, "kind": kind.kind}
+
+
+class ApiFault(Exception):
+    """The server answered, and not with success: 403 Forbidden, 404 NotFound, 409 AlreadyExists or Conflict,
+    410 Expired, 422 Invalid, 429 and 5xx when they did not pass."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: Mapping[str, Any], retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(f"{message or reason} ({code})")
+        self.code, self.reason, self.message, self.details = code, reason, message, details
+        self.retry_after_s = retry_after_s
+
+    @property
+    def may_pass(self) -> bool:
+        return self.code == 429 or self.code >= 500
+
+
+class ApiUnreachable(Exception):
+    """No answer came. What was asked for may have been done all the same, unless `was_sent` is false."""
+
+    def __init__(self, message: str, *, was_sent: bool = True, root: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.was_sent, self.root = was_sent, root
+
+
+class NotAnswering(CallError):
+    """A cluster that was named rightly does not answer now. It may pass."""
+
+
+class ListedObjects(NamedTuple):
+    items: Sequence[Document]
+    version: str  # that a watch goes on from
+
+
+class Api:
+    """An API server as one user sees it. All methods may be called by any thread. They raise ApiFault, Unreachable.
+
+    `sent`: how many requests have been, streams included.
+    """
+
+    def __init__(
+        self, settings: Settings, identity: ClusterIdentity, *, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self.namespace, self.context, self.server, self.user = identity[:4]
+        self.sent = 0
+        self._settings = settings._replace(context=identity.context)  # whichever becomes the current one later
+        self._identity = identity
+        self._guard = threading.Lock()
+        self._room = threading.BoundedSemaphore(MAX_REQUESTS)
+        self._sleep = sleep
+        self._heed: Callable[[str], object] = lambda _: None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The same for all that see the same objects."""
+        return self.server, self.namespace, self.user
+
+    def heeding(self, heed: Callable[[str], object]) -> Api:
+        """The same, for one who is told of what the server warns: fields that it does not know and drops, versions that
+        are about to go, pods that a namespace would rather not have. Any thread may be the one that tells."""
+        other = copy.copy(self)
+        other._heed = heed
+        return other
+
+    def request(  # noqa: PLR0913 - what a request has
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Query | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout_s: float = 30.0,
+        tries: int = TRIES,
+    ) -> Any:
+        """The answer's JSON. What may pass is tried again: refused connections and 429 always, other faults only for
+        what may be done twice. A creation that nobody answered is left to the caller, as Unreachable: the object may
+        be there."""
+        for left in reversed(range(tries)):
+            try:
+                return self._once(
+                    method, path, body, query, {"Accept": accept, "Content-Type": content_type}, timeout_s
+                )
+            except ApiUnreachable as fault:
+                if not left or (fault.was_sent and method not in _REPEATABLE):
+                    raise
+                pause_s = _backoff(tries - left)
+            except ApiFault as fault:
+                if not left or not (fault.code == 429 or (fault.may_pass and method in _REPEATABLE)):
+                    raise
+                asked = fault.retry_after_s
+                pause_s = min(asked, LONGEST_PAUSE_S) if asked is not None else _backoff(tries - left)
+            self._sleep(pause_s)
+        raise AssertionError("at least one try")
+
+    def get(self, kind: ResourceKind, name: str, *, namespace: str | None = None) -> Document:
+        answer: Document = self.request("GET", self._path(kind, name, namespace))
+        return answer
+
+    def list(  # noqa: PLR0913 - what a list has
+        self,
+        kind: ResourceKind,
+        *,
+        selector: str = "",
+        fields: str = "",
+        namespace: str | None = None,
+        is_slim: bool = False,
+        tries: int = TRIES,
+        heard: Callable[[], object] = lambda: None,
+    ) -> ListedObjects:
+        """All of a kind, page by page. `is_slim`: only their metadata. `heard` is called once a request."""
+        query = {"labelSelector": selector or None, "fieldSelector": fields or None, "limit": PAGE}
+        items: Documents = []
+        token = ""
+        for _ in range(10_000):
+            heard()
+            try:
+                page = self.request(
+                    "GET",
+                    self._path(kind, None, namespace),
+                    query={**query, "continue": token or None},
+                    accept=SLIM.format("List") if is_slim else "application/json",
+                    tries=tries,
+                )
+            except ApiFault as fault:
+                if fault.code != 410 or not token:
+                    raise
+                items, token = [], ""  # it took too long: from the start
+                continue
+            items += (named(kind, item) for item in page.get("items") or ())
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                return ListedObjects(items, page["metadata"].get("resourceVersion", ""))
+        raise ApiUnreachable(f"the list of {kind.plural} has no end")
+
+    def create(
+        self, kind: ResourceKind, document: Mapping[str, Any], *, namespace: str | None = None, dry: bool = False
+    ) -> Document:
+        query = {"dryRun": "All" if dry else None}
+        answer: Document = self.request("POST", self._path(kind, None, namespace), document, query=query)
+        return answer
+
+    def replace(self, kind: ResourceKind, document: Mapping[str, Any], *, namespace: str | None = None) -> Document:
+        path = self._path(kind, document["metadata"]["name"], namespace)
+        answer: Document = self.request("PUT", path, document)
+        return answer
+
+    def patch(  # noqa: PLR0913 - what a patch has
+        self,
+        kind: ResourceKind,
+        name: str,
+        body: Any,
+        *,
+        namespace: str | None = None,
+        content_type: str = MERGE,
+        part: str = "",
+    ) -> Document:
+        path = self._path(kind, name, namespace, part)
+        answer: Document = self.request("PATCH", path, body, content_type=content_type)
+        return answer
+
+    def delete(  # noqa: PLR0913 - what a deletion has
+        self,
+        kind: ResourceKind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: str = "Background",
+        grace_s: int | None = None,
+        uid: str | None = None,
+    ) -> Document:
+        """`uid`: only if it still is that one; otherwise 409."""
+        options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options |= {"gracePeriodSeconds": grace_s} if grace_s is not None else {}
+        options |= {"preconditions": {"uid": uid}} if uid is not None else {}
+        answer: Document = self.request("DELETE", self._path(kind, name, namespace), options)
+        return answer
+
+    def stream(self, path: str, query: Query | None = None, *, idle_s: float = 330.0, accept: str = "*/*") -> Stream:
+        """The lines of an answer that goes on. `idle_s`: the longest silence, after which it is Unreachable. Nothing is
+        tried again."""
+        import urllib3
+
+        answer = self._send("GET", path, query, None, {"Accept": accept}, idle_s, is_stream=True)
+        if answer.status >= 300:
+            said = b""
+            with suppress(urllib3.exceptions.HTTPError, OSError):
+                said = answer.read(1 << 20)
+            answer.close()
+            raise _fault(answer.status, answer.headers, said)
+        return Stream(answer)
+
+    def watch(  # noqa: PLR0913 - what a watch has
+        self,
+        kind: ResourceKind,
+        version: str,
+        *,
+        selector: str = "",
+        fields: str = "",
+        namespace: str | None = None,
+        is_slim: bool = False,
+        timeout_s: int = 300,
+    ) -> Stream:
+        """What happens to a kind after that version, an event a line."""
+        query: dict[str, str | int | bool | None] = {"labelSelector": selector or None, "fieldSelector": fields or None}
+        query |= {"watch": True, "allowWatchBookmarks": True, "resourceVersion": version, "timeoutSeconds": timeout_s}
+        accept = SLIM.format("") if is_slim else "application/json"
+        return self.stream(self._path(kind, None, namespace), query, idle_s=timeout_s + 30.0, accept=accept)
+
+    def log(  # noqa: PLR0913 - what a log has
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        since: str | None = None,
+        timestamps: bool = True,
+        tail: int | None = None,
+        namespace: str | None = None,
+        idle_s: float = 3600.0,
+    ) -> Stream:
+        """What a container said, line by line. `since`: a time as timestamps are; kubelets know only whole seconds, so
+        that lines of that second come again. A line of more than LONGEST_LINE comes in pieces."""
+        query: Query = {
+            "container": container,
+            "follow": follow or None,
+            "timestamps": timestamps or None,
+            "sinceTime": since,
+            "tailLines": tail,
+        }
+        return self.stream(self._path(PODS, pod, namespace, "log"), query, idle_s=idle_s)
+
+    def greet(self) -> Document:
+        """The server's version, by one request. Raises CallError with words for people, NotAnswering if it may pass."""
+        at = f"{self.server} (context `{self.context}`)"
+        try:
+            answer: Document = self.request("GET", "/version", tries=2)
+        except ApiUnreachable as fault:
+            if isinstance(fault.root, ssl.SSLError):
+                raise CallError(
+                    f"{at}: its certificate is not trusted: {fault}; the `certificate-authority` of the kubeconfig "
+                    f"belongs to another server, or one of the two has expired"
+                ) from None
+            raise NotAnswering(
+                f"nothing answers at {at}: {fault}; is the cluster up, and can this machine reach it? "
+                f"`kubectl version` says the same"
+            ) from None
+        except ApiFault as fault:
+            if fault.code == 401:
+                raise CallError(
+                    f"{at} does not take the credentials of `{self.user}`: they have expired or are wrong; log in "
+                    f"again, until `kubectl get pods` works"
+                ) from None
+            kind = NotAnswering if fault.may_pass else CallError
+            raise kind(f"{at} does not say its version: {fault}") from None
+        return answer
+
+    def close(self) -> None:
+        """Idle connections end; streams have to be closed by those who have them."""
+        self._identity.pool.clear()
+
+    # inside
+
+    def _path(self, kind: ResourceKind, name: str | None, namespace: str | None, part: str = "") -> str:
+        return kind.path(self.namespace if namespace is None else namespace, name, part)
+
+    def _once(  # noqa: PLR0913, PLR0917 - what a request has
+        self, method: str, path: str, body: Any, query: Query | None, headers: Mapping[str, str], timeout_s: float
+    ) -> Any:
+        data = json.dumps(body, separators=(",", ":")).encode() if body is not None else None
+        with self._room:
+            answer = self._send(method, path, query, data, {**headers, "Accept-Encoding": "gzip"}, timeout_s)
+        for said in _warnings(answer.headers.getlist("Warning")):
+            self._heed(said)
+        if answer.status >= 300:
+            raise _fault(answer.status, answer.headers, answer.data)
+        try:
+            return json.loads(answer.data)
+        except ValueError:
+            raise ApiUnreachable(f"{self.server} answered, but not as an API server does") from None
+
+    def _send(  # noqa: PLR0913, PLR0917 - what a request has
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        *,
+        is_stream: bool = False,
+    ) -> BaseHTTPResponse:
+        """One answer. Credentials that are not taken any more are read again, once."""
+        import urllib3
+
+        text = urlencode({key: _text(value) for key, value in (query or {}).items() if value is not None})
+        for is_last in (False, True):
+            identity = self._identity
+            try:
+                with self._guard:  # a token may be fetched now, which is not for two threads at once
+                    self.sent += 1
+                    told = {**headers, **identity.headers(), "User-Agent": f"phalanx/{phalanx.__version__}"}
+                answer: BaseHTTPResponse = identity.pool.request(
+                    method,
+                    f"{identity.server}{path}{'?' if text else ''}{text}",
+                    body=data,
+                    headers=told,
+                    timeout=urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s),
+                    retries=False,
+                    redirect=False,
+                    preload_content=not is_stream,
+                )
+            except (urllib3.exceptions.HTTPError, OSError) as fault:
+                raise _unreachable(fault) from fault
+            if answer.status != 401 or is_last or not self._renew(identity):
+                return answer
+            answer.close()
+        raise AssertionError("one of two tries is the last")
+
+    def _renew(self, old: ClusterIdentity) -> bool:
+        """Whether the credentials are other ones now: read again, or by another thread meanwhile."""
+        with self._guard:
+            if self._identity is old:
+                with suppress(CallError):
+                    fresh = load(self._settings)
+                    if fresh.server == old.server:
+                        self._identity = fresh
+            return self._identity is not old
+
+
+class Stream:
+    """Lines with their ends, as they come. An answer that breaks off raises Unreachable; `close`, which any thread may
+    call, ends it for good, also for one who waits for the next line."""
+
+    def __init__(self, answer: BaseHTTPResponse) -> None:
+        self._answer = answer
+        self._pieces = answer.stream(1 << 16)
+        self._lines: Iterator[bytes] = iter(())
+        self._begun = bytearray()  # of a line that has not ended
+        self._closed = threading.Event()
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        while True:
+            line = next(self._lines, None)
+            if line is not None:
+                return line
+            with self._reading:
+                piece = self._piece()
+            if piece is None:
+                rest, self._begun = bytes(self._begun), bytearray()
+                if rest and not self._closed.is_set():
+                    return rest
+                raise StopIteration
+            self._lines = iter(self._split(piece))
+
+    def _piece(self) -> bytes | None:
+        """What comes next; None: nothing any more."""
+        import urllib3
+
+        if self._closed.is_set():
+            self._release()
+            return None
+        try:
+            piece = next(self._pieces, None)
+        # a socket that is shut under its reader breaks in many ways
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as fault:
+            self._release()
+            if self._closed.is_set():
+                return None
+            raise _unreachable(fault) from fault
+        if piece is None:
+            self._release()
+        return piece
+
+    def _split(self, piece: bytes) -> list[bytes]:
+        lines = piece.split(b"\n")
+        if len(lines) > 1:
+            lines[0] = bytes(self._begun) + lines[0]
+            self._begun = bytearray(lines.pop())
+            return [line + b"\n" for line in lines]
+        self._begun += piece
+        if len(self._begun) <= LONGEST_LINE:
+            return []
+        whole, self._begun = bytes(self._begun), bytearray()
+        return [whole]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        if not self._reading.acquire(blocking=False):
+            with suppress(OSError, ValueError, RuntimeError, AttributeError):
+                if hasattr(self._answer, "shutdown"):
+                    self._answer.shutdown()
+                else:  # urllib3 before 2.3
+                    connection: Any = self._answer.connection
+                    connection.sock.shutdown(socket.SHUT_RD)
+            return  # who reads now wakes up, and releases
+        try:
+            self._release()
+        finally:
+            self._reading.release()
+
+    def _release(self) -> None:
+        with suppress(OSError, ValueError, AttributeError):
+            self._answer.close()  # what is left of the answer is of no use to the next request
+            self._answer.release_conn()
+
+
+def connect(settings: Settings, *, ask: bool = True) -> Api:
+    """The cluster that the settings name. `ask`: by one request, whether it answers and takes the credentials. Raises
+    CallError with words for people, NotAnswering if it may pass."""
+    api = Api(settings, load(settings))
+    if ask:
+        api.greet()
+    return api
+
+
+def _backoff(tried: int) -> float:
+    return float(min(4.0, 0.1 * 2**tried) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+
+def _text(value: str | int | bool | None) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _warnings(headers: Sequence[str]) -> Iterator[str]:
+    """As the server sends them: `299 - "unknown field \\"spec.nonsense\\""`."""
+    for found in re.finditer(r'299 \S+ "((?:[^"\\]|\\.)*)"', ", ".join(headers)):
+        yield re.sub(r"\\(.)", r"\1", found[1])
+
+
+def _fault(code: int, headers: Mapping[str, str], data: bytes) -> ApiFault:
+    """What the server said, whether it is a Status or plain text from something in between."""
+    try:
+        status = json.loads(data)
+    except ValueError:
+        status = None
+    if not isinstance(status, dict):
+        status = {"message": data[:500].decode("utf-8", "replace").strip()}
+    details = status.get("details") or {}
+    asked = headers.get("Retry-After") or details.get("retryAfterSeconds")
+    retry_after_s = float(asked) if asked is not None and str(asked).isdigit() else None
+    return ApiFault(code, status.get("reason") or "", status.get("message") or "", details, retry_after_s)
+
+
+def _unreachable(fault: Exception) -> ApiUnreachable:
+    import urllib3
+
+    refused = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    was_sent = not isinstance(fault, (*refused, urllib3.exceptions.SSLError, urllib3.exceptions.ProxyError))
+    cause: BaseException = fault
+    while cause.__cause__ is not None or isinstance(cause.args[-1:] and cause.args[-1], BaseException):
+        cause = cause.__cause__ or cause.args[-1]
+    return ApiUnreachable(_in_words(cause), was_sent=was_sent, root=cause)
+
+
+def _in_words(cause: BaseException) -> str:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return cause.verify_message
+    if isinstance(cause, ssl.SSLError):
+        return (cause.reason or str(cause)).lower().replace("_", " ")
+    if isinstance(cause, socket.gaierror):
+        return "no such host"
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    # urllib3 begins with the repr of an object
+    return str(cause).rpartition("object at")[2].rpartition(">: ")[2] or type(cause).__name__

@@ -1,0 +1,1 @@
+"""Attempts in a live cluster."""

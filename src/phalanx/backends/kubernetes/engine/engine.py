@@ -1,0 +1,208 @@
+"""Attempts as objects of a cluster: submitted, watched and ended through its API, as any user of a namespace may."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from phalanx.backends.contract import ENDED, RUNNING, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
+from phalanx.backends.kubernetes.engine import controller, staged_objects
+from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of
+from phalanx.backends.kubernetes.engine.reconciler import STUCK_S, pods_of
+from phalanx.backends.kubernetes.observe import states
+from phalanx.backends.kubernetes.observe.attempt_objects import ENGINE, AttemptObjects, Object, deleted_at, labels_of
+from phalanx.backends.kubernetes.target import ClusterTarget
+from phalanx.errors import CallError
+from phalanx.home import atomic_files, attempts
+from phalanx.home.attempts import AttemptFolder
+
+UNKEPT_S = 30.0
+RESTARTED = "Kubernetes starts it again"
+
+
+class KubernetesEngine:
+    """`name`: kubernetes, or kubeflow for those whose pods operators make. Both see the same namespace."""
+
+    submit_interval_s = 0.0
+    slowest_poll_s = 0.5  # what is asked is in memory
+    needs_token = makes_room = True
+
+    def __init__(self, place: ClusterTarget, name: str = "kubernetes") -> None:
+        self.place, self.name = place, name
+        self._keeper: NamespaceController | None = None
+        self._unkept: dict[str, float] = {}  # attempts that are over, and that nobody has asked for, since when
+        self._guard = threading.Lock()
+
+    @property
+    def keeper(self) -> NamespaceController:
+        """Raises Unavailable when there is no way to the cluster."""
+        with self._guard:
+            if self._keeper is None:
+                try:
+                    self._keeper = controller.keeper_of(connect(self.place.settings, ask=False))
+                except CallError as fault:
+                    raise EngineUnavailable(str(fault)) from None
+            return self._keeper
+
+    def handle(self, run_id: str, attempt: int) -> str:
+        return f"{self.name}:{self.keeper.api.namespace}/{base_of(run_id)}.{attempt}"
+
+    def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: ARG002 - credentials are those of this process
+        """One request, unless the cluster has just said what it offers."""
+        if self.place.cluster.is_assumed:
+            connect(self.place.settings).close()
+
+    # starting ----------------------------------------------------------------------------------------------------
+
+    def submit(  # noqa: PLR0913
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,  # noqa: ARG002 - time is counted by agents
+        *,
+        working: Path,  # noqa: ARG002 - its code goes along
+        environment: Mapping[str, str],
+    ) -> str:
+        keeper = self.keeper
+        try:
+            keeper.wait_ready()
+        except EngineUnavailable:
+            keeper.refuse_what_is_forbidden()
+            raise
+        self._make_room(run_id, attempt)
+        try:
+            server = self.place.settings.server
+            cargo = staged_objects.load(folder, environment, attempt=attempt, engine=self.name, server=server)
+            log = controller.log_of(folder, attempt)
+            atomic_files.make_private(log.parent, folder)
+            log.touch(mode=0o600)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+            raise JobRejected(f"the files of the run cannot be read: {fault}") from None
+        warned: list[str] = []
+        staged_objects.apply(keeper.api.heeding(warned.append), keeper.hands, cargo)
+        with suppress(OSError), log.open("a", encoding="utf-8") as stream:
+            stream.writelines(f"the cluster warns: {' '.join(text.split())}\n" for text in dict.fromkeys(warned))
+        for kind in {kind_of(one) for one in cargo.works}:
+            keeper.watch(kind)
+        return self.handle(run_id, attempt)
+
+    def _make_room(self, run_id: str, attempt: int) -> None:
+        """Pods of an earlier attempt go first. One whose node is lost goes by our word. Raises Unavailable."""
+        older = [
+            pod
+            for (run, number), group in self.keeper.groups().items()
+            if run == run_id and number < attempt
+            for pod in group.pods
+            if states.pod_end(pod) is None
+        ]
+        if not older:
+            return
+        stuck = [pod for pod in older if (at := deleted_at(pod)) is not None and time.time() > at + STUCK_S]
+        self.keeper.delete(stuck, grace_s=0)
+        if len(stuck) < len(older):
+            numbers = {key[1] for key in self.keeper.groups() if key[0] == run_id and key[1] < attempt}
+            for number in numbers:
+                self.keeper.remove((run_id, number))
+            raise EngineUnavailable("the pods of the attempt before have not ended yet")
+
+    # watching ----------------------------------------------------------------------------------------------------
+
+    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
+        keeper = self.keeper
+        keeper.wait_ready()
+        asked = set(handles)
+        found = {}
+        for key, group in keeper.groups().items():
+            if _engine_of(group) == self.name:
+                handle = self.handle(*key)
+                if group.is_whole or handle in asked:
+                    found[handle] = states.observed(group)
+        ended = {handle for handle, seen in found.items() if seen.state == ENDED}
+        kept = {one.attempt.handle: one.attempt for one in list(keeper.kept.values())}
+        now = time.monotonic()
+        self._unkept = {handle: self._unkept.get(handle, now) for handle in ended - set(kept)}
+        # What is over in the cluster is over for us when it is home. Somebody will ask for it.
+        for handle, since in self._unkept.items():
+            if now - since < UNKEPT_S:
+                found[handle] = found[handle]._replace(state=RUNNING, why="")
+        for handle, attempt in kept.items():
+            if attempt.over is not None and handle in asked | set(found):
+                found[handle] = attempt.over
+            elif handle in ended or (handle in asked and handle not in found and attempt.is_seen):
+                found[handle] = attempt.last
+        return found
+
+    def history(self, run_id: str) -> dict[str, Observation]:
+        return {handle: seen for handle, seen in self.observe(()).items() if seen.run_id == run_id}
+
+    def why_restarted(self, handle: str) -> str:  # noqa: ARG002
+        return RESTARTED
+
+    def log_of(self, folder: Path, handle: str) -> Path:
+        """What was said before any replica could: by the build of an image."""
+        number = handle.rpartition(".")[2]
+        return controller.log_of(folder, int(number) if number.isdigit() else 0)
+
+    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:  # noqa: ARG002
+        return seen
+
+    def fetch(self, seat: AttemptFolder, handle: str) -> None:
+        """Others do it, as it comes: whoever asks need not wait."""
+        self.keeper.manage(seat, handle)
+
+    # ending ------------------------------------------------------------------------------------------------------
+
+    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
+        """By deleting their pods: nothing else sends a signal. An operator puts others in their place while its job
+        goes on: that one is deleted then, and all of its pods with it. Where they share a folder with us, agents find
+        a word there, upon which a program can say where it hangs."""
+        keeper = self.keeper
+        kept = keeper.manage(seat, handle)
+        for name in names:
+            kept.attempt.told.setdefault(name, number)
+        if number == signal.SIGQUIT and kept.manifest.courier == "volume":
+            for name in names:
+                attempts.request_end(seat.folder(name), number)
+            return
+        group = keeper.groups().get(kept.key)
+        mending = [work for work in group.works if _is_mended(work)] if group is not None else []
+        for name in kept.attempt.ends.missing(kept.attempt.seat.replicas) if mending else ():
+            kept.attempt.told.setdefault(name, signal.SIGTERM)
+        keeper.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
+
+    def cancel(self, handles: Collection[str]) -> None:
+        """What makes pods goes first, and with it the pods, which have their grace to say how they ended; the rest when
+        they have."""
+        keeper = self.keeper
+        groups = keeper.groups()
+        known = {self.handle(*key): key for key in (*groups, *keeper.kept)}
+        for handle in handles:
+            key = known.get(handle)
+            if key is None:
+                continue
+            kept = keeper.kept.get(key)
+            if kept is not None and kept.attempt.cancelled_at is None and kept.attempt.concluded is None:
+                kept.attempt.cancelled_at = time.monotonic()
+            group = groups.get(key)
+            if kept is not None and group is not None:
+                kept.attempt.is_seen = True
+            works = [*group.works, *group.builds] if group is not None else []
+            keeper.delete(works)
+            if kept is None or not works:
+                keeper.remove(key)
+
+
+def _is_mended(work: Object) -> bool:
+    """Whether somebody makes its pods again when they are gone."""
+    return kind_of(work) != JOBS and states.end_of_work(work) is None
+
+
+def _engine_of(group: AttemptObjects) -> str:
+    found = next((one for part in (group.works, group.builds, group.pods) for one in part), None)
+    return str(labels_of(found).get(ENGINE, "kubernetes")) if found is not None else "kubernetes"

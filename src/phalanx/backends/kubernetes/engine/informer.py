@@ -1,0 +1,410 @@
+"""What a namespace has, kept up to date by one list and one watch a kind: however many runs there are."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from phalanx.backends.kubernetes.cluster.api import (
+    EVENTS,
+    Api,
+    ApiFault,
+    ApiUnreachable,
+    Document,
+    ResourceKind,
+    Stream,
+    named,
+)
+from phalanx.backends.kubernetes.observe.attempt_objects import event_time, topics_of
+from phalanx.backends.kubernetes.target import RUN
+from phalanx.errors import CallError
+
+WATCH_S = 300
+LONGEST_PAUSE_S = 30.0
+SHORTEST_WATCH_S = 1.0  # one that ends sooner, and brought nothing, is no reason to hurry
+OFTEN_S = 5.0  # versions that expire again so soon are no accident
+KEPT_GONE = 2000
+KEPT_EVENTS = 5000
+OURS = "phalanx-"  # is in the name of every object that events of ours are about
+
+
+class Informer:
+    """The objects of one kind in a namespace, as they are now. A thread of its own lists them, and watches from there.
+
+    `is_synced`: the first list is in. `trouble`: why nothing new comes, in words; empty while all is well. What is
+    there is replaced, never changed: readers may keep it, and must not write into it.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is watched
+        self,
+        api: Api,
+        kind: ResourceKind,
+        *,
+        selector: str = RUN,
+        is_slim: bool = False,
+        keeps: Callable[[Document], bool] = lambda _: True,
+        most: int | None = None,
+        changed: threading.Condition | None = None,
+        watch_s: int = WATCH_S,
+    ) -> None:
+        self.kind = kind
+        self.changed = changed or threading.Condition()
+        self.changes = 0
+        self.requests = 0
+        self.version = ""
+        self.trouble = ""
+        self.is_synced = False
+        self._api, self._selector, self._is_slim, self._keeps, self._most = api, selector, is_slim, keeps, most
+        self._watch_s = watch_s
+        self._items: dict[str, Document] = {}
+        self._by_run: dict[str, dict[str, Document]] = {}
+        self._gone: OrderedDict[str, Document] = OrderedDict()
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+        self._faults = 0
+        self._expired_at = -OFTEN_S
+        self._thread = threading.Thread(target=self._run, name=f"watch of {kind.plural}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def halt(self) -> None:
+        """It ends soon; `stop` waits for that."""
+        self._stopped.set()
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def stop(self, patience_s: float = 5.0) -> None:
+        self.halt()
+        if self._thread.is_alive():
+            self._thread.join(patience_s)
+
+    @property
+    def items(self) -> dict[str, Document]:
+        """All of them, by uid."""
+        with self.changed:
+            return dict(self._items)
+
+    def snapshot(self) -> list[Document]:
+        return list(self.items.values())
+
+    def of_run(self, run_id: str) -> list[Document]:
+        with self.changed:
+            return list(self._by_run.get(run_id, {}).values())
+
+    def gone_of(self, run_id: str) -> list[Document]:
+        """Those that were deleted not long ago, as they were at last."""
+        with self.changed:
+            return [one for one in self._gone.values() if _run_of(one) == run_id]
+
+    def runs(self) -> set[str]:
+        with self.changed:
+            return set(self._by_run)
+
+    def note(self, document: Document) -> None:
+        """What we have just made, before the watch says so. Nothing when the watch has been there already."""
+        meta = document["metadata"]
+        with self.changed:
+            versions = (self.version, meta.get("resourceVersion", ""))
+            if all(one.isdigit() for one in versions) and int(versions[0]) < int(versions[1]):
+                self._take(named(self.kind, document))
+                self._notify()
+
+    # the thread
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            begun, before = time.monotonic(), self.changes
+            pause_s = 0.0
+            try:
+                if not self.version:
+                    self._list()
+                self._watch()
+                if time.monotonic() - begun < SHORTEST_WATCH_S and self.changes == before:
+                    pause_s = random.uniform(0.5, 1.5) * SHORTEST_WATCH_S  # noqa: S311 - no secret
+            except ApiFault as fault:
+                pause_s = self._after(fault)
+            except (ApiUnreachable, CallError) as fault:
+                pause_s = self._pause(str(fault))
+            if pause_s:
+                self._stopped.wait(pause_s)
+
+    def _after(self, fault: ApiFault) -> float:
+        if fault.code == 410:
+            self.version = ""  # what happened since is forgotten there: list again
+            last, self._expired_at = self._expired_at, time.monotonic()
+            return 0.0 if self._expired_at - last > OFTEN_S else self._pause(str(fault))
+        if not fault.may_pass:
+            self.version = ""
+        if fault.code == 404:
+            return self._is_not_served()
+        return max(self._pause(str(fault)), min(fault.retry_after_s or 0.0, LONGEST_PAUSE_S))
+
+    def _is_not_served(self) -> float:
+        """A kind that the server does not have, or has no more, has no objects. It may come back."""
+        with self.changed:
+            for one in list(self._items.values()):
+                self._drop(one)
+            self.is_synced = True
+            self._is_well()
+            self._notify()
+        return LONGEST_PAUSE_S
+
+    def _pause(self, why: str) -> float:
+        """So long, until the next try. Others that were thrown out together do not come back together."""
+        self._faults += 1
+        if self._faults > 2:
+            self.version = ""  # whatever it is about that version
+        with self.changed:
+            self.trouble = why or "no answer"
+            self._notify()
+        return float(min(LONGEST_PAUSE_S, 0.25 * 2**self._faults) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def _count(self) -> None:
+        self.requests += 1
+
+    def _list(self) -> None:
+        listed = self._api.list(self.kind, selector=self._selector, is_slim=self._is_slim, tries=1, heard=self._count)
+        fresh = [one for one in listed.items if self._keeps(one)]
+        with self.changed:
+            uids = {one["metadata"]["uid"] for one in fresh}
+            for uid in [uid for uid in self._items if uid not in uids]:
+                self._drop(self._items[uid])
+            for one in fresh:
+                self._take(one)
+            self.version = listed.version
+            self.is_synced = True
+            self._is_well()
+            self._notify()
+
+    def _watch(self) -> None:
+        self._count()
+        with self._api.watch(
+            self.kind,
+            self.version,
+            selector=self._selector,
+            is_slim=self._is_slim,
+            timeout_s=int(self._watch_s * random.uniform(0.8, 1.0)) or 1,  # noqa: S311 - no secret
+        ) as stream:
+            self._stream = stream
+            if self._stopped.is_set():
+                return
+            if self.trouble:
+                with self.changed:
+                    self._is_well()
+                    self._notify()
+            for line in stream:
+                try:
+                    event = json.loads(line)
+                    self._heard(event["type"], event["object"])
+                except (ValueError, KeyError, TypeError):
+                    raise ApiUnreachable("a watch that does not speak as watches do") from None
+
+    def _heard(self, what: str, said: Document) -> None:
+        if what == "ERROR":
+            code = int(said.get("code") or 500)
+            raise ApiFault(code, said.get("reason") or "", said.get("message") or "", said.get("details") or {})
+        with self.changed:
+            self._faults = 0
+            if version := said["metadata"].get("resourceVersion"):
+                self.version = version
+            if what == "BOOKMARK":
+                return
+            document = named(self.kind, said)
+            if what == "DELETED":
+                self._drop(document)
+            elif self._keeps(document):
+                self._take(document)
+            else:
+                return
+            self._notify()
+
+    # inside; with the lock
+
+    def _is_well(self) -> None:
+        self.trouble = ""
+        self._faults = 0
+
+    def _notify(self) -> None:
+        self.changes += 1
+        self.changed.notify_all()
+
+    def _take(self, document: Document) -> None:
+        meta = document["metadata"]
+        meta.pop("managedFields", None)
+        uid = meta["uid"]
+        old = self._items.get(uid)
+        if old is not None and _run_of(old) != _run_of(document):
+            self._by_run.get(_run_of(old), {}).pop(uid, None)
+        self._items[uid] = document
+        self._by_run.setdefault(_run_of(document), {})[uid] = document
+        if self._most is not None and len(self._items) > self._most:
+            self._forget(next(iter(self._items.values())))
+
+    def _drop(self, document: Document) -> None:
+        uid = document["metadata"]["uid"]
+        if self._forget(document):
+            self._gone[uid] = document
+            if len(self._gone) > KEPT_GONE:
+                self._gone.popitem(last=False)
+
+    def _forget(self, document: Document) -> bool:
+        uid = document["metadata"]["uid"]
+        old = self._items.pop(uid, None)
+        if old is None:
+            return False
+        of_run = self._by_run.get(_run_of(old), {})
+        of_run.pop(uid, None)
+        if not of_run:
+            self._by_run.pop(_run_of(old), None)
+        return True
+
+
+def _run_of(document: Mapping[str, Any]) -> str:
+    return str((document["metadata"].get("labels") or {}).get(RUN, ""))
+
+
+class RunObjects(NamedTuple):
+    """Of one run: what there is and what was deleted not long ago, by kind, and what was said about any of it, the
+    oldest first."""
+
+    objects: Mapping[str, list[Document]]
+    gone: Mapping[str, list[Document]]
+    events: list[Document]
+
+
+class NamespaceCache:
+    """All of ours in a namespace. Reading it asks nothing of the server. `slim`: kinds of which metadata is enough.
+
+    Events are a help, not a need: a server that does not show them is no trouble.
+    """
+
+    def __init__(
+        self, api: Api, kinds: Iterable[ResourceKind], *, slim: Iterable[ResourceKind] = (), watch_s: int = WATCH_S
+    ) -> None:
+        self.api = api
+        self.changed = threading.Condition()
+        self._watch_s = watch_s
+        self._reflectors: dict[ResourceKind, Informer] = {}
+        self._events = Informer(
+            api, EVENTS, selector="", keeps=_is_about_ours, most=KEPT_EVENTS, changed=self.changed, watch_s=watch_s
+        )
+        self._events.start()
+        for kind in kinds:
+            self.add(kind)
+        for kind in slim:
+            self.add(kind, is_slim=True)
+
+    def add(self, kind: ResourceKind, *, is_slim: bool = False) -> None:
+        """One more kind; nothing when it is watched already."""
+        with self.changed:
+            if kind in self._reflectors:
+                return
+            made = Informer(self.api, kind, is_slim=is_slim, changed=self.changed, watch_s=self._watch_s)
+            self._reflectors[kind] = made
+        made.start()
+
+    def stop(self) -> None:
+        for one in (self._events, *self._all()):
+            one.halt()
+        for one in (self._events, *self._all()):
+            one.stop()
+
+    @property
+    def is_synced(self) -> bool:
+        return all(one.is_synced for one in self._all())
+
+    @property
+    def trouble(self) -> str:
+        """Why it may be out of date, in words; empty while all is well."""
+        return next((one.trouble for one in self._all() if one.trouble), "")
+
+    @property
+    def requests(self) -> int:
+        return sum(one.requests for one in (self._events, *self._all()))
+
+    @property
+    def changes(self) -> int:
+        return sum(one.changes for one in (self._events, *self._all()))
+
+    def wait(self, seen: int, timeout_s: float) -> int:
+        """Returns once `changes` is another number than `seen`, or after that time; the number then."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.changes != seen, timeout_s)
+            return self.changes
+
+    def wait_synced(self, timeout_s: float) -> bool:
+        """Whether all kinds have been listed, at the latest after that time."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.is_synced, timeout_s)
+
+    def note(self, kind: ResourceKind, document: Document) -> None:
+        """What we have just made ourselves, so that nobody misses it until the watch brings it."""
+        reflector = self._reflectors.get(kind)
+        if reflector is not None:
+            reflector.note(document)
+
+    def all_of(self, kind: ResourceKind) -> list[Document]:
+        reflector = self._reflectors.get(kind)
+        return reflector.snapshot() if reflector is not None else []
+
+    def runs(self) -> set[str]:
+        return {run_id for one in self._all() for run_id in one.runs()}
+
+    def of_run(self, run_id: str) -> RunObjects:
+        objects = {one.kind.kind: one.of_run(run_id) for one in self._all()}
+        gone = {one.kind.kind: one.gone_of(run_id) for one in self._all()}
+        uids = {one["metadata"]["uid"] for held in (objects, gone) for many in held.values() for one in many}
+        return RunObjects(objects, gone, self.events(uids, f"{OURS}{run_id}"))
+
+    def events(self, uids: Iterable[str], prefix: str = "") -> list[Document]:
+        """What was said about these objects, and about those whose names begin so, the oldest first. For what waits in
+        a queue of Kueue, `queued_as` is as good as its uid."""
+        wanted = set(uids)
+        found = []
+        for one in self._events.snapshot():
+            name = one["involvedObject"].get("name", "")
+            if not wanted.isdisjoint(topics_of(one)) or (prefix and (name == prefix or name.startswith(f"{prefix}-"))):
+                found.append(one)
+        return sorted(found, key=event_time)
+
+    def _all(self) -> list[Informer]:
+        return list(self._reflectors.values())
+
+
+def _is_about_ours(event: Document) -> bool:
+    return OURS in str(event.get("involvedObject", {}).get("name", ""))
+
+
+_shared: dict[tuple[str, str, str], NamespaceCache] = {}
+_sharing = threading.Lock()
+
+
+def shared(api: Api, kinds: Iterable[ResourceKind], *, slim: Iterable[ResourceKind] = ()) -> NamespaceCache:
+    """The mirror of that namespace in this process: one for all who see it with the same eyes."""
+    with _sharing:
+        mirror = _shared.get(api.key)
+        if mirror is None:
+            mirror = _shared[api.key] = NamespaceCache(api, (), slim=())
+        for kind in kinds:
+            mirror.add(kind)
+        for kind in slim:
+            mirror.add(kind, is_slim=True)
+        return mirror
+
+
+def stop_all() -> None:
+    """Every shared mirror ends; who needs one again gets a new one."""
+    with _sharing:
+        mirrors = list(_shared.values())
+        _shared.clear()
+    for mirror in mirrors:
+        with suppress(RuntimeError):
+            mirror.stop()

@@ -1,0 +1,334 @@
+"""Logs of pods, read as they grow and written where those of any replica are.
+
+A pod's log is all that comes home of it where nothing is shared, with its other files inside as frames. It is read
+again from where reading ended: after a connection broke, and after we were killed ourselves.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable, Stream
+from phalanx.frames import LOG, Decoder, Piece, is_file, is_kept, is_position
+from phalanx.home import atomic_files
+from phalanx.home.attempts import AttemptFolder
+
+FOLLOWED = 24  # logs at once that are held open
+THREADS = 32  # the others take turns
+POLL_S = 2.0  # between two looks at a log that is not held open
+POLLS_APART_S = 0.1  # of all such logs together: an API server has others to serve
+AGAIN_S, SLOWEST_S = 0.3, 5.0
+UNREACHABLE_S = 10.0  # after so long the log of a pod that is over is given up
+IDLE_S = 5.0  # after which a thread without work ends
+OPEN_FILES = 8
+LONGEST = 64 << 20  # bytes of a line
+FARTHEST_GAP = 1 << 30  # bytes between what is there of a file and a piece of it
+NO_AGENT = b"phalanx: no Python"  # how the start of a container without an agent begins
+
+
+class LogPosition(NamedTuple):
+    """How far a log is read: the time of the last line, how many lines of that time came, and how many bytes, while no
+    frame has come."""
+
+    stamp: bytes = b""
+    number: int = 0
+    plain: int = 0
+
+
+class PodLogReader:
+    """What one pod said. `source`: its name and that of the container. `members`: its replicas and their processes, the
+    first before all others. `heard` takes whole files that say how a replica is.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a log has to do with
+        self,
+        api: Api,
+        seat: AttemptFolder,
+        source: tuple[str, str],
+        members: tuple[str, ...],
+        heard: Callable[[str, str, bytes], None],
+        *,
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.api, self.seat = api, seat
+        self.pod, self.container = source
+        self.members, self.heard = members, heard
+        self.decoder = Decoder(members)
+        self.at = LogPosition()
+        self.safe = LogPosition()  # where a reader that knows nothing of what came before may begin
+        self.before = 0  # bytes that others read of a log without frames
+        self.had_agent = False
+        self.is_agentless = False
+        self.over_at: float | None = None  # since when it is known that nothing more will come
+        self.is_done = False
+        self.is_busy = False
+        self.trouble = ""
+        self.last_line_at = time.monotonic()
+        self._stream: Stream | None = None
+        self._files: dict[tuple[str, str], int] = {}
+        self._begun = b""
+        if kept is not None:
+            self._restore(kept)
+
+    # where we are
+
+    def _restore(self, kept: Mapping[str, Any]) -> None:
+        self.before = int(kept.get("plain", 0))
+        self.at = self.safe = LogPosition(str(kept.get("stamp", "")).encode(), int(kept.get("count", 0)), self.before)
+        self.is_agentless, self.had_agent = bool(kept.get("is_agentless")), bool(kept.get("has_agent"))
+        if self.had_agent:
+            self.decoder.lose()
+
+    def kept(self) -> dict[str, Any]:
+        """For whoever reads on after us."""
+        has_agent = self.had_agent or self.decoder.has_agent
+        at = self.safe if has_agent else self.at
+        told = {"stamp": at.stamp.decode("ascii", "replace"), "count": at.number, "has_agent": has_agent}
+        return {**told, "plain": 0 if has_agent else at.plain, "is_agentless": self.is_agentless}
+
+    def hurry(self) -> None:
+        """It is over: a stream that still says nothing is broken."""
+        stream = self._stream
+        if stream is not None and time.monotonic() - self.last_line_at > UNREACHABLE_S / 2:
+            stream.close()
+
+    # reading
+
+    def read(self, *, follow: bool) -> None:
+        """From where we are on, to the end there is now or, followed, to that of the container. Raises ApiFault,
+        Unreachable, OSError."""
+        from_stamp, to_skip = self.at.stamp, self.at.number
+        since = from_stamp.decode("ascii") or None
+        self._begun = b""
+        with self.api.log(self.pod, self.container, follow=follow, since=since) as stream:
+            self._stream = stream
+            try:
+                for raw in stream:
+                    self.last_line_at = time.monotonic()
+                    line = self._begun + raw
+                    if not raw.endswith(b"\n") and len(line) < LONGEST:
+                        self._begun = line  # the rest of it comes
+                        continue
+                    self._begun = b""
+                    stamp, _, text = line.partition(b" ")
+                    if stamp < from_stamp:
+                        continue
+                    if stamp == from_stamp and to_skip > 0:
+                        to_skip -= 1
+                        continue
+                    self._take(stamp, text)
+            finally:
+                self._stream = None
+        if self._begun and not follow and self.over_at is not None:
+            stamp, _, text = self._begun.partition(b" ")  # the last line of all has no end
+            if stamp > from_stamp or (stamp == from_stamp and to_skip <= 0):
+                self._take(stamp, text + b"\n")
+
+    def _take(self, stamp: bytes, text: bytes) -> None:
+        was = self.at
+        if is_position(text):
+            self.safe = was
+        if not was.plain and not self.decoder.has_agent and text.startswith(NO_AGENT):
+            self.is_agentless = True
+        plain = was.plain
+        for piece in self.decoder.feed(text):
+            if not self.decoder.has_agent and not piece.is_whole:
+                piece = piece._replace(offset=piece.offset + self.before)  # noqa: PLW2901
+                plain = piece.offset + len(piece.data)
+            self._put(piece)
+        # Only what is written counts as read; in one step, as another thread keeps it.
+        self.at = LogPosition(stamp, was.number + 1 if stamp == was.stamp else 1, plain)
+
+    def _put(self, piece: Piece) -> None:
+        if is_kept(piece.file):
+            self._keep(piece)
+            return
+        if not is_file(piece.file):
+            return
+        if piece.is_whole and piece.file in ("agent.json", "end.json"):
+            self.heard(piece.member, piece.file, piece.data)
+        elif piece.is_whole:
+            folder = self._folder(piece.member, piece.file)
+            atomic_files.write_atomic(folder / piece.file.rpartition("/")[2], piece.data, sync=False)
+        else:
+            self._write(piece)
+
+    def _keep(self, piece: Piece) -> None:
+        """A file of the run's own folders, which comes whole. Nothing is written through a link."""
+        path = self.seat.run_folder / piece.file
+        above = [path, *path.parents][: piece.file.count("/") + 1]
+        if any(step.is_symlink() for step in above) or path.is_dir():
+            return
+        atomic_files.make_private(path.parent, self.seat.run_folder)
+        atomic_files.write_atomic(path, piece.data, sync=False)
+
+    def _folder(self, member: str, file: str) -> Any:
+        folder = self.seat.folder(member)
+        if "/" in file:
+            folder /= file.rpartition("/")[0]
+        if not folder.is_dir():
+            atomic_files.make_private(folder, self.seat.run_folder)
+        return folder
+
+    def _write(self, piece: Piece) -> None:
+        key = (piece.member, piece.file)
+        descriptor = self._files.get(key)
+        if descriptor is None:
+            if len(self._files) >= OPEN_FILES:
+                self.close()
+            path = self._folder(*key) / piece.file.rpartition("/")[2]
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = self._files[key] = os.open(path, flags, 0o600)
+        if piece.offset > os.fstat(descriptor).st_size + FARTHEST_GAP:
+            return
+        data, offset = memoryview(piece.data), piece.offset
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            data, offset = data[written:], offset + written
+
+    def close(self) -> None:
+        for descriptor in self._files.values():
+            with suppress(OSError):
+                os.close(descriptor)
+        self._files.clear()
+
+    # to the end
+
+    def attend(self, *, follow: bool) -> float | None:
+        """One go at it. After how long there should be another; None when all is read."""
+        was_over = self.over_at is not None
+        began = time.monotonic()
+        try:
+            self.read(follow=follow and not was_over)
+            self.trouble = ""
+        except ApiFault as fault:
+            if fault.code == 404 and was_over:
+                self.finish()  # with the pod its log is gone
+                return None
+            self.trouble = str(fault)
+        except ApiUnreachable as fault:
+            self.trouble = str(fault)
+        except OSError as fault:  # our own disk, or somebody removed the run
+            self.trouble = str(fault)
+            self.close()
+        else:
+            if was_over:
+                self.finish()
+                return None
+        if self.over_at is not None and time.monotonic() - self.over_at > UNREACHABLE_S and was_over:
+            self.finish()
+            return None
+        return AGAIN_S if time.monotonic() - began > 1.0 else min(SLOWEST_S, AGAIN_S * 3)
+
+    def finish(self) -> None:
+        self.close()
+        self.is_done = True
+
+
+class LogReaderPool:
+    """A few threads for all logs: most are held open, the rest is looked at in turns."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.due: list[tuple[float, int, PodLogReader]] = []  # a heap
+        self.threads = self.idle = self.followed = self.number = 0
+        self.next_poll_at = 0.0
+        self.is_closed = False
+
+    def add(self, reader: PodLogReader) -> None:
+        with self.changed:
+            self._push(reader, 0.0)
+
+    def urge(self, reader: PodLogReader) -> None:
+        """It is over: its turn is now."""
+        with self.changed:
+            if not reader.is_busy and not reader.is_done:
+                self._push(reader, 0.0)
+
+    def _push(self, reader: PodLogReader, at: float) -> None:
+        self.number += 1
+        heapq.heappush(self.due, (at, self.number, reader))
+        if self.idle == 0 and self.threads < THREADS and not self.is_closed:
+            self.threads += 1
+            threading.Thread(target=self._work, name="phalanx-logs", daemon=True).start()
+        self.changed.notify()
+
+    def close(self) -> None:
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
+
+    def _next(self) -> PodLogReader | None:
+        """Who is to be read next; None when nobody was for a while."""
+        until = time.monotonic() + IDLE_S
+        while not self.is_closed:
+            now = time.monotonic()
+            while self.due and (self.due[0][2].is_busy or self.due[0][2].is_done):
+                heapq.heappop(self.due)
+            if self.due and self.due[0][0] <= now:
+                reader = heapq.heappop(self.due)[2]
+                reader.is_busy = True
+                return reader
+            if now >= until and not self.due:
+                return None
+            self.idle += 1
+            self.changed.wait(min(until - now if not self.due else self.due[0][0] - now, IDLE_S) + 0.001)
+            self.idle -= 1
+        return None
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                reader = self._next()
+                if reader is None:
+                    self.threads -= 1
+                    return
+                is_followed = self.followed < FOLLOWED
+                self.followed += is_followed
+            pause_s: float | None = POLL_S
+            try:
+                if not is_followed:
+                    self._take_turn(reader)
+                pause_s = reader.attend(follow=is_followed)
+            finally:
+                with self.changed:
+                    self.followed -= is_followed
+                    reader.is_busy = False
+                    if pause_s is not None:
+                        self._push(reader, time.monotonic() + (pause_s if is_followed else max(pause_s, POLL_S)))
+
+    def _take_turn(self, reader: PodLogReader) -> None:
+        if reader.over_at is not None or not reader.at.number:
+            return  # what it says first or last does not wait
+        with self.changed:
+            at = max(self.next_poll_at, time.monotonic())
+            self.next_poll_at = at + POLLS_APART_S
+        time.sleep(max(0.0, at - time.monotonic()))
+
+
+def read_positions(seat: AttemptFolder) -> dict[str, Any]:
+    found = atomic_files.read_json(_positions_file(seat))
+    return found if isinstance(found, dict) else {}
+
+
+def write_positions(seat: AttemptFolder, kept: Mapping[str, Any]) -> None:
+    atomic_files.make_private(_positions_file(seat).parent, seat.run_folder)
+    atomic_files.write_atomic(_positions_file(seat), json.dumps(kept).encode(), sync=False)
+
+
+def _positions_file(seat: AttemptFolder) -> Any:
+    return seat.run_folder / "job" / f"attempt-{seat.attempt}.positions.json"
+
+
+def log_size(seat: AttemptFolder, replica: str) -> int:
+    try:
+        return (seat.folder(replica) / LOG).stat().st_size
+    except OSError:
+        return 0

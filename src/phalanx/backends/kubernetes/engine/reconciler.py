@@ -1,0 +1,524 @@
+"""Attempts in the cluster, kept in view: what their replicas say comes home, and how they ended is written down.
+
+A replica's agent says itself how it ended. Where there is none, or it was killed without a word, the pod's status says
+it, as the end that the agent would have written. When all ends are home, nothing of the attempt is needed any more.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from phalanx.agent.supervisor import ENDS_KEPT
+from phalanx.backends.contract import ENDED, RUNNING, Observation
+from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
+from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions, write_positions
+from phalanx.backends.kubernetes.engine.replica_ends import ReplicaEnds
+from phalanx.backends.kubernetes.observe import states
+from phalanx.backends.kubernetes.observe.attempt_objects import (
+    AttemptObjects,
+    Object,
+    annotations_of,
+    conditions_of,
+    container_of,
+    deleted_at,
+    grace_s,
+    has_run,
+    is_build,
+    is_suspended,
+    members_of,
+    meta_of,
+    starts_again,
+)
+from phalanx.backends.kubernetes.observe.states import CAUSES, PodEnd, evicted_by, observed, pod_end, verdict_of
+from phalanx.backends.kubernetes.observe.stuck_pods import StuckPodTracker
+from phalanx.backends.kubernetes.target import MEMBERS
+from phalanx.frames import PREFIX
+from phalanx.home import atomic_files, attempts
+from phalanx.home.attempts import AttemptFolder
+from phalanx.naming import is_helper, is_launcher
+
+SETTLES_S = 10.0  # for a word of an agent to come by another way than its pod's log
+HELD_S = 3.0  # for the cluster to say why an agent was told to end
+SILENT_S = 20.0  # after so long a container that runs has no agent, or one that reaches nobody
+AGENT_S = 3.0  # the same where agents speak first of all
+STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its node does not answer
+HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
+CANCELLED_S = 15.0  # beyond their grace, for replicas to end when all of them are to
+POSITIONS_S = 2.0
+OF_PEACE = ("finished", "stopped")
+WITH_ANOTHER = "stopped: its Job ends all pods when one has failed"
+
+
+class TrackedPod:
+    """A pod, as we last saw it, and how much of it is home."""
+
+    def __init__(self, pod: Object, names: tuple[str, ...]) -> None:
+        self.pod, self.names = pod, names
+        self.is_gone = False
+        self.over_at: float | None = None  # since when we know that it is over
+        self.begun_at: float | None = None
+        self.reader: PodLogReader | None = None
+        self.held: dict[str, tuple[float, dict[str, Any]]] = {}  # ends whose reason is not known yet
+
+    @property
+    def is_stuck(self) -> bool:
+        ends_at = deleted_at(self.pod)
+        return ends_at is not None and time.time() > ends_at + STUCK_S
+
+
+class AttemptReconciler:
+    """One attempt of a run, from when somebody looks at it until nothing of it is left in the cluster.
+
+    `courier`: how agents send what they have. `by_launcher`: one replica starts the others, whose ends are its end.
+    """
+
+    def __init__(  # noqa: PLR0913 - what there is to know of one
+        self,
+        api: Api,
+        desk: LogReaderPool,
+        seat: AttemptFolder,
+        handle: str,
+        *,
+        courier: str = "frames",
+        by_launcher: bool = False,
+    ) -> None:
+        self.api, self.desk, self.seat, self.handle = api, desk, seat, handle
+        self.courier, self.by_launcher = courier, by_launcher
+        self.pods: dict[str, TrackedPod] = {}
+        self.told: dict[str, int] = {}  # the signals that we had replicas told
+        self.cancelled_at: float | None = None
+        self.failed_at: float | None = None  # since when it is known that it will not succeed
+        self.works_over_at: float | None = None
+        self.is_past_limit = False  # a Job of it took its pods away because one had failed
+        self.hostless_at: float | None = None  # since when a pod of ranks is lost that a launcher needs
+        self.works: Sequence[Object] = ()
+        self.processes: dict[str, list[str]] = {}  # of each replica
+        for name in seat.replicas:
+            self.processes.setdefault(name.partition(".")[0], []).append(name)
+        self.hosts: list[Object] = []  # pods in which others start their ranks
+        self.is_seen = False
+        self.stranding = StuckPodTracker()
+        self.ends = ReplicaEnds(seat)
+        self.last = Observation(RUNNING, run_id=seat.run_id, attempt=seat.attempt)
+        self.concluded: Observation | None = None  # all is known of it
+        self.over: Observation | None = None  # and told
+        self.positions = read_positions(seat)
+        self.kept_at = 0.0
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancelled_at is not None
+
+    @property
+    def readers(self) -> list[PodLogReader]:
+        return [pod.reader for pod in self.pods.values() if pod.reader is not None]
+
+    # what is seen ------------------------------------------------------------------------------------------------
+
+    def reconcile(self, group: AttemptObjects | None) -> None:
+        """One turn, with what the cluster has of it now; None: nothing. Raises OSError."""
+        now = time.monotonic()
+        self.ends.heed()
+        if self.concluded is not None:
+            return
+        if group is None and not self.is_seen and not self.ends.is_home and not self._is_given_up(now):
+            return
+        group = group or AttemptObjects(self.seat.run_id, self.seat.attempt)
+        self.is_seen = self.is_seen or bool(group.works or group.pods or group.builds)
+        self.works = group.works or self.works
+        self.is_past_limit = self.is_past_limit or _is_past_limit(group)
+        self._track(group, now)
+        for tracked in self.pods.values():
+            self._attend(tracked, now)
+        _end_the_absent(self, group, now)
+        _follow_launcher(self)
+        self.ends.heed()
+        self._keep_positions(now)
+        seen = observed(group)
+        self.last = seen if seen.state != ENDED else seen._replace(state=RUNNING, why="")
+        if self.ends.is_home:
+            self._conclude(seen)
+
+    def _is_given_up(self, now: float) -> bool:
+        """Cancelled, and nothing of it was ever seen."""
+        return self.cancelled_at is not None and now - self.cancelled_at > HELD_S
+
+    def _track(self, group: AttemptObjects, now: float) -> None:
+        """The first pod of a replica is the one that counts: what an operator puts in its place comes too late."""
+        here = {str(meta_of(pod).get("uid")): pod for pod in group.pods if not is_build(pod)}
+        taken = {name for tracked in self.pods.values() for name in tracked.names}
+        self.hosts = []
+        for uid, pod in sorted(here.items(), key=lambda item: str(meta_of(item[1]).get("creationTimestamp"))):
+            if uid in self.pods:
+                self.pods[uid].pod = pod
+                continue
+            firsts = members_of(pod)
+            names = tuple(name for first in firsts for name in self.processes.get(first, ()))
+            if firsts and not names:
+                self.hosts.append(pod)
+            if names and taken.isdisjoint(names):
+                self.pods[uid] = TrackedPod(pod, names)
+                taken.update(names)
+        if any(map(is_suspended, group.works)) and all(pod.begun_at is None for pod in self.pods.values()):
+            self.pods = {uid: pod for uid, pod in self.pods.items() if uid in here}  # Kueue wants its room: others come
+        for uid, tracked in self.pods.items():
+            tracked.is_gone = uid not in here or (tracked.is_stuck and pod_end(tracked.pod) is None)
+            if tracked.begun_at is None and has_run(tracked.pod):
+                tracked.begun_at = now
+            if tracked.over_at is None and self.fate(tracked) is not None:
+                tracked.over_at = now
+
+    def fate(self, tracked: TrackedPod) -> PodEnd | None:
+        is_told = self.is_cancelled or any(name in self.told for name in tracked.names)
+        fate = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_told=is_told)
+        if fate is not None and fate.cause == "stopped" and tracked.is_stuck and not is_told:
+            return fate._replace(cause="lost", message="its node does not answer any more", is_outside=True)
+        if fate is not None and fate.cause == "stopped" and fate.is_outside and self.is_past_limit:
+            return fate._replace(message=WITH_ANOTHER, is_outside=False)
+        return fate
+
+    # one pod -----------------------------------------------------------------------------------------------------
+
+    def _attend(self, tracked: TrackedPod, now: float) -> None:
+        is_rank = self.by_launcher and not any(map(is_launcher, tracked.names))
+        if not is_rank:
+            self._read(tracked, now)
+        missing = self.ends.missing(tracked.names)
+        for name in missing:
+            self._release(tracked, name, now)
+        if tracked.begun_at is not None and missing:
+            self._announce(tracked, now, missing)
+        fate = self.fate(tracked)
+        if fate is None or tracked.over_at is None:
+            return
+        if is_rank and not _is_own_fault(fate):
+            return
+        if self._is_all_said(tracked, now):
+            for name in missing:
+                if name not in tracked.held:
+                    self.ends.write(name, fate, self._last_lines(tracked, name))
+
+    def _read(self, tracked: TrackedPod, now: float) -> None:
+        """Its log, where that is how it speaks; elsewhere only when nothing was heard of it otherwise."""
+        reader = tracked.reader
+        if reader is None:
+            is_due = tracked.begun_at is not None and bool(self.ends.missing(tracked.names))
+            if self.courier != "frames":
+                is_due = is_due and self._is_unheard(tracked, now)
+            if not is_due or tracked.is_gone:
+                return
+            uid, name = str(meta_of(tracked.pod).get("uid")), str(meta_of(tracked.pod).get("name"))
+            members = tracked.names
+            if self.by_launcher:
+                members = (*tracked.names, *(rank for rank in self.seat.replicas if rank not in tracked.names))
+            reader = tracked.reader = PodLogReader(
+                self.api,
+                self.seat,
+                (name, container_of(tracked.pod)),
+                members,
+                lambda member, file, data: self._heard(tracked, member, file, data),
+                kept=self.positions.get(uid),
+            )
+            self.desk.add(reader)
+        if tracked.over_at is not None and reader.over_at is None:
+            reader.over_at = now
+            self.desk.urge(reader)
+        if reader.over_at is not None and not reader.is_done and now - reader.over_at > SETTLES_S:
+            reader.hurry()
+
+    def _is_unheard(self, tracked: TrackedPod, now: float) -> bool:
+        """Where agents have another way home: nothing has come by it, or the last did not. An agent that could not
+        reach its server says everything in its log."""
+        if tracked.over_at is not None:
+            is_told = self.courier != "server" and self.ends.has_agent(tracked.names[0])
+            return not is_told and now - tracked.over_at > SETTLES_S / 2
+        is_quiet = now - (tracked.begun_at or now) > SILENT_S
+        return is_quiet and not self.ends.has_agent(tracked.names[0])
+
+    def _is_all_said(self, tracked: TrackedPod, now: float) -> bool:
+        """Whether nothing more will be heard of a pod that is over."""
+        since_s = now - (tracked.over_at if tracked.over_at is not None else now)
+        if tracked.reader is not None:
+            return tracked.reader.is_done or since_s > 6 * SETTLES_S
+        if self.courier == "frames":  # it never began, or was gone before we could read it
+            return tracked.begun_at is None or since_s > HELD_S
+        return since_s > SETTLES_S
+
+    def _announce(self, tracked: TrackedPod, now: float, missing: Iterable[str]) -> None:
+        """In place of an agent, where a container runs without one."""
+        reader, begun_at = tracked.reader, tracked.begun_at or now
+        if self.by_launcher and not any(map(is_launcher, tracked.names)):
+            return
+        if reader is not None and reader.decoder.has_agent:
+            return
+        is_agentless = reader is not None and reader.is_agentless
+        if not is_agentless and now - begun_at < (AGENT_S if self.courier == "frames" else SILENT_S):
+            return
+        for name in missing:
+            self.ends.write_agent(name, str(meta_of(tracked.pod).get("name")))
+
+    # what agents say ---------------------------------------------------------------------------------------------
+
+    def _heard(self, tracked: TrackedPod, member: str, file: str, data: bytes) -> None:
+        """By a reader's thread: a whole file of a replica."""
+        if member not in self.seat.replicas:
+            return
+        try:
+            said = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        folder = self.seat.folder(member)
+        if file == "agent.json":
+            tracked.held.pop(member, None)  # it is started again
+        if not isinstance(said, dict) or (folder / file).exists():
+            return
+        atomic_files.make_private(folder, self.seat.run_folder)
+        if file == "agent.json":
+            atomic_files.write_atomic(folder / file, data, sync=False)
+        elif said.get("cause") in CAUSES and isinstance(said.get("ended_at"), int | float):
+            said |= {"replica": member, "attempt": self.seat.attempt, "version": 1}
+            if _starts_again(self, tracked, said) or not self._explain(tracked, member, said):
+                tracked.held.setdefault(member, (time.monotonic(), said))
+            else:
+                self.ends.take(member, said)
+
+    def _explain(self, tracked: TrackedPod, member: str, said: dict[str, Any]) -> bool:
+        """Why an agent was told to end, or lost its ranks, which it does not know. False while nobody knows."""
+        if said["cause"] == "error" and self.hosts and self.is_cancelled:  # they may go before it is told to
+            said |= {"cause": "stopped", "message": "stopped"}
+        if said["cause"] == "error" and self.hosts:
+            return self._blame_host(said)
+        if said["cause"] == "error" and said.get("signal") == signal.SIGKILL:
+            fate = self.fate(tracked)  # the kernel may have killed it for memory, where its agent cannot see that
+            if fate is not None and fate.cause == "memory":
+                said |= {"cause": "memory", "message": fate.message}
+            return fate is not None
+        if said["cause"] != "stopped":
+            return True
+        number = self.told.get(member)
+        if number == signal.SIGQUIT:
+            said |= {"cause": "stalled", "message": "stalled"}
+        elif number is None and not self.is_cancelled:
+            why = evicted_by(tracked.pod, self.works)
+            if why is not None:
+                said |= {"cause": why.cause, "message": why.message}
+            elif tracked.over_at is None:
+                return False
+            elif deleted_at(tracked.pod) is not None or tracked.is_gone:
+                said["message"] = WITH_ANOTHER if self.is_past_limit else states.NOT_BY_US
+        return True
+
+    def _blame_host(self, said: dict[str, Any]) -> bool:
+        """A launcher fails of a rank's pod that is taken from it."""
+        for pod in self.hosts:
+            fate = pod_end(pod, self.works)
+            if fate is not None and _is_own_fault(fate):
+                said |= {"cause": fate.cause, "message": f"{members_of(pod)[0]}: {fate.message}"}
+                return True
+        return False
+
+    def _release(self, tracked: TrackedPod, name: str, now: float) -> None:
+        held = tracked.held.get(name)
+        if held is None:
+            return
+        since, said = held
+        if _starts_again(self, tracked, said):
+            return
+        if self._explain(tracked, name, said) or now - since > HELD_S:
+            self.ends.take(name, said)
+            tracked.held.pop(name)
+
+    # ends that nobody wrote --------------------------------------------------------------------------------------
+
+    def _last_lines(self, tracked: TrackedPod, name: str) -> list[str]:
+        step = states.failed_init_of(tracked.pod)
+        if step is None or tracked.is_gone:
+            return attempts.replica_tail(self.seat, name)
+        return tail_of(self.api, str(meta_of(tracked.pod).get("name")), step)
+
+    def fail(self, fate: PodEnd, lines: Sequence[str]) -> None:
+        """Nothing of it will ever run. Raises OSError."""
+        self.ends.heed()
+        self.ends.write_all(self.seat.replicas, fate, lines)
+        self.ends.heed()
+        self._conclude(Observation(ENDED, fate.message, fate.cause))
+
+    # the end -----------------------------------------------------------------------------------------------------
+
+    def _conclude(self, seen: Observation) -> None:
+        fates = [fate for pod in self.pods.values() if (fate := self.fate(pod)) is not None]
+        ends = self.ends.all.values()
+        own = [PodEnd(str(end["cause"]), str(end.get("message") or "")) for end in ends]
+        if self.is_cancelled:
+            cause, why = "stopped", "stopped"
+        elif all(end["cause"] == "finished" for end in ends):
+            cause, why = "finished", "finished"
+        else:
+            cause, why = verdict_of(fates) or verdict_of(own) or (seen.cause, seen.why)
+        self._keep_positions(float("inf"))
+        self.concluded = self.last._replace(state=ENDED, cause=cause, why=why)
+
+    def release(self) -> None:
+        """It may be told that it is over. Raises OSError."""
+        self.ends.release()
+        self.over = self.concluded
+
+    def _keep_positions(self, now: float) -> None:
+        if now - self.kept_at < POSITIONS_S:
+            return
+        self.kept_at = now
+        readers = {uid: pod.reader for uid, pod in self.pods.items() if pod.reader is not None}
+        kept = {uid: reader.kept() for uid, reader in readers.items()}
+        if kept != self.positions and kept:
+            self.positions = kept
+            with suppress(OSError):
+                write_positions(self.seat, kept)
+
+
+def _is_past_limit(group: AttemptObjects) -> bool:
+    """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete those that still run when one has
+    failed; operators, when one was started again too often."""
+    if any(starts_again(work) and (states.end_of_work(work) or OF_PEACE)[0] not in OF_PEACE for work in group.works):
+        return True
+    conditions = (one for work in group.works for one in conditions_of(work))
+    if not any(one.get("reason") in ("BackoffLimitExceeded", "FailedJobs") for one in conditions):  # of a TrainJob
+        return False
+    fates = (pod_end(pod, group.works) for pod in group.pods)
+    return any(fate is not None and not fate.is_outside and fate.cause not in OF_PEACE for fate in fates)
+
+
+def _starts_again(of: AttemptReconciler, tracked: TrackedPod, said: Mapping[str, Any]) -> bool:
+    """Whether that was not its last word: its kubelet starts it once more, as long as its job goes on."""
+    if said["cause"] == "finished" or tracked.over_at is not None or deleted_at(tracked.pod) is not None:
+        return False
+    return any(starts_again(work) and states.end_of_work(work) is None for work in of.works)
+
+
+def _follow_launcher(of: AttemptReconciler) -> None:
+    """The ranks that a launcher started are there while it is, and end with it."""
+    if not of.by_launcher:
+        return
+    launcher = next((name for name in of.seat.replicas if is_launcher(name)), None)
+    if launcher is None:
+        return
+    ranks = [name for name in of.seat.replicas if not is_launcher(name)]
+    end = of.ends.all.get(launcher)
+    for name in ranks:
+        if end is not None and of.ends.missing([name]):
+            facts: dict[str, Any] = {key: end.get(key) for key in PodEnd._fields if key in end and key != "is_outside"}
+            of.ends.write(name, PodEnd(**facts))
+        elif end is None and of.ends.has_agent(launcher):
+            of.ends.write_agent(name, launcher)
+
+
+def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
+    """Replicas whose pods have not begun, and will not."""
+    absent = _podless(of)
+    if of.by_launcher:
+        absent = [name for name in absent if is_launcher(name)]
+    pods = list(of.pods.values())
+    is_quiet = all(pod.over_at is not None for pod in pods)
+    is_known = bool(of.works) or of.is_cancelled or (bool(pods) and all(pod.is_gone for pod in pods))
+    if is_known and not group.works and not group.builds and is_quiet:
+        is_ours = of.is_cancelled or bool(of.told)
+        of.ends.write_all(absent, PodEnd("stopped", "stopped" if is_ours else states.NOT_BY_US, is_outside=not is_ours))
+        return
+    _end_what_waits_in_vain(of, now)
+    _end_what_cannot_start(of, group, now)
+    _end_what_cannot_come(of, group, absent, now, is_quiet=is_quiet)
+    _end_what_is_not_needed(of, now)
+    grace = grace_s(tracked.pod for tracked in of.pods.values())
+    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
+        of.ends.write_all(of.seat.replicas, PodEnd("stopped", "stopped"))
+
+
+def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
+    """A launcher comes when the pods of its ranks are ready: it never does when one of them has failed. One that is
+    there may wait for such a pod itself; one that is at work finds out, if it does so before long."""
+    ended = [(pod, fate) for pod in of.hosts if (fate := pod_end(pod, of.works)) and fate.cause != "finished"]
+    if not ended or of.is_cancelled:
+        of.hostless_at = None
+        return
+    pod, fate = next((one for one in ended if _is_own_fault(one[1])), ended[0])
+    of.hostless_at = of.hostless_at if of.hostless_at is not None else now
+    is_due = _is_own_fault(fate) and now - of.hostless_at > HOSTLESS_S
+    if names := of.ends.missing(of.seat.replicas) if is_due else _podless(of):
+        step = states.failed_init_of(pod) or container_of(pod)
+        lines = tail_of(of.api, str(meta_of(pod).get("name")), step)
+        of.ends.write_all(names, fate._replace(message=f"{members_of(pod)[0]}: {fate.message}"), lines)
+
+
+def _end_what_cannot_start(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
+    """What kept a pod from starting did not pass for long, and will not. A launcher waits for all of its ranks."""
+    for uid, fate in of.stranding.overdue(group, now) if not of.is_cancelled else ():
+        names = of.pods[uid].names if uid in of.pods else _podless(of)
+        of.ends.write_all(of.seat.replicas if of.by_launcher else names, fate)
+
+
+def _end_what_cannot_come(
+    of: AttemptReconciler, group: AttemptObjects, absent: Sequence[str], now: float, *, is_quiet: bool
+) -> None:
+    """A Job may fail without a pod of some replica."""
+    ends = [states.end_of_work(work) for work in group.works]
+    if not ends or None in ends or not is_quiet:
+        of.works_over_at = None
+        return
+    of.works_over_at = of.works_over_at if of.works_over_at is not None else now
+    if absent and now - of.works_over_at > SETTLES_S:
+        for name in absent:
+            cause, told = next(
+                (end for work, end in zip(group.works, ends, strict=True) if end and _makes(work, name)),
+                ("lost", "its pod never came"),
+            )
+            bad = cause if cause != "finished" else "lost"
+            of.ends.write(name, PodEnd(bad, told if cause != "finished" else "its pod never came"))
+
+
+def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
+    """When one has failed, or all have finished, those that still wait for a node need not start."""
+    waiting = [pod for pod in of.pods.values() if pod.begun_at is None and pod.over_at is None]
+    names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
+    if any(map(states.has_enough, of.works)):
+        of.ends.write_all(names, PodEnd("finished", "it was not needed", 0))
+    essential = [name for name in of.seat.replicas if not is_helper(name)] or list(of.seat.replicas)
+    ends = of.ends.all
+    causes = {ends[name]["cause"] for name in essential if name in ends}
+    is_decided = bool(causes - {"finished", "segment"}) or not of.ends.missing(essential)
+    of.failed_at = (of.failed_at or now) if is_decided else None
+    if of.failed_at is None or now - of.failed_at < HELD_S or of.by_launcher:
+        return
+    of.ends.write_all(names, PodEnd("stopped", "stopped before it started"))
+
+
+def _podless(of: AttemptReconciler) -> list[str]:
+    with_pods = {name for pod in of.pods.values() for name in pod.names}
+    return [name for name in of.ends.missing(of.seat.replicas) if name not in with_pods]
+
+
+def _is_own_fault(fate: PodEnd) -> bool:
+    """Of a pod in which a launcher starts ranks: whether it says more than the launcher will."""
+    return fate.is_outside or fate.cause in ("memory", "setup")
+
+
+def _makes(work: Object, name: str) -> bool:
+    listed = str(annotations_of(work).get(MEMBERS, ""))
+    return not listed or name.partition(".")[0] in listed.split(",")
+
+
+def tail_of(api: Api, pod: str, container: str) -> list[str]:
+    """The last that a container said; nothing when it cannot be read."""
+    lines: list[str] = []
+    with suppress(ApiFault, ApiUnreachable), api.log(pod, container, timestamps=False, tail=ENDS_KEPT) as stream:
+        said = (raw for raw in stream if not raw.startswith(PREFIX))
+        lines.extend(raw.decode("utf-8", "replace").rstrip("\n")[-400:] for raw in said)
+    return [line for line in lines if line.strip()][-ENDS_KEPT:]
+
+
+def pods_of(attempt: AttemptReconciler, names: Collection[str]) -> list[Object]:
+    """The pods that run any of these, and are there."""
+    return [pod.pod for pod in attempt.pods.values() if not pod.is_gone and not set(names).isdisjoint(pod.names)]

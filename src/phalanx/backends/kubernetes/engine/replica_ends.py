@@ -1,0 +1,102 @@
+"""How the replicas of an attempt ended: what came home of it, and what we write where nobody else can."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from phalanx.agent.supervisor import ENDS_KEPT
+from phalanx.backends.kubernetes.engine.pod_logs import log_size
+from phalanx.backends.kubernetes.observe.states import PodEnd
+from phalanx.home import atomic_files, attempts
+from phalanx.home.attempts import AttemptFolder
+
+HELD = "end.held"
+
+
+class ReplicaEnds:
+    """The ends of an attempt's replicas that are here, and those that we write ourselves.
+
+    The last one is held back until nothing is left of the attempt in the cluster: with it the run is over, and nobody
+    would look after what is left. It is on disk all the same.
+    """
+
+    def __init__(self, seat: AttemptFolder) -> None:
+        self.seat = seat
+        self.files = {name: str(seat.folder(name) / "end.json") for name in seat.replicas}  # looked at all the time
+        self.ended: dict[str, Mapping[str, Any]] = {}
+        self.held: dict[str, Mapping[str, Any]] = {}
+        self.guard = threading.Lock()
+        for name in seat.replicas:
+            end = atomic_files.read_json(seat.folder(name) / HELD)
+            if isinstance(end, dict):
+                self.held[name] = end
+
+    @property
+    def is_home(self) -> bool:
+        """Whether the ends of all replicas are here."""
+        return len({*self.ended, *self.held}) == len(self.seat.replicas)
+
+    @property
+    def all(self) -> dict[str, Mapping[str, Any]]:
+        return {**self.held, **self.ended}
+
+    def heed(self) -> None:
+        for name in [name for name in self.files if name not in self.ended]:
+            end = attempts.read_end(self.seat.folder(name)) if os.path.exists(self.files[name]) else None
+            if end is not None:
+                self.ended[name] = end
+
+    def release(self) -> None:
+        """What was held back is told."""
+        with self.guard:
+            for name in self.held:
+                with suppress(FileNotFoundError):
+                    (self.seat.folder(name) / HELD).rename(self.files[name])
+        self.heed()
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name not in self.ended and name not in self.held]
+
+    def has_agent(self, name: str) -> bool:
+        return (self.seat.folder(name) / "agent.json").exists()
+
+    def write_agent(self, name: str, pod: str) -> None:
+        folder = self.seat.folder(name)
+        if not self.has_agent(name):
+            atomic_files.make_private(folder, self.seat.run_folder)
+            atomic_files.write_atomic(folder / "agent.json", json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
+
+    def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
+        """As its agent would have. Does nothing when there is one."""
+        content = {
+            "version": 1, "replica": name, "attempt": self.seat.attempt,
+            "cause": fate.cause, "code": fate.code, "signal": fate.signal, "message": fate.message,
+            "started_at": fate.started_at, "ended_at": fate.ended_at or time.time(), "host": fate.host,
+            "log_bytes": log_size(self.seat, name), "last_lines": list(lines)[-ENDS_KEPT:], "peak": {},
+        }  # fmt: skip
+        self.take(name, content)
+
+    def write_all(self, names: Iterable[str], fate: PodEnd, lines: Sequence[str] = ()) -> None:
+        for name in self.missing(names):
+            self.write(name, fate, lines)
+
+    def take(self, name: str, said: Mapping[str, Any]) -> None:
+        """How it ended, once. Does nothing when that is known."""
+        folder = self.seat.folder(name)
+        atomic_files.make_private(folder, self.seat.run_folder)
+        with self.guard:
+            self.heed()
+            if not self.missing([name]):
+                return
+            if len(self.missing(self.files)) > 1:
+                atomic_files.write_atomic(folder / "end.json", json.dumps(said).encode())
+                self.ended[name] = said
+            else:
+                atomic_files.write_atomic(folder / HELD, json.dumps(said).encode())
+                self.held[name] = said

@@ -1,0 +1,340 @@
+"""An attempt's objects, from the files of its run to the cluster, so that doing it again does no harm.
+
+Whoever is killed in between any two requests leaves a part of them; the same call makes the rest. What makes pods comes
+last: a run of which that is there has all of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.backends import agent_zip, code_archive
+from phalanx.backends.contract import EngineUnavailable, JobRejected
+from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, Api, ApiFault, ApiUnreachable, kind_of
+from phalanx.backends.kubernetes.observe.attempt_objects import (
+    BUILD,
+    ENGINE,
+    STAGE,
+    WORKS,
+    is_build,
+    labels_of,
+    meta_of,
+    short,
+)
+from phalanx.backends.kubernetes.render import image_builds, names, payload
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.render.gang_scheduling import GROUP_LABEL
+from phalanx.backends.kubernetes.target import ATTEMPT, RUN
+from phalanx.naming import member_name, replica_name
+from phalanx.placeholders import decode, fill
+
+SKELETON, PLAN = "manifests.json", "plan.json"
+TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
+MOST_PACKED = 8 * payload.LARGEST_CODE  # where packing stops: nothing will carry it
+BEING_REMOVED = "the objects of the attempt before are being removed"
+
+Document = dict[str, Any]
+
+
+class StagedObjects(NamedTuple):
+    """The objects of an attempt, by when they are created. `works` make pods, and have to wait for `builds`."""
+
+    owner: Document
+    others: Sequence[Document]
+    builds: Sequence[Document]
+    works: Sequence[Document]
+
+    @property
+    def run_id(self) -> str:
+        return str(labels_of(self.owner)[RUN])
+
+
+# making them ready -----------------------------------------------------------------------------------------------
+
+
+def load(
+    folder: Path, environment: Mapping[str, str], *, attempt: int, engine: str, server: str | None
+) -> StagedObjects:
+    """All that a run's folder has for the cluster, complete but for the owner's uid. Raises Refused, OSError,
+    ValueError."""
+    owner, *others = json.loads((folder / SKELETON).read_bytes())
+    place = json.loads(owner["data"][payload.PLACE])
+    found = [*others, _agent(folder, owner)]
+    if image_builds.carries_code([owner, *others]):
+        code = packed(folder / "code")
+        if len(code) <= payload.LARGEST_CODE:
+            found.append(_bytes_map(owner, "code", {payload.CODE: code}))
+        elif server is not None and place["code"]["kind"] == "bundle":
+            place["code"]["kind"] = "server"
+            owner["data"][payload.PLACE] = json.dumps(place, indent=1) + "\n"
+        else:
+            raise JobRejected(_too_large(len(code)))
+    for one in found:
+        if one["kind"] == "Secret":
+            _fill(one, json.loads((folder / PLAN).read_bytes()), place, environment)
+    return _stages(stamped([owner, *found], attempt, engine=engine))
+
+
+def _stages(objects: Sequence[Document]) -> StagedObjects:
+    owner, *rest = objects
+    works = [one for one in rest if is_work(one) and not is_build(one)]
+    for one in works:
+        meta_of(one).setdefault("annotations", {})[WORKS] = str(len(works))  # type: ignore[attr-defined]
+    return StagedObjects(
+        owner,
+        others=[one for one in rest if not is_work(one)],
+        builds=[one for one in rest if is_work(one) and is_build(one)],
+        works=works,
+    )
+
+
+def is_work(found: Mapping[str, Any]) -> bool:
+    """Whether it makes pods: a Job, or any operator's."""
+    return str(found["kind"]).endswith(("Job", "JobSet"))
+
+
+def stamped(
+    objects: Sequence[Document], attempt: int, owner_uid: str | None = None, *, engine: str = ""
+) -> list[Document]:
+    """The objects of an attempt: wherever they say whose they are, or look for what is theirs, they say of which
+    attempt. Without the uid of the owner nothing says yet to whom it belongs."""
+    owner, *others = objects
+    own = {ATTEMPT: str(attempt), **({ENGINE: engine} if engine else {})}
+    found = [_marked(one, own) for one in (owner, *others)]
+    for one in found:
+        if is_work(one) and is_build(one):
+            inner = one["spec"]["template"].setdefault("metadata", {})
+            inner["labels"] = {**inner.get("labels", {}), **labels_of(one), STAGE: BUILD}
+    return found if owner_uid is None else [found[0], *(_owned(one, owner, owner_uid) for one in found[1:])]
+
+
+def _marked(value: Any, own: Mapping[str, str], key: str = "") -> Any:
+    if isinstance(value, list):
+        return [_marked(item, own) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if RUN in value and isinstance(value[RUN], str):
+        is_label = key == "labels"  # a selector shall find what an older agent of ours made, too
+        if is_label and GROUP_LABEL in value:  # pods of the attempt before may not be gone yet: they do not count
+            value = {**value, GROUP_LABEL: f"{value[GROUP_LABEL]}-{own[ATTEMPT]}"}
+        return {**value, **(own if is_label else {ATTEMPT: own[ATTEMPT]})}
+    return {name: _marked(inner, own, name) for name, inner in value.items()}
+
+
+def _owned(one: Document, owner: Mapping[str, Any], uid: str) -> Document:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": uid}
+    return {**one, "metadata": {**one["metadata"], "ownerReferences": [reference]}}
+
+
+def _agent(folder: Path, owner: Document) -> Document:
+    try:
+        agent, client = ((folder / "job" / name).read_bytes() for name in (payload.AGENT, payload.CLIENT))
+    except FileNotFoundError:
+        agent, client = agent_zip.carried()
+    return _bytes_map(owner, "agent", {payload.AGENT: agent, payload.CLIENT: client})
+
+
+def _bytes_map(owner: Document, what: str, content: Mapping[str, bytes]) -> Document:
+    meta = owner["metadata"]
+    own = {"name": names.object_name(meta["name"], what), "labels": dict(meta["labels"])}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**own, "annotations": dict(meta.get("annotations", {}))},
+        "binaryData": {name: b64encode(data).decode() for name, data in content.items()},
+    }
+
+
+def _fill(secret: Document, plan: Mapping[str, Any], place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """The values that stand in no manifest."""
+    members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
+    run_folder = str(place.get("run_folder", ""))
+    data = {f"data/{name}": str(at) for name, at in (place.get("data") or {}).items()}
+    paths = {"outputs": str(place.get("outputs", "")), **data, "*": run_folder}
+    tables = AddressTables({"*": "", **place["host"]}, {"*": 0, **place["port"]}, paths)
+    known: dict[str, Any] = {}
+    for replica in reversed(plan["replicas"]):  # of those that differ the first has the plain name
+        own = {f"{replica_name(replica)}.{name}": value for name, value in replica["environment"].items()}
+        known = {**known, **replica["environment"], **own}
+    known |= plan["environment"]
+    wanted = secret.get("stringData") or {}
+    secret["stringData"] = {
+        name: fill(decode(known[name]), members, tables.answer) if name in known else value
+        for name, value in wanted.items()
+    }
+    secret["metadata"]["annotations"] = {
+        name: text for name, text in (secret["metadata"].get("annotations") or {}).items() if name != payload.EMPTIED
+    }
+    if TOKEN in environment:
+        secret["stringData"][TOKEN] = environment[TOKEN]
+
+
+def _too_large(size: int) -> str:
+    about = f"{size >> 10} KiB" if size < MOST_PACKED else f"more than {MOST_PACKED >> 10} KiB"
+    return payload.too_large(about)
+
+
+class _Bounded(io.BytesIO):
+    def write(self, data: Any) -> int:
+        if self.tell() > MOST_PACKED:
+            raise OverflowError
+        return super().write(data)
+
+
+def packed(code: Path) -> bytes:
+    """The code of a run as an archive. An empty one when there is none; when it is far too large, as much as shows
+    that."""
+    buffer = _Bounded()
+    files = sorted(path.relative_to(code) for path in code.rglob("*") if path.is_file())
+    with suppress(OverflowError):
+        code_archive.pack(code, files, buffer)
+    return buffer.getvalue()
+
+
+# creating them ---------------------------------------------------------------------------------------------------
+
+
+def apply(api: Api, hands: Executor, cargo: StagedObjects) -> None:
+    """All of it that can be there already; the rest, where an image is built first, by `go_on`. Raises Refused,
+    Unavailable: then it may be called again."""
+    uid = _own(api, cargo)
+    try:
+        _create(api, hands, cargo, cargo.others, uid)
+        _create(api, hands, cargo, cargo.builds or cargo.works, uid)
+    except JobRejected:
+        remove(api, cargo.owner["metadata"]["name"], uid)
+        raise
+
+
+def apply_works(api: Api, hands: Executor, cargo: StagedObjects, owner_uid: str) -> None:
+    """What makes pods, once the image that they need is there. Raises as `deliver`."""
+    _create(api, hands, cargo, cargo.works, owner_uid)
+
+
+def _own(api: Api, cargo: StagedObjects) -> str:
+    """The uid of the owner, made now or found. Raises Refused, Unavailable."""
+    name = cargo.owner["metadata"]["name"]
+    try:
+        return str(api.create(CONFIG_MAPS, cargo.owner)["metadata"]["uid"])
+    except ApiFault as fault:
+        if fault.code != 409:
+            raise _failed(fault, cargo.owner) from None
+    except ApiUnreachable as fault:
+        raise EngineUnavailable(str(fault)) from None
+    found = _found(api, cargo.owner)
+    _check_ours(found, cargo)
+    attempt, wanted = int(labels_of(found).get(ATTEMPT, 0)), int(labels_of(cargo.owner)[ATTEMPT])
+    if meta_of(found).get("deletionTimestamp"):
+        raise EngineUnavailable(BEING_REMOVED)
+    if attempt > wanted:
+        raise JobRejected(f"attempt {attempt} of this run is there already, and this is attempt {wanted}")
+    if attempt < wanted:
+        remove(api, name, str(meta_of(found)["uid"]))
+        raise EngineUnavailable(BEING_REMOVED)
+    return str(meta_of(found)["uid"])
+
+
+def _create(api: Api, hands: Executor, cargo: StagedObjects, objects: Iterable[Document], uid: str) -> None:
+    """Several at a time. All of them are tried before the first fault is told, the worst first."""
+    faults = [fault for fault in hands.map(lambda one: _try_one(api, cargo, one, uid), objects) if fault is not None]
+    for kind in (JobRejected, EngineUnavailable):
+        for fault in faults:
+            if isinstance(fault, kind):
+                raise fault
+
+
+def _try_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> JobRejected | EngineUnavailable | None:
+    try:
+        _create_one(api, cargo, one, uid)
+    except (JobRejected, EngineUnavailable) as fault:
+        return fault
+    return None
+
+
+def _create_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> None:
+    try:
+        api.create(kind_of(one), _owned(one, cargo.owner, uid))
+        return
+    except ApiFault as fault:
+        if fault.code != 409 or fault.reason == "Conflict":
+            raise _failed(fault, one) from None
+    except ApiUnreachable as fault:
+        raise EngineUnavailable(str(fault)) from None
+    found = _found(api, one)
+    _check_ours(found, cargo)
+    owners = [reference.get("uid") for reference in meta_of(found).get("ownerReferences") or ()]
+    if uid in owners and not meta_of(found).get("deletionTimestamp"):
+        return
+    with suppress(ApiFault, ApiUnreachable):  # whoever collects what has no owner any more may be slow
+        if uid not in owners:
+            api.delete(kind_of(one), one["metadata"]["name"], uid=str(meta_of(found)["uid"]))
+    raise EngineUnavailable(BEING_REMOVED)
+
+
+def _found(api: Api, one: Document) -> Document:
+    try:
+        return api.get(kind_of(one), one["metadata"]["name"])
+    except ApiFault as fault:
+        if fault.code == 404:
+            raise EngineUnavailable(BEING_REMOVED) from None
+        raise _failed(fault, one) from None
+    except ApiUnreachable as fault:
+        raise EngineUnavailable(str(fault)) from None
+
+
+def _check_ours(found: Mapping[str, Any], cargo: StagedObjects) -> None:
+    if labels_of(found).get(RUN) != cargo.run_id:
+        raise JobRejected(
+            f"{_called(found)} is there already, and is not of this run: another namespace has room for it"
+        )
+
+
+def _failed(fault: ApiFault, one: Mapping[str, Any]) -> JobRejected | EngineUnavailable:
+    """By whether it may pass. A quota is free again when others have ended."""
+    said = short(fault.message or fault.reason)
+    if fault.may_pass or fault.code in (401, 408, 409) or "exceeded quota" in fault.message:
+        return EngineUnavailable(f"{_called(one)}: {said}")
+    if fault.code == 404:
+        return JobRejected(f"the cluster has no {one['kind']} of {one['apiVersion']}, or not this namespace: {said}")
+    if fault.code == 403:
+        return JobRejected(f"{_called(one)}: {said}: `phalanx doctor --on kubernetes` says what we may do there")
+    return JobRejected(f"{_called(one)}: {said}")
+
+
+def _called(one: Mapping[str, Any]) -> str:
+    return f"{one.get('kind')} {meta_of(one).get('name')}"
+
+
+def remove(api: Api, name: str, uid: str | None = None) -> bool:
+    """The owner, and with it all that belongs to it. Whether it is gone, or will be: nobody may answer."""
+    try:
+        api.delete(CONFIG_MAPS, name, uid=uid)
+    except ApiFault as fault:
+        return fault.code in (404, 409)  # another one has its name by now
+    except ApiUnreachable:
+        return False
+    return True
+
+
+def delete_all(hands: Executor, deletions: Iterable[Callable[[], object]]) -> None:
+    """What is gone already is no fault. Raises Unavailable."""
+
+    def attempt(act: Callable[[], object]) -> str:
+        try:
+            act()
+        except ApiFault as fault:
+            return "" if fault.code in (404, 409) else short(fault.message or fault.reason)
+        except ApiUnreachable as fault:
+            return str(fault)
+        return ""
+
+    faults = [said for said in hands.map(attempt, deletions) if said]
+    if faults:
+        raise EngineUnavailable(faults[0])

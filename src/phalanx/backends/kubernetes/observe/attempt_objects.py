@@ -1,0 +1,220 @@
+"""The objects of an attempt as the cluster has them, read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, MEMBERS, ROLE, RUN
+from phalanx.naming import HELPERS
+
+STAGE, BUILD = f"{DOMAIN}/stage", "build"
+ENGINE = f"{DOMAIN}/engine"
+WORKS = f"{DOMAIN}/works"  # an annotation: how many objects make the pods of this attempt
+_OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # names of Jobs that JobSets make for them
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
+TEXT_TOLD = 300  # characters of what a component says
+QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
+_QUEUED_NAME, _QUEUED_HASH = 57, 6  # the most of a name that Kueue keeps, and what it appends
+
+Object = Mapping[str, Any]
+_INDICES = (
+    "batch.kubernetes.io/job-completion-index",
+    "training.kubeflow.org/replica-index",
+    "jobset.sigs.k8s.io/job-index",
+)
+_TYPED = ("tfReplicaSpecs", "pytorchReplicaSpecs", "xgbReplicaSpecs", "jaxReplicaSpecs", "mxReplicaSpecs")
+
+
+class AttemptObjects(NamedTuple):
+    """All that the cluster has of one attempt. `works` make pods: Jobs and operators' jobs; `builds` make its image."""
+
+    run_id: str
+    attempt: int
+    works: Sequence[Object] = ()
+    builds: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    gangs: Sequence[Object] = ()
+    events: Sequence[Object] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that makes its pods is there: whoever submitted it may have been killed in the middle."""
+        told = {annotations_of(one).get(WORKS, "") for one in self.works}
+        return bool(self.builds) or (len(told) == 1 and told.pop() == str(len(self.works)))
+
+
+def owner_of(found: Object) -> tuple[str, int] | None:
+    """The run and attempt that an object belongs to."""
+    labels = labels_of(found)
+    run_id, attempt = labels.get(RUN, ""), str(labels.get(ATTEMPT, ""))
+    return (run_id, int(attempt)) if run_id and attempt.isdigit() else None
+
+
+def is_build(found: Object) -> bool:
+    return labels_of(found).get(STAGE) == BUILD
+
+
+def members_of(pod: Object) -> tuple[str, ...]:
+    """The replicas that a pod runs: one, of those whose template it was made from. None when it does not say."""
+    listed = annotations_of(pod).get(MEMBERS) or next(
+        (one.get("value", "") for box in containers_of(pod) for one in box.get("env", ()) if _is_members(one)), ""
+    )
+    names = [name for name in str(listed).split(",") if name]
+    told = (annotations_of(pod).get(key, labels_of(pod).get(key)) for key in _INDICES)
+    index = next((str(text) for text in told if text is not None), "0")
+    if not index.isdigit() or int(index) >= len(names):
+        return tuple(names) if len(names) == 1 else ()
+    return (names[int(index)],)
+
+
+def _is_members(variable: Object) -> bool:
+    return variable.get("name") == "PHALANX_MEMBERS"
+
+
+def container_of(pod: Object) -> str:
+    """The container that runs the replica: others may have been put beside it."""
+    boxes = containers_of(pod)
+    ours = [box["name"] for box in boxes if any(map(_is_members, box.get("env", ())))]
+    return str(ours[0] if ours else boxes[0]["name"] if boxes else "")
+
+
+def is_helper_pod(pod: Object) -> bool:
+    role = labels_of(pod).get(ROLE)
+    if role is not None:
+        return role in HELPERS
+    names = members_of(pod)
+    return bool(names) and all(name.rpartition("-")[0] in HELPERS for name in names)
+
+
+def has_run(pod: Object) -> bool:
+    """Whether its replica has been started: then there is a log of it."""
+    state = main_state(pod)
+    return state.get("running") is not None or state.get("terminated") is not None
+
+
+def starts_again(work: Object) -> bool:
+    """Whether its file has kubelets start once more what failed in its pods."""
+    types: Mapping[str, Any] = next((each for key, each in (work.get("spec") or {}).items() if key in _TYPED), {})
+    return any(each.get("restartPolicy") == "OnFailure" for each in types.values())
+
+
+def is_suspended(work: Object) -> bool:
+    """Whether somebody keeps it from having pods: Kueue does until it admits it, and again when it takes its room."""
+    spec = work.get("spec") or {}
+    return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
+
+
+def has_begun(pod: Object) -> bool:
+    """Whether it waits for nothing any more."""
+    if has_run(pod) or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return True
+    return (main_state(pod).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+
+
+def seconds(text: Any) -> float | None:
+    """A time as Kubernetes writes it."""
+    try:
+        return datetime.fromisoformat(str(text)).astimezone(UTC).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def condition_of(found: Object, kind: str) -> Object | None:
+    return next((one for one in conditions_of(found) if one.get("type") == kind), None)
+
+
+def conditions_of(found: Object) -> Sequence[Object]:
+    conditions: Sequence[Object] = (found.get("status") or {}).get("conditions") or ()
+    return conditions
+
+
+def main_state(pod: Object) -> Object:
+    name = container_of(pod)
+    statuses: Iterator[Object] = iter((pod.get("status") or {}).get("containerStatuses") or ())
+    found: Object = next((one for one in statuses if one.get("name") == name), {})
+    state: Object = found.get("state") or {}
+    last: Object = found.get("lastState") or {}
+    return last if runs_once(pod) and "terminated" in last else state
+
+
+def runs_once(pod: Object) -> bool:
+    """Whether what ended in it has ended, though its kubelet starts it again: a TrainJob cannot say that it shall not,
+    and the JobSet that is made of it says that it shall."""
+    return JOB_SET in labels_of(pod)
+
+
+def containers_of(pod: Object) -> Sequence[Object]:
+    boxes: Sequence[Object] = (pod.get("spec") or {}).get("containers") or ()
+    return boxes
+
+
+def deleted_at(pod: Object) -> float | None:
+    return seconds(meta_of(pod).get("deletionTimestamp"))
+
+
+def grace_s(pods: Iterable[Object]) -> float:
+    """The longest that any of them has from the word to end until it is killed; half a minute unless they say so."""
+    asked = ((pod.get("spec") or {}).get("terminationGracePeriodSeconds") for pod in pods)
+    return max((float(seconds) for seconds in asked if seconds is not None), default=30.0)
+
+
+def changed_at(pod: Object) -> float | None:
+    times = [at for one in conditions_of(pod) if (at := seconds(one.get("lastTransitionTime"))) is not None]
+    return max(times, default=None)
+
+
+def queued_as(found: Object) -> str:
+    """What Kueue calls the workload that it makes of a group of pods or of a job, less the hash at its end."""
+    group = labels_of(found).get(QUEUED_GROUP)
+    return str(group) if group else f"{found.get('kind') or 'Job'}-{meta_of(found).get('name')}".lower()[:_QUEUED_NAME]
+
+
+def is_of_queue(event: Object) -> bool:
+    return (event.get("involvedObject") or {}).get("kind") == "Workload"
+
+
+def topics_of(event: Object) -> tuple[str, ...]:
+    """By what the object is known that an event is about: its uid, or as what Kueue has it in a queue."""
+    about = event.get("involvedObject") or {}
+    name = str(about.get("name") or "")
+    more: tuple[str, ...] = (name, name[:-_QUEUED_HASH][:_QUEUED_NAME]) if is_of_queue(event) else ()
+    if train_job := train_job_of(event):
+        more = (f"trainjob-{train_job}"[:_QUEUED_NAME],)
+    return (str(about.get("uid")), *more)
+
+
+def train_job_of(event: Object) -> str:
+    """The name of the TrainJob for whose pods a Job of its JobSet may have said it; nothing for what others say."""
+    about = event.get("involvedObject") or {}
+    name = str(about.get("name") or "")
+    is_its = about.get("kind") == "Job" and name.endswith(_OF_TRAIN_JOBS)
+    return name.removesuffix("-0").rpartition("-")[0] if is_its else ""
+
+
+def event_time(event: Object) -> str:
+    """When it was last said: newer components, as the scheduler, have other fields for it."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    told = (series, *(event.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp")))
+    return str(next((one for one in told if one), "") or meta_of(event).get("creationTimestamp") or "")
+
+
+def meta_of(found: Object) -> Object:
+    meta: Object = found.get("metadata") or {}
+    return meta
+
+
+def labels_of(found: Object) -> Object:
+    labels: Object = meta_of(found).get("labels") or {}
+    return labels
+
+
+def annotations_of(found: Object) -> Object:
+    annotations: Object = meta_of(found).get("annotations") or {}
+    return annotations
+
+
+def short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= TEXT_TOLD else f"{words[:TEXT_TOLD]}…"

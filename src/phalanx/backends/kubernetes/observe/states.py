@@ -1,0 +1,343 @@
+"""What Kubernetes says of the objects of an attempt, and what it means, in plain words. Pure.
+
+The cluster tells a program that failed from one that was taken down by more than one sign, and not all signs are there
+at all times: conditions of pods, their reasons, those of their containers, and what their Job says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, Observation
+from phalanx.backends.kubernetes.observe.attempt_objects import (
+    AttemptObjects,
+    Object,
+    changed_at,
+    condition_of,
+    conditions_of,
+    container_of,
+    containers_of,
+    deleted_at,
+    has_begun,
+    is_build,
+    is_helper_pod,
+    is_suspended,
+    labels_of,
+    main_state,
+    members_of,
+    meta_of,
+    runs_once,
+    seconds,
+    short,
+)
+from phalanx.backends.kubernetes.observe.pending import held_back, pod_waits, steps_of, waiting_for
+from phalanx.backends.kubernetes.target import DOMAIN
+from phalanx.naming import HELPERS
+
+__all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
+
+NOT_BY_US = "its pods were deleted, not by us"
+NODES_TOLD = 8
+REJECTED = "Pod was rejected"
+CAUSES = ("finished", "error", "memory", "timeout", "stopped", "lost", "meeting", "stalled", "setup", "segment")
+
+
+class PodEnd(NamedTuple):
+    """How a pod ended, as the ends of replicas have it. `is_outside`: something else than the program ended it."""
+
+    cause: str
+    message: str
+    code: int | None = None
+    signal: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    host: str = ""
+    is_outside: bool = False
+
+
+def pod_end(
+    pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False, is_told: bool = False
+) -> PodEnd | None:
+    """None while it is not over. `is_gone`: nobody has it any more; `is_told`: we had it end."""
+    status = pod.get("status") or {}
+    state = main_state(pod).get("terminated")
+    if state is not None and _starts_again(pod):
+        state = None
+    is_over = status.get("phase") in ("Succeeded", "Failed") or state is not None
+    if not is_over and not is_gone:
+        return None
+    facts = {
+        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never did
+        "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
+        "host": str((pod.get("spec") or {}).get("nodeName") or ""),
+    }
+    fate = _judged(pod, state, tuple(works), is_told=is_told)
+    return fate._replace(**facts)  # type: ignore[arg-type]
+
+
+def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_told: bool) -> PodEnd:
+    """From the surest sign to the weakest."""
+    status = pod.get("status") or {}
+    if status.get("phase") == "Succeeded" or (state is not None and state.get("exitCode") == 0):
+        return PodEnd("finished", "finished", 0)
+    code, number = exit_of(state) if state is not None else (None, None)
+    if state is not None and state.get("reason") == "OOMKilled":
+        return PodEnd("memory", _memory_words(pod), None, signal.SIGKILL)
+    taken = evicted_by(pod, works)
+    if taken is not None:
+        return taken._replace(code=code, signal=number)
+    init = _failed_init(pod)
+    if init is not None:
+        return init
+    if state is None or state.get("reason") == "ContainerStatusUnknown":
+        if is_told or state is None:
+            return PodEnd("stopped", "stopped" if is_told else "its pod was deleted, not by us", is_outside=not is_told)
+        return PodEnd("lost", "its node lost sight of its container", is_outside=True)
+    if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
+        words = "stopped" if is_told else "its pod was deleted, not by us"
+        return PodEnd("stopped", words, code, number, is_outside=not is_told)
+    return _failed(state, code, number)
+
+
+def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
+    """What ended a pod from outside, when the cluster says so. It may say so while the pod still ends."""
+    status = pod.get("status") or {}
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    works = tuple(works)
+    if reason == "DeadlineExceeded" or any(map(_is_late, works)):
+        return PodEnd("timeout", "ended by the time limit of its job", is_outside=True)
+    if reason in _POD_REASONS:
+        return PodEnd("lost", _POD_REASONS[reason], is_outside=True)
+    if reason == "Terminated" and "shutdown" in message:
+        return PodEnd("lost", _POD_REASONS["NodeShutdown"], is_outside=True)
+    if reason and message.startswith(REJECTED):  # by its kubelet, for whatever reason
+        said = short(message.removeprefix(REJECTED).lstrip(": ")) or reason
+        return PodEnd("lost", f"its node did not take it: {said}", is_outside=True)
+    if reason == "Evicted":
+        return _evicted(message)
+    if reason.startswith("OutOf") or reason in ("NodeAffinity", "UnexpectedAdmissionError", "NodePorts"):
+        return PodEnd("lost", f"its node did not take it: {short(message) or reason}", is_outside=True)
+    target = condition_of(pod, "DisruptionTarget")
+    if target is not None and target.get("status") == "True":
+        words = _DISRUPTIONS.get(str(target.get("reason")), f"taken down by the cluster ({target.get('reason')})")
+        return PodEnd("lost", words, is_outside=True)
+    ended = condition_of(pod, "TerminationTarget")
+    if ended is not None and ended.get("status") == "True":
+        said = short(str(ended.get("message") or ended.get("reason") or ""))
+        return PodEnd("lost", f"taken down by Kueue: {said}", is_outside=True)
+    if any(map(is_suspended, works)):
+        return PodEnd("lost", "suspended after it had begun: by Kueue, when others come first", is_outside=True)
+    return None
+
+
+_POD_REASONS = {
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Preempting": "preempted by a pod that its node needs itself",
+    "Preempted": "preempted by a pod of higher priority",
+}
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "preempted by a pod of higher priority",
+    "PreemptionByKubeScheduler": "preempted by a pod of higher priority",
+    "DeletionByTaintManager": "its node was lost, or given up (a taint that it does not tolerate)",
+    "EvictionByEvictionAPI": "evicted: somebody asked for its node, as for maintenance",
+    "DeletionByPodGC": "its node was lost",
+    "TerminationByKubelet": "its node ended it: low on resources, or shut down",
+}
+
+
+def _evicted(message: str) -> PodEnd:
+    low = re.search(r"low on resource: ([\w-]+)", message)
+    if low is not None:
+        what = {"ephemeral-storage": "disk", "pids": "process numbers"}.get(low[1], low[1])
+        used = re.search(r"was using (\S+), request is (\S+),", message)
+        more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
+        return PodEnd("lost", f"evicted: its node was low on {what}{more}", is_outside=True)
+    if re.search(r"exceed(?:s|ed)? (?:the total |its local |the )?(?:limit|ephemeral)|exceeds the limit", message):
+        return PodEnd("error", f"evicted, as it used more disk than it may: {short(message)}")
+    return PodEnd("lost", f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
+
+
+def _is_late(work: Object) -> bool:
+    return any(
+        one.get("reason") == "DeadlineExceeded" and one.get("status") == "True"
+        for one in conditions_of(work)
+        if one.get("type") in ("Failed", "FailureTarget")
+    )
+
+
+def _failed_init(pod: Object) -> PodEnd | None:
+    for one in steps_of(pod):
+        ended = (one.get("state") or {}).get("terminated")
+        if ended is not None and ended.get("exitCode") != 0:
+            if ended.get("reason") == "OOMKilled":
+                return PodEnd("memory", f"step `{one.get('name')}` was killed for memory", None, signal.SIGKILL)
+            if (said := _word_of_agent(ended)) is not None:
+                return said
+            code, number = exit_of(ended)
+            if one.get("name") == "init-pytorch":  # of training-operator, before workers
+                return PodEnd(
+                    "meeting", "its master was not there in time: training-operator waits some minutes for it"
+                )
+            how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
+            return PodEnd("setup", f"step `{one.get('name')}` {how}", code, number)
+    return None
+
+
+def _unstarted(state: Object) -> str | None:
+    """Why a container never ran: what it was to run is not in its image, or not for its processor."""
+    if state.get("reason") in ("StartError", "ContainerCannotRun", "RunContainerError"):
+        return f"cannot start: {short(str(state.get('message') or '')) or state.get('reason')}"
+    return None
+
+
+def failed_init_of(pod: Object) -> str | None:
+    """The step that failed before the replica could start."""
+    ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in steps_of(pod))
+    return next((str(name) for name, how in ended if how is not None and how.get("exitCode") != 0), None)
+
+
+def _failed(state: Object, code: int | None, number: int | None) -> PodEnd:
+    if (why := _unstarted(state)) is not None:
+        return PodEnd("error", why, 127)
+    if state.get("reason") == "DeadlineExceeded":
+        return PodEnd("timeout", "ended by the time limit of its job", code, number, is_outside=True)
+    return _word_of_agent(state) or PodEnd("error", exit_words(code, number), code, number)
+
+
+def _word_of_agent(state: Object) -> PodEnd | None:
+    """What an agent left in the status of its pod, for where nothing else comes home."""
+    try:
+        said = json.loads(state.get("message") or "")
+        end = next(iter(said["ends"].values())) if said["phalanx"] == 1 else {}
+        code, number = (end[name] if isinstance(end[name], int) else None for name in ("code", "signal"))
+        cause, message = str(end["cause"]), short(str(end["message"]))
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError):
+        return None
+    return PodEnd(cause, message, code, number) if cause in CAUSES else None
+
+
+def exit_of(state: Object) -> tuple[int | None, int | None]:
+    """(code, signal) of a container: shells and runtimes add 128 to the number of a signal."""
+    code, number = state.get("exitCode"), state.get("signal")
+    if number:
+        return None, int(number)
+    if isinstance(code, int) and code > 128 and signal_name(code - 128):
+        return None, code - 128
+    return (code if isinstance(code, int) else None), None
+
+
+def exit_words(code: int | None, number: int | None) -> str:
+    if number is not None:
+        return f"killed by signal {number} ({signal_name(number) or 'unknown'})"
+    return f"exit code {code}" if code is not None else "it failed"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""
+
+
+def _memory_words(pod: Object) -> str:
+    name = container_of(pod)
+    ours = (box for box in containers_of(pod) if box.get("name") == name)
+    own = (next(ours, {}).get("resources") or {}).get("limits") or {}
+    whole = ((pod.get("spec") or {}).get("resources") or {}).get("limits") or {}
+    most = own.get("memory") or whole.get("memory")
+    if not most:
+        return "killed for memory: it has no limit, and its node had none left"
+    return f"killed for memory: it used more than its limit of {most}"
+
+
+def _starts_again(pod: Object) -> bool:
+    """Whether its kubelet will start a container that failed once more."""
+    policy = (pod.get("spec") or {}).get("restartPolicy", "Always")
+    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return policy != "Never" and not is_over and not runs_once(pod)
+
+
+def end_of_work(work: Object) -> tuple[str, str] | None:
+    """(cause, words) of a Job or an operator's job that is over; None while it is not."""
+    for one in conditions_of(work):
+        if one.get("status") != "True":
+            continue
+        if one.get("type") in ("Complete", "Succeeded", "Completed"):
+            return "finished", "finished"
+        if one.get("type") == "Failed":
+            if one.get("reason") == "DeadlineExceeded":
+                return "timeout", "ended by the time limit of its job"
+            return "lost", short(str(one.get("message") or one.get("reason") or "its job failed"))
+    return None
+
+
+def has_enough(work: Object) -> bool:
+    """Whether it is done, and may have been so with fewer pods than it asked for."""
+    return bool((work.get("spec") or {}).get("elasticPolicy")) and (end_of_work(work) or ("",))[0] == "finished"
+
+
+def observed(group: AttemptObjects) -> Observation:
+    known: dict[str, Any] = {"nodes": nodes_of(group.pods), "run_id": group.run_id, "attempt": group.attempt}
+    if not group.works and group.builds:
+        return _building(group, known)
+    if is_over(group):
+        cause, words = _verdict(group)
+        return Observation(ENDED, words, cause, **known)
+    if any(map(has_begun, group.pods)):
+        return Observation(RUNNING, "", **known)
+    return Observation(WAITING, waiting_for(group), **known)
+
+
+def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
+    """Of a run whose image comes first. Its pods are not there yet."""
+    for build in group.builds:
+        end = end_of_work(build)
+        if end is not None and end[0] != "finished":
+            return Observation(ENDED, f"its image could not be built: {end[1]}", "setup", **known)
+    waits = [
+        words for pod in group.pods if is_build(pod) and not has_begun(pod) for words in [pod_waits(pod, group).words]
+    ]
+    waits += filter(None, (held_back(build, group) for build in group.builds))
+    return Observation(WAITING, f"its image is being built{': ' + waits[0] if waits else ''}", **known)
+
+
+def is_over(group: AttemptObjects) -> bool:
+    """Whether nothing of it goes on, and nothing will come. Servers go on for ever: they do not count."""
+    pods = [pod for pod in group.pods if not is_build(pod) and not is_helper_pod(pod)]
+    if any(pod_end(pod, group.works) is None for pod in pods):
+        return False
+    essential = [work for work in group.works if labels_of(work).get(f"{DOMAIN}/role") not in HELPERS]
+    return bool(pods or essential) and all(end_of_work(work) is not None for work in essential)
+
+
+def _verdict(group: AttemptObjects) -> tuple[str, str]:
+    fates = [fate for pod in group.pods if not is_build(pod) if (fate := pod_end(pod, group.works)) is not None]
+    return verdict_of(fates) or next(
+        (end for work in group.works if (end := end_of_work(work)) is not None and end[0] != "finished"),
+        ("finished", "finished"),
+    )
+
+
+def verdict_of(fates: Iterable[PodEnd]) -> tuple[str, str] | None:
+    """What ended an attempt: what came from outside before what its replicas did. None when nothing went wrong."""
+    bad = [fate for fate in fates if fate.cause != "finished"]
+    first = min(
+        bad, key=lambda fate: (not fate.is_outside, fate.cause == "stopped", fate.ended_at or 0.0), default=None
+    )
+    if first is None:
+        return None
+    if first.cause == "stopped":
+        return "stopped", NOT_BY_US if first.is_outside else "stopped"
+    return first.cause if first.is_outside or first.cause in ("memory", "setup") else "lost", first.message
+
+
+def nodes_of(pods: Iterable[Object]) -> str:
+    nodes = sorted({str(name) for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
+    more = f" and {len(nodes) - NODES_TOLD} more" if len(nodes) > NODES_TOLD else ""
+    return ",".join(nodes[:NODES_TOLD]) + more

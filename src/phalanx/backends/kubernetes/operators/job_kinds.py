@@ -1,0 +1,341 @@
+"""Kubeflow's operators: the kinds of jobs that they run, and what each of them expects of one and gives to its pods.
+
+As of training-operator 1.9 (MXJob: 1.8), mpi-operator 0.8 and Trainer 2.3. Nothing else has their words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from phalanx.backends.kubernetes.render import names, native_jobs, payload, pods
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import ROLE, Cluster, ClusterTarget
+from phalanx.errors import CallError
+from phalanx.plan.model import Plan, Replica
+
+KUBEFLOW, TRAINER = "kubeflow.org", "trainer.kubeflow.org"
+REPLICA_INDEX = "training.kubeflow.org/replica-index"  # a label of the pods of training-operator and mpi-operator
+REPLICA_TYPE = "training.kubeflow.org/replica-type"
+JOB_NAME = "training.kubeflow.org/job-name"
+WORKER = "worker"
+NEVER, ON_FAILURE = "Never", "OnFailure"
+NATIVELY = "`backend: native` runs it"
+_NAMED = 5  # replicas in a message
+_ROOM = 24  # `-launcher-0-99999-abcde`
+
+
+class OperatorKind(NamedTuple):
+    """A kind of job that an operator runs.
+
+    `specs`: where its spec has the replicas, by their types; None for one that has no replicas of its own. `types`: the
+    operator's words for our roles. `yields`: variables that the operator gives to containers, and that shall win.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    specs: str | None
+    container: str
+    types: Mapping[str, str]
+    port: int = 2222
+    port_name: str = ""
+    yields: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    @property
+    def one(self) -> str:
+        """In a sentence."""
+        return f"{'an' if self.kind[0] in 'MX' else 'a'} {self.kind}"
+
+
+_PYTORCH = (
+    "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES",
+    "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF",
+    "PET_MAX_RESTARTS", "PET_STANDALONE",
+)  # fmt: skip
+_XGBOOST = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "WORKER_PORT", "WORKER_ADDRS")
+_JAX = ("COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID")
+_MXNET = (
+    "MX_CONFIG", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_ROLE",
+    "DMLC_USE_KUBERNETES", "BYTEPS_FORCE_DISTRIBUTED", "DMLC_WORKER_ID",
+)  # fmt: skip
+_OPENMPI = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots")
+_TRAINER = (  # less its DMLC_NUM_WORKER, which counts devices, where the plan counts processes
+    "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+    "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT",
+    "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", *_OPENMPI, "OMPI_MCA_plm_rsh_args",
+)  # fmt: skip
+_MASTERED = {"master": "Master", "worker": "Worker"}
+_WORKERS = {"master": "Worker", "worker": "Worker"}
+_PER_POD = "PET_NPROC_PER_NODE"
+_PROCESS = ("RANK", "WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "PROCESS_ID", "NUM_PROCESSES")
+
+TFJOB = OperatorKind(
+    KUBEFLOW, "v1", "tfjobs", "TFJob", "tfReplicaSpecs", "tensorflow",
+    {"master": "Chief", "worker": "Worker", "ps": "PS"}, 2222, "tfjob-port", ("TF_CONFIG",),
+)  # fmt: skip
+PYTORCHJOB = OperatorKind(
+    KUBEFLOW, "v1", "pytorchjobs", "PyTorchJob", "pytorchReplicaSpecs", "pytorch",
+    _MASTERED, 23456, "pytorchjob-port", _PYTORCH,
+)  # fmt: skip
+XGBOOSTJOB = OperatorKind(
+    KUBEFLOW, "v1", "xgboostjobs", "XGBoostJob", "xgbReplicaSpecs", "xgboost",
+    _MASTERED, 9999, "xgboostjob-port", _XGBOOST,
+)  # fmt: skip
+JAXJOB = OperatorKind(
+    KUBEFLOW, "v1", "jaxjobs", "JAXJob", "jaxReplicaSpecs", "jax",
+    _WORKERS, 6666, "jaxjob-port", _JAX,
+)  # fmt: skip
+MXJOB = OperatorKind(
+    KUBEFLOW, "v1", "mxjobs", "MXJob", "mxReplicaSpecs", "mxnet",
+    {"master": "Scheduler", "worker": "Worker", "server": "Server"}, 9091, "mxjob-port", _MXNET,
+)  # fmt: skip
+MPIJOB = OperatorKind(
+    KUBEFLOW, "v2beta1", "mpijobs", "MPIJob", "mpiReplicaSpecs", "mpi",
+    _WORKERS, yields=_OPENMPI,
+)  # fmt: skip
+MPIJOB_V1 = MPIJOB._replace(version="v1", yields=(*MPIJOB.yields, "OMPI_MCA_plm_rsh_agent"))
+TRAINJOB = OperatorKind(
+    TRAINER, "v1alpha1", "trainjobs", "TrainJob", None, "node",
+    {"master": "node", "worker": "node"}, 29500, yields=_TRAINER,
+)  # fmt: skip
+
+OPERATED = (TFJOB, PYTORCHJOB, XGBOOSTJOB, JAXJOB, MXJOB, MPIJOB, MPIJOB_V1, TRAINJOB)
+USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(  # where nobody says what a cluster serves
+    {known.kind: (known.api_version,) for known in (TFJOB, PYTORCHJOB, XGBOOSTJOB, JAXJOB, MPIJOB)}
+)
+RUNNERS: Mapping[str, OperatorKind] = MappingProxyType(  # by what wires a run
+    {
+        "tensorflow": TFJOB, "pytorch": PYTORCHJOB, "deepspeed": PYTORCHJOB, "xgboost": XGBOOSTJOB, "jax": JAXJOB,
+        "mxnet": MXJOB, "horovod": MPIJOB, "mpi": MPIJOB,
+    }
+)  # fmt: skip
+
+
+def served(cluster: Cluster) -> Mapping[str, tuple[str, ...]]:
+    """The kinds of jobs that there are, with their API versions."""
+    return USUAL if cluster.is_assumed and not cluster.kinds else cluster.kinds
+
+
+def best(kind: str, cluster: Cluster) -> OperatorKind | None:
+    """A kind in the first version that the cluster and we both have."""
+    versions = served(cluster).get(kind, ())
+    found = (known for version in versions for known in OPERATED if (known.kind, known.api_version) == (kind, version))
+    return next(found, None)
+
+
+def operated(obj: Mapping[str, Any]) -> OperatorKind | None:
+    """What an operator would make of that object; None when it is none of theirs."""
+    found = (known for known in OPERATED if (known.kind, known.api_version) == (obj.get("kind"), obj.get("apiVersion")))
+    return next(found, None)
+
+
+def templates_of(obj: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every pod template in an object: those of Jobs, of the operators' jobs, and what a TrainJob lays over its
+    runtime's."""
+    spec = obj.get("spec") or {}
+    known = operated(obj)
+    if known is not None and known.specs is not None:
+        yield from (replicas["template"] for replicas in spec[known.specs].values())
+    elif known is not None:
+        for patch in spec.get("runtimePatches") or ():
+            for job in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
+                yield job["template"]["spec"]["template"]
+    elif obj.get("kind") == "Job":
+        yield spec["template"]
+
+
+def set_label(obj: dict[str, Any], key: str, value: str) -> None:
+    """On the object, and on all pods that it makes."""
+    for labelled in (obj, *templates_of(obj)):
+        labelled.setdefault("metadata", {}).setdefault("labels", {})[key] = value
+
+
+def job_name(made: Plan) -> str:
+    """Whatever an operator appends to it must still be the name of a pod."""
+    return names.object_name("phalanx", made.run_id, room=_ROOM)
+
+
+def seats(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
+    """The replicas of each of the operator's types, in the order in which it counts them."""
+    found: dict[str, list[Replica]] = {}
+    for replica in made.replicas:
+        if not replica.local:
+            found.setdefault(known.types[replica.role], []).append(replica)
+    return found
+
+
+def tables(made: Plan, place: ClusterTarget, known: OperatorKind) -> AddressTables:
+    """Where the operator's services have the replicas."""
+    hosts = {
+        (replica.role, replica.index): _host(made, known, kind, number)
+        for kind, replicas in seats(made, known).items()
+        for number, replica in enumerate(replicas)
+    }
+    host = {replica.name: hosts[replica.role, replica.index] for replica in made.replicas}
+    port = {replica.name: known.port + replica.local for replica in made.replicas}
+    paths = native_jobs.paths(made, place)
+    if known.kind in (MPIJOB.kind, TRAINJOB.kind):
+        paths |= {"hostfile": "/etc/mpi/hostfile", "hosts.sh": "/etc/mpi/discover_hosts.sh"}
+    first = next(iter(host.values()))
+    return AddressTables({**host, "*": first}, {**port, "*": known.port}, paths)
+
+
+def _host(made: Plan, known: OperatorKind, kind: str, number: int) -> str:
+    base, by_launcher = job_name(made), RUNNERS.get(made.wiring or "") == MPIJOB
+    if known.kind == TRAINJOB.kind:
+        if by_launcher:
+            return f"{base}-{kind}-0-{number - 1}.{base}" if number else f"{base}-launcher-0-0.{base}"
+        return f"{base}-{kind}-0-{number}.{base}"
+    if known.kind != MPIJOB.kind:
+        return f"{base}-{kind.lower()}-{number}"
+    if known.version == MPIJOB_V1.version:
+        return f"{base}-worker-{number}"  # the name of a pod: ranks are started through the API there
+    return f"{base}-worker-{number - 1}.{base}" if number else f"{base}-launcher.{base}"
+
+
+def yields(made: Plan, known: OperatorKind) -> tuple[str, ...]:
+    """The variables whose values the operator knows best. It counts pods: of several processes in one it knows less
+    than the plan, and of pods with different numbers of them nothing."""
+    left_out: tuple[str, ...] = ()
+    if any(replica.local for replica in made.replicas):
+        left_out = _PROCESS
+    if len({replica.environment.get(_PER_POD) for replica in made.replicas}) > 1:
+        left_out += (_PER_POD,)
+    return tuple(name for name in known.yields if name not in left_out)
+
+
+def processes(made: Plan) -> int:
+    """How many a pod has, by us or by torchrun."""
+    first = made.replicas[0]
+    asked = first.environment.get(_PER_POD, "")
+    if isinstance(asked, str) and asked.isdigit():
+        return int(asked)
+    return sum((replica.role, replica.index) == (first.role, first.index) for replica in made.replicas)
+
+
+class OperatorJob(NamedTuple):
+    """A run, where it goes, and who runs it there. `image`: one that is built for it."""
+
+    made: Plan
+    place: ClusterTarget
+    known: OperatorKind
+    tables: AddressTables
+    secrets: Mapping[str, str]
+    image: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return job_name(self.made)
+
+
+def template(
+    order: OperatorJob, replicas: Sequence[Replica], *, is_counted: bool = True, is_launched: bool = False
+) -> Any:
+    """The template of the pods of a type. How often pods are started again is for the job to say. Raises CallError."""
+    made, known = order.made, order.known
+    found = pods.template(
+        made,
+        replicas,
+        order.place,
+        tables=order.tables,
+        container=known.container,
+        index_from=REPLICA_INDEX if is_counted else None,
+        is_launched=is_launched,
+        image=order.image,
+        leave=yields(made, known),
+    )
+    if len({replica.role for replica in replicas}) > 1:  # the operator has one word for them
+        found["metadata"]["labels"] |= {ROLE: WORKER, "app.kubernetes.io/component": WORKER}
+    spec = found["spec"]
+    spec.pop("restartPolicy", None)
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        if own := payload.own_secrets(made, replicas[0], order.secrets):
+            container["env"] = [*container.get("env", ()), *own]
+    if made.timeout_s is not None:  # of a pod: the job's own deadline counts the time in a queue, and deletes the pods
+        spec.setdefault("activeDeadlineSeconds", deadline_s(made))
+    return found
+
+
+def main_of(found: Mapping[str, Any], known: OperatorKind) -> dict[str, Any]:
+    """Our container of a template; files may have put others beside it."""
+    box: dict[str, Any] = next(each for each in found["spec"]["containers"] if each["name"] == known.container)
+    return box
+
+
+def deadline_s(made: Plan) -> int:
+    return math.ceil((made.timeout_s or 0.0) + payload.peers_s(made) + native_jobs.SLACK_S)
+
+
+def metadata(order: OperatorJob) -> dict[str, Any]:
+    members = [replica.name for replica in order.made.replicas if not replica.local]
+    return payload.metadata(order.made, order.name, None, members)
+
+
+def run_policy(made: Plan, known: OperatorKind) -> dict[str, Any]:
+    """Pods stay when the job is over: their logs are fetched first. training-operator counts a pod that fails against
+    the limit of restarts also where none is started again, and then deletes all of them: so it gets no limit."""
+    ttl_s = made.kubernetes.ttl_s if made.kubernetes.ttl_s is not None else native_jobs.TTL_S
+    policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": math.ceil(ttl_s)}
+    if known == MPIJOB:
+        policy["backoffLimit"] = made.max_restarts if restart_policy(made, known) != NEVER else 0
+    elif restart_policy(made, known) != NEVER:
+        policy["backoffLimit"] = made.max_restarts + 1  # with so many it gives up, before the last has done anything
+    return policy
+
+
+def restart_policy(made: Plan, known: OperatorKind) -> str:
+    """Whether the operator starts single pods again. By itself a run is started anew as a whole, by us. One that would
+    make new pods of them does so without end, and these are not ours any more. Raises CallError."""
+    asked = made.kubernetes.restart_policy or NEVER
+    allowed = [NEVER] if known.kind == TRAINJOB.kind else [NEVER, ON_FAILURE]
+    if asked not in allowed:
+        raise CallError(
+            f"`restart_policy: {asked[:60]}`: as we run it, {known.one} has {', '.join(allowed)}; `max_restarts` alone "
+            "starts the whole run anew"
+        )
+    if asked != NEVER and not made.max_restarts:
+        raise CallError(f"`restart_policy: {asked}` needs `environment.max_restarts`: how often the operator may do so")
+    return asked
+
+
+def alike(known: OperatorKind, kind: str, replicas: Sequence[Replica]) -> None:
+    """All pods of a type have one template. Raises CallError that names those that ask for something else."""
+    usual = _usual(replicas)
+    others = [replica for replica in replicas if replica.settings != usual]
+    if not others:
+        return
+    fields = [
+        field
+        for field in usual._fields
+        if any(getattr(other.settings, field) != getattr(usual, field) for other in others)
+    ]
+    told = ", ".join(other.name for other in others[:_NAMED])
+    told += f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    advice = "give all the same"
+    if len({replica.role for replica in replicas}) > 1 and others[0].role == "master":
+        advice = "write the same below `environment` as below `environment.replicas.default_worker`"
+    raise CallError(
+        f"all pods of type {kind} of {known.one} are alike, and {told} {'have' if len(others) > 1 else 'has'} "
+        f"settings of {'their' if len(others) > 1 else 'its'} own ({', '.join(fields)}): {advice}; or {NATIVELY}"
+    )
+
+
+def _usual(replicas: Sequence[Replica]) -> Any:
+    """The settings that most have. Settings have maps inside, which have no hash."""
+    counts: list[list[Any]] = []
+    for replica in replicas:
+        found = next((count for count in counts if count[0] is replica.settings or count[0] == replica.settings), None)
+        if found is None:
+            counts.append([replica.settings, 1])
+        else:
+            found[1] += 1
+    return max(reversed(counts), key=lambda count: count[1])[0]

@@ -1,0 +1,37 @@
+"""Addresses and folders on Kubernetes. They are known before anything runs: names of pods are ours to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from phalanx.placeholders import Hole, Value, fill
+from phalanx.plan.model import Plan
+
+
+@dataclass(frozen=True)
+class AddressTables:
+    """What fills the holes of a plan, by kind, as the agent's facts have them: `*` is for whatever is not named."""
+
+    host: Mapping[str, str]
+    port: Mapping[str, int]
+    path: Mapping[str, str]
+    # Lists of all addresses are long, and in every template: a value is filled once for each plan.
+    _filled: dict[str, tuple[Plan, dict[Value, str]]] = field(default_factory=dict, compare=False, repr=False)
+
+    def answer(self, hole: Hole) -> str:
+        if hole.kind == "interface":
+            return ""  # pods have one network, whose name only they know
+        table: Mapping[str, object] = {"host": self.host, "port": self.port, "path": self.path}[hole.kind]
+        return str(table[hole.of] if hole.of in table else table["*"])
+
+    def text(self, made: Plan, value: Value) -> str:
+        if isinstance(value, str):
+            return value
+        known, texts = self._filled.get(made.run_id, (made, {}))
+        if known is not made:
+            texts = {}
+        if value not in texts:
+            texts[value] = fill(value, made.members, self.answer)
+        self._filled[made.run_id] = (made, texts)
+        return texts[value]

@@ -1,0 +1,314 @@
+"""Images that are built in the cluster, where a registry is configured: a Job before all others, which pushes one.
+
+Whatever people write ends up in a word of JSON or a quoted value of a Dockerfile, never as a line of it, and in an
+argument of the builder, never in a shell. What a builder needs beyond the *restricted* standard: BuildKit makes a
+user namespace of its own (no seccomp or AppArmor profile; not root), Kaniko unpacks the image over its own files (root
+in its container, nothing else).
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+from unicodedata import category
+
+from phalanx.backends.kubernetes.observe.attempt_objects import BUILD, STAGE
+from phalanx.backends.kubernetes.render import gang_scheduling, names, payload, pods, volumes
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import CODE_AT, MEMBERS, ROLE, RUN_AT, ClusterTarget, Settings
+from phalanx.errors import CallError
+from phalanx.plan.document import is_secret
+from phalanx.plan.model import Plan
+
+BUILDKIT, KANIKO = "buildkit", "kaniko"
+IMAGES = {BUILDKIT: "moby/buildkit:rootless", KANIKO: "gcr.io/kaniko-project/executor:v1.23.2"}
+DOCKERFILE_AT = "/phalanx/build"
+CACHE = "phalanx-cache"
+SECONDS = 7200  # for a build; then it hangs
+KEPT_S = 86_400
+UNASKED = "asked for without `is_wanted`"
+MOST_CPUS, MOST_MIB = 2.0, 4096.0  # that a build asks for; it may use more
+LONGEST_LINE = 60_000  # bytes: builders read no longer ones
+LONGEST_REPOSITORY = 128
+# What people install from, copied before the rest of the code: then a change of the code alone repeats no step.
+_FIRST = ("*requirements*.txt", "*conda_env*.y*ml", "*setup.sh")
+_USERS_STATE = "/home/user/.local/share/buildkit"
+_CREDENTIALS = {BUILDKIT: "/home/user/.docker", KANIKO: "/kaniko/.docker"}
+_REGISTRY = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::\d{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}\Z")
+
+
+def is_wanted(made: Plan, settings: Settings) -> bool:
+    """Whether an image is to be built for a run: a Dockerfile is one, and so are build steps where there is a registry
+    to push it to; without one an init step runs them. Raises CallError."""
+    build = made.build
+    if build is None or build.ref is not None:
+        return False
+    if build.dockerfile is not None and settings.registry is None:
+        raise CallError(
+            f"`build.dockerfile: {build.dockerfile[:100]}`: an image is built where it can be pushed to. Write "
+            "`registry: <registry>/<name>` into kubernetes.yml in the home of Phalanx, or name an image that is there "
+            "already (`build: {image: ...}`)"
+        )
+    return settings.registry is not None and (build.dockerfile is not None or bool(build.build_steps))
+
+
+def carries_code(objects: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any of these has to find the code in the run's ConfigMap: pods, or what builds their image."""
+    places = (obj.get("data", {}).get(payload.PLACE) for obj in objects if obj.get("kind") == "ConfigMap")
+    return any(json.loads(found)["code"]["kind"] == "bundle" for found in places if found)
+
+
+def tag_of(made: Plan, settings: Settings, code_digest: str | None = None) -> str:
+    """The image of a run: the same for the same build of the same code. Where nobody has seen the code, or the file
+    says `nocache`, it is the run's own. Raises CallError."""
+    build = made.build
+    assert build is not None, UNASKED
+    registry = (settings.registry or "").strip("/")
+    if not _REGISTRY.match(registry):
+        raise CallError(f"`registry: {registry[:100]}` in kubernetes.yml is none: write it as `registry.example/team`")
+    is_own = code_digest is None or build.nocache
+    content = [
+        *(build.image or settings.image, build.dockerfile, build.context, build.build_steps, build.env_vars),
+        *(build.lang_env, _builder(made, settings), made.run_id if is_own else code_digest),
+    ]
+    digest = sha256(json.dumps(content).encode()).hexdigest()[:32]
+    return f"{registry}/{_repository(made)}:{digest}"
+
+
+def _repository(made: Plan) -> str:
+    """The project's name, as registries write names."""
+    project = made.shared.get("PHALANX_PROJECT")
+    written = project if isinstance(project, str) and project else "default"
+    plain = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
+    if plain == written and len(plain) <= LONGEST_REPOSITORY:
+        return plain
+    digest = sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return "-".join(filter(None, (plain[: LONGEST_REPOSITORY - 9].rstrip("-"), digest)))
+
+
+def build_objects(made: Plan, place: ClusterTarget, code_digest: str | None = None) -> list[dict[str, Any]]:
+    """What builds and pushes the image of a run: what the Job reads, and the Job. Raises CallError."""
+    settings = place.settings
+    builder = _builder(made, settings)
+    source = volumes.code(_bare(made), place)
+    command = _arguments(made, builder, str(source.path), tag_of(made, settings, code_digest))
+    name = names.object_name(names.base(made), BUILD)
+    reads = payload.owner(_bare(made), place, _tables())
+    reads["metadata"] = _labelled(payload.metadata(made, name))
+    if made.build is not None and made.build.dockerfile is None:
+        reads["data"]["Dockerfile"] = dockerfile(made, settings, is_first_alone=builder == BUILDKIT)
+    job = _job(made, place, name, builder, command)
+    gang_scheduling.admit_alone(made, place, job)
+    return [reads, job]
+
+
+def _builder(made: Plan, settings: Settings) -> str:
+    if made.build is not None and made.build.backend == KANIKO:
+        return KANIKO
+    if settings.builder not in IMAGES:
+        raise CallError(f"`builder: {settings.builder[:100]}` in kubernetes.yml is none of {', '.join(IMAGES)}")
+    return settings.builder
+
+
+# The Dockerfile -----------------------------------------------------------------------------------------------------
+
+
+def dockerfile(made: Plan, settings: Settings, *, is_first_alone: bool = True) -> str:
+    """As Polyaxon made it of an image and steps. Values that look secret are left out: layers are for everybody who
+    may pull the image, and the run has them anyway. Raises CallError."""
+    build = made.build
+    assert build is not None, UNASKED
+    image = build.image or settings.image
+    if not _IMAGE.match(image):
+        raise CallError(f"`build.image`: no image can be called `{image[:100]}`")
+    locale = ((name, build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if build.lang_env else ()
+    lines = [f"FROM {image}"]
+    lines += [_variable(name, value) for name, value in (*locale, *build.env_vars) if not is_secret(name)]
+    lines.append("WORKDIR /code")
+    lines.append(f"COPY {_words(*_FIRST, './')}" if is_first_alone else f"COPY {_words('.', './')}")
+    lines += [f"RUN {_words('/bin/sh', '-c', step)}" for step in build.build_steps]
+    if is_first_alone:
+        lines.append(f"COPY {_words('.', './')}")
+    for line in lines:
+        if len(line.encode()) > LONGEST_LINE:
+            raise CallError(f"a step or variable of `build` has more than {LONGEST_LINE:,} bytes: put it into a script")
+    return "\n".join(lines) + "\n"
+
+
+def _words(*words: str) -> str:
+    """JSON in ASCII: no line ends in it, no variable is expanded, and nothing looks like a here-document."""
+    return json.dumps(words).replace("<", "\\u003c")
+
+
+def _variable(name: str, value: str) -> str:
+    if not names.is_variable(name):
+        raise CallError(f"`build.env_vars`: no variable can be called `{name[:100]}`")
+    if any(category(sign) in ("Cc", "Cs") for sign in value):
+        raise CallError(
+            f"`build.env_vars`: the value of `{name}` has line ends or other control characters, which an image cannot "
+            "have: put it into `environment.env_vars`"
+        )
+    quoted = re.sub(r'([\\"$])', r"\\\1", value)
+    return f'ENV {name}="{quoted}"'
+
+
+# The Job ------------------------------------------------------------------------------------------------------------
+
+
+def _arguments(made: Plan, builder: str, code: str, image: str) -> list[str]:
+    build = made.build
+    assert build is not None, UNASKED
+    context = _below(code, build.context, "build.context")
+    written = f"{DOCKERFILE_AT}/Dockerfile"
+    if build.dockerfile is not None:
+        written = _below(code, build.dockerfile, "build.dockerfile")
+    repository = image.rpartition(":")[0]
+    if builder == KANIKO:
+        cached = [] if build.nocache else ["--cache=true", f"--cache-repo={repository}/{CACHE}"]
+        # It looks for the token of a service account to tell a pod from a machine, and ours has none.
+        return [f"--context=dir://{context}", f"--dockerfile={written}", f"--destination={image}", "--force", *cached]
+    folder, _, file = written.rpartition("/")
+    return [
+        *("build", "--progress=plain", "--frontend", "dockerfile.v0"),
+        *("--local", f"context={context}", "--local", f"dockerfile={folder}", "--opt", f"filename={file}"),
+        *("--output", f"type=image,name={image},push=true"),
+        *(["--no-cache"] if build.nocache else _cache(f"{repository}:{CACHE}")),
+    ]
+
+
+def _cache(at: str) -> Iterator[str]:
+    yield from ("--import-cache", f"type=registry,ref={at}")
+    yield from ("--export-cache", f"type=registry,ref={at},mode=max,ignore-error=true")
+
+
+def _below(code: str, path: str | None, key: str) -> str:
+    inside = posixpath.normpath(path or ".")
+    if inside.startswith(("/", "../")) or inside == ".." or any(category(sign) == "Cc" for sign in inside):
+        raise CallError(f"`{key}: {inside[:100]}` is not below the code: write it as a path from its root")
+    return code if inside == "." else f"{code}/{inside}"
+
+
+def _job(made: Plan, place: ClusterTarget, name: str, builder: str, arguments: list[str]) -> dict[str, Any]:
+    template = _template(made, place, builder, name)
+    [main] = template["spec"]["containers"]
+    main["args"] = [pods.unexpanded(word) for word in arguments]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _labelled(payload.metadata(made, name)),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": SECONDS,
+            "ttlSecondsAfterFinished": KEPT_S,
+            "template": template,
+        },
+    }
+
+
+def _template(made: Plan, place: ClusterTarget, builder: str, reads: str) -> dict[str, Any]:
+    """As a pod of the run, whose init steps bring the code; but the builder is what runs in it."""
+    bare = _bare(made)
+    found = pods.template(bare, bare.replicas, place, tables=_tables(), image=place.settings.image)
+    _labelled(found["metadata"])
+    spec = found["spec"]
+    for volume in spec["volumes"]:
+        if volume["name"] == "job":
+            volume["configMap"]["name"] = reads
+    ours = spec["containers"][0]
+    carried = [mount for mount in ours["volumeMounts"] if mount["mountPath"] in (CODE_AT, RUN_AT)]
+    mounts = [*carried, {"name": "job", "mountPath": DOCKERFILE_AT, "readOnly": True}]
+    asked = pods.without_devices(ours, place)
+    main: dict[str, Any] = {"name": BUILD, "image": IMAGES[builder], **asked, "env": [], "volumeMounts": mounts}
+    if builder == BUILDKIT:
+        main["command"] = ["buildctl-daemonless.sh"]
+        main["env"] = [{"name": "BUILDKITD_FLAGS", "value": "--oci-worker-no-process-sandbox"}]
+        mounts.append({"name": "state", "mountPath": _USERS_STATE})
+        spec["volumes"].append({"name": "state", "emptyDir": {}})
+    main |= _unrestricted(builder, place)
+    if builder == BUILDKIT and place.cluster.version < (1, 30):
+        found["metadata"]["annotations"][f"container.apparmor.security.beta.kubernetes.io/{BUILD}"] = "unconfined"
+    if place.settings.registry_secret is not None:
+        main["env"].append({"name": "DOCKER_CONFIG", "value": _CREDENTIALS[builder]})
+        mounts.append({"name": "registry", "mountPath": _CREDENTIALS[builder], "readOnly": True})
+        file = {"key": ".dockerconfigjson", "path": "config.json"}
+        secret = {"secretName": place.settings.registry_secret, "items": [file]}
+        spec["volumes"].append({"name": "registry", "secret": secret})
+    spec["containers"] = [main]
+    return found
+
+
+def _unrestricted(builder: str, place: ClusterTarget) -> dict[str, Any]:
+    if builder == KANIKO:
+        return {"securityContext": {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}}
+    context: dict[str, Any] = {"runAsUser": pods.USER, "runAsGroup": pods.USER}
+    context["seccompProfile"] = {"type": "Unconfined"}
+    if place.cluster.version >= (1, 30):
+        context["appArmorProfile"] = {"type": "Unconfined"}
+    return {"securityContext": context}
+
+
+def _bare(made: Plan) -> Plan:
+    """What of a run its build is given: where its pods may be, and the code, wherever its pods have theirs from."""
+    first = made.replicas[0]
+    settings = first.settings._replace(
+        resources=first.resources._replace(
+            cpu=_at_most(first.resources.cpu, MOST_CPUS),
+            memory=_at_most(first.resources.memory, MOST_MIB),
+            gpu=None,
+            tpu=None,
+        ),
+        affinity=None,
+        labels=None,
+        annotations=None,
+        env_vars=None,
+        service_account=None,
+        secret_refs=None,
+        config_map_refs=None,
+        data_refs=None,
+        artifact_refs=None,
+    )
+    replica = replace(first, settings=settings, environment={}, defaults={}, argv=(), local=0)
+    kept: Mapping[str, Any] = {name: made.shared[name] for name in ("PHALANX_PROJECT",) if name in made.shared}
+    asked = made.kubernetes
+    kubernetes = asked._replace(
+        code=None if asked.code == "image" else asked.code,
+        revision=asked.revision or (made.build and (made.build.commit or made.build.branch)),
+        pod={},
+        scheduler=None,
+    )
+    return replace(
+        made,
+        replicas=(replica,),
+        roles={first.role: 1},
+        shared=kept,
+        kubernetes=kubernetes,
+        python=made.python._replace(requirements=()),
+        build=None,
+        service=None,
+    )
+
+
+def _at_most(amount: Any, most: float) -> Any:
+    """What a build asks for of what its run does: a quota takes nobody who asks for nothing. How much it may use nobody
+    has said."""
+    wanted = next((each for each in amount or () if each is not None), None)
+    return None if wanted is None else amount._replace(requests=min(wanted, most), limits=None)
+
+
+def _tables() -> AddressTables:
+    """A build meets nobody."""
+    return AddressTables({"*": "127.0.0.1"}, {"*": 0}, {"outputs": f"{RUN_AT}/outputs", "*": CODE_AT})
+
+
+def _labelled(metadata: dict[str, Any]) -> dict[str, Any]:
+    """It belongs to the run, but is none of its replicas."""
+    metadata["labels"].pop(ROLE, None)
+    metadata["annotations"].pop(MEMBERS, None)
+    metadata["labels"] |= {STAGE: BUILD, "app.kubernetes.io/component": BUILD}
+    return metadata

@@ -1,0 +1,224 @@
+"""Natively: Jobs of Kubernetes itself, one for all replicas that are alike, and a Service that gives them names.
+
+Pods of an Indexed Job are called by its name and their index; clusters that have no such Jobs get one for each replica.
+A Job never starts a pod again: the gang is started anew, as the next attempt, by us.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from phalanx.backends.kubernetes.render import gang_scheduling, image_builds, names, payload, pods, volumes
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import PORT, RUN, RUN_AT, ClusterTarget
+from phalanx.errors import CallError
+from phalanx.placeholders import Hole
+from phalanx.plan.model import Plan, Replica
+
+ITSELF = "127.0.0.1"  # the address of a replica that is alone
+TTL_S = 86_400.0  # what is over is deleted by us; this is for when we are not there any more
+FEW, LONG = 16, 1024  # Jobs, and characters of a variable that each of more than so many had to repeat
+SLACK_S = 120.0  # agents end what takes too long; this is for agents that cannot
+PER_INDEX_SINCE = (1, 29)  # Jobs whose indexes fail by themselves
+
+
+class ReplicaJob(NamedTuple):
+    """Replicas that are alike, and the Job that has them."""
+
+    job: str
+    members: tuple[Replica, ...]
+    is_indexed: bool
+
+    def hostname(self, number: int) -> str:
+        """Of a pod, as the controller of Jobs gives it to those that have an index."""
+        return f"{self.job}-{number}" if self.is_indexed else self.job
+
+
+class JobDefaults(NamedTuple):
+    """What all Jobs of a run have: its tables and secrets, the variables that are left to agents, the image that is
+    built for it, and the Service that names its pods."""
+
+    tables: AddressTables
+    secrets: Mapping[str, str]
+    left: Collection[str]
+    image: str | None
+    service: str | None
+
+
+def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
+    """All objects of a run, the owner first, less those that carry bytes, and values that are secret. Raises
+    CallError."""
+    _refuse(made)
+    grouped = groups(made, place)
+    known = _tables(made, place, grouped)
+    secrets = payload.secrets_of(made)
+    is_built = image_builds.is_wanted(made, place.settings)
+    common = JobDefaults(
+        known,
+        secrets,
+        left=_left_to_agents(made, known) if len(grouped) > FEW else (),
+        image=image_builds.tag_of(made, place.settings) if is_built else None,
+        service=names.base(made) if _is_spread(grouped) else None,
+    )
+    found = [payload.owner(made, place, known)]
+    if secrets or place.settings.server is not None:  # pods that speak to a server have a token there
+        found.append(payload.secret(made, secrets))
+    if common.service is not None:
+        found.append(_service(made))
+    if is_built:
+        found += image_builds.build_objects(made, place)
+    jobs = [_job(made, place, group, common) for group in grouped]
+    return [*found, *gang_scheduling.grouped(made, place, jobs)]
+
+
+def tables(made: Plan, place: ClusterTarget) -> AddressTables:
+    """Where every process of a run is found, and what the folders of it are called in its pods."""
+    return _tables(made, place, groups(made, place))
+
+
+def groups(made: Plan, place: ClusterTarget) -> list[ReplicaJob]:
+    """The Jobs of a run, in the order of its replicas. The largest group of a role has the role's name, others that of
+    their first replica: so no pod of one is called as a pod of another."""
+    base, is_indexed = names.base(made), place.cluster.has_indexed_jobs
+    alike = _alike(made) if is_indexed else [[replica] for replica in _firsts(made)]
+    largest: dict[str, list[Replica]] = {}
+    for members in alike:
+        largest[members[0].role] = max(largest.get(members[0].role, []), members, key=len)
+    found = []
+    for members in alike:
+        role, index = members[0].role, members[0].index
+        has_name = is_indexed and members is largest[role] and (len(members) > 1 or made.roles.get(role) == 1)
+        parts = (base, role) if has_name else (base, role, str(index))
+        found.append(ReplicaJob(names.object_name(*parts), tuple(members), is_indexed))
+    return found
+
+
+def _alike(made: Plan) -> list[list[Replica]]:
+    """Settings have maps inside, which have no hash: those that could be equal are compared."""
+    found: list[list[Replica]] = []
+    candidates: dict[Any, list[list[Replica]]] = {}
+    for replica in _firsts(made):
+        asked = replica.settings
+        similar = candidates.setdefault((replica.role, asked.resources, asked.env_vars), [])
+        members = next((members for members in similar if members[0].settings == asked), None)
+        if members is None:
+            members = []
+            similar.append(members)
+            found.append(members)
+        members.append(replica)
+    return found
+
+
+def _firsts(made: Plan) -> Iterator[Replica]:
+    """Every replica by its first process: a pod has them all."""
+    return (replica for replica in made.replicas if not replica.local)
+
+
+def _is_spread(grouped: list[ReplicaJob]) -> bool:
+    return sum(len(group.members) for group in grouped) > 1
+
+
+def _refuse(made: Plan) -> None:
+    if made.launch in ("own", "mpirun"):
+        advice = " (Horovod without `launcher: mpirun` runs natively, over Gloo)" if made.framework == "horovod" else ""
+        raise CallError(
+            "the ranks of this run are started by mpirun, which has no way into pods of native Jobs: "
+            f"`backend: kubeflow` makes an MPIJob of it{advice}"
+        )
+    if made.kubernetes.min_workers is not None or made.kubernetes.max_workers is not None:
+        raise CallError("native Jobs have as many workers as the file says: `min_workers` needs `backend: kubeflow`")
+
+
+def _tables(made: Plan, place: ClusterTarget, grouped: list[ReplicaJob]) -> AddressTables:
+    base, is_spread = names.base(made), _is_spread(grouped)
+    hosts = {
+        member.name: f"{group.hostname(number)}.{base}" if is_spread else ITSELF
+        for group in grouped
+        for number, member in enumerate(group.members)
+    }
+    host = {replica.name: hosts[f"{replica.role}-{replica.index}"] for replica in made.replicas}
+    first = next(iter(host.values()))
+    port = {replica.name: PORT + replica.local for replica in made.replicas}
+    return AddressTables({**host, "*": first}, {**port, "*": PORT}, paths(made, place))
+
+
+def paths(made: Plan, place: ClusterTarget) -> dict[str, str]:
+    """The folders of a run in its pods, by the names that plans have for them."""
+    found = {
+        "outputs": volumes.outputs_at(made, place),
+        "logs": f"{RUN_AT}/replicas",
+        "hostfile": f"{RUN_AT}/hostfile",
+        "hosts.sh": f"{RUN_AT}/hosts.sh",
+    }
+    for value in made.shared.values():
+        for part in () if isinstance(value, str) else value:
+            if isinstance(part, Hole) and part.kind == "path" and part.of not in found:
+                kind, _, name = part.of.partition("/")
+                found[part.of] = volumes.data_at(name) if kind == "data" else f"{RUN_AT}/{part.of}"
+    return {**found, "*": f"{RUN_AT}/data"}
+
+
+def _service(made: Plan) -> dict[str, Any]:
+    """Without an address of its own: it names the pods, from the moment they are there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": payload.metadata(made, names.base(made)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {RUN: names.label_value(made.run_id).valid},
+            "ports": [{"name": "phalanx", "port": PORT}],
+        },
+    }
+
+
+def _left_to_agents(made: Plan, known: AddressTables) -> Collection[str]:
+    """Variables that would make many Jobs very large together: agents have them from the plan anyway."""
+    firsts = {replica.role: replica.environment for replica in reversed(made.replicas)}.values()
+    found = {name: value for variables in (made.shared, *firsts) for name, value in variables.items()}
+    return [name for name, value in found.items() if len(known.text(made, value)) > LONG]
+
+
+def _job(made: Plan, place: ClusterTarget, group: ReplicaJob, common: JobDefaults) -> dict[str, Any]:
+    first, count = group.members[0], len(group.members)
+    template = pods.template(
+        made,
+        group.members,
+        place,
+        tables=common.tables,
+        hostname=None if group.is_indexed else group.job,
+        subdomain=common.service,
+        leave=common.left,
+        image=common.image,
+    )
+    spec = template["spec"]
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        if own := payload.own_secrets(made, first, common.secrets):
+            container["env"] = [*container.get("env", ()), *own]
+    if made.timeout_s is not None:  # from the start of a pod: the time in a queue is not the run's
+        spec.setdefault("activeDeadlineSeconds", math.ceil(made.timeout_s + payload.peers_s(made) + SLACK_S))
+    ttl_s = made.kubernetes.ttl_s if made.kubernetes.ttl_s is not None else TTL_S
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": payload.metadata(made, group.job, first.role, [member.name for member in group.members]),
+        "spec": {
+            **({"completionMode": "Indexed"} if group.is_indexed else {}),
+            "completions": count,
+            "parallelism": count,
+            **_failing(place, group),
+            "ttlSecondsAfterFinished": math.ceil(ttl_s),
+            "template": template,
+        },
+    }
+
+
+def _failing(place: ClusterTarget, group: ReplicaJob) -> dict[str, Any]:
+    """No pod is started again. A Job that reaches its own limit takes all of its pods away at once, and with them what
+    they would still say: where each index has a limit of its own, there must be none for the whole."""
+    if group.is_indexed and len(group.members) > 1 and place.cluster.version >= PER_INDEX_SINCE:
+        return {"backoffLimitPerIndex": 0}
+    return {"backoffLimit": 0}

@@ -1,0 +1,208 @@
+"""What goes along with the pods of a run: the plan, where everything is, the agent, the code, and the secrets.
+
+All of it in objects of the run's own, so that no image need be built and no filesystem be shared. Values that look
+secret are in the Secret alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from phalanx.backends.kubernetes.render import names, pods, volumes
+from phalanx.backends.kubernetes.render.addresses import AddressTables
+from phalanx.backends.kubernetes.target import DOMAIN, RUN_AT, ClusterTarget
+from phalanx.errors import CallError
+from phalanx.placeholders import Value
+from phalanx.plan.document import document
+from phalanx.plan.model import Plan, Replica
+
+PLACE, PLAN, START = "place.json", "plan.json.gz", "start.sh"
+AGENT, CLIENT, CODE = "agent.pyz", "tracking.zip", "code.tar.gz"
+LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and bytes are written as text there
+LARGEST_APPLIED = 256 << 10  # of an object as JSON, that `kubectl apply` can keep a copy of in the object itself
+PEERS_S = 900.0
+FAREWELL_S = 10.0  # of the time that a pod has to end, for its agent to say how
+EMPTIED = f"{DOMAIN}/values"
+
+
+def owner(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> dict[str, Any]:
+    """The first object of a run: what the agents read, and what all other objects belong to."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(made, names.base(made)),
+        "data": {PLACE: place_json(made, place, tables, yields=yields), START: start_script()},
+        "binaryData": {PLAN: b64encode(plan_gz(made)).decode()},
+    }
+
+
+def metadata(made: Plan, name: str, role: str | None = None, members: Collection[str] = ()) -> dict[str, Any]:
+    return {
+        "name": name,
+        "labels": names.labels(made, role),
+        "annotations": names.annotations(made, members),
+    }
+
+
+def place_json(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> str:
+    """Where the agents find each other and everything else. `yields`: variables that an operator sets, whose values
+    win over the plan's."""
+    told = {
+        "version": 1,
+        "host": dict(tables.host),
+        "port": dict(tables.port),
+        "courier": courier(place),
+        "server": place.settings.server,
+        "run_folder": RUN_AT,
+        "code": code_of(made, place),
+        "outputs": tables.path["outputs"],
+        "data": {of.partition("/")[2]: at for of, at in tables.path.items() if of.startswith("data/")},
+        "yields": sorted(yields),
+        "peers_s": peers_s(made),
+        "grace_s": grace_s(made, place),
+        "steps": list(steps_of(made, place)),
+    }
+    patience_s = place.settings.give_up if made.kubernetes.give_up_s is None else made.kubernetes.give_up_s
+    told |= {"give_up_s": patience_s} if patience_s is not None else {}
+    return json.dumps(told, indent=1) + "\n"
+
+
+def peers_s(made: Plan) -> float:
+    """How long agents wait for each other."""
+    return made.kubernetes.peers_s if made.kubernetes.peers_s is not None else PEERS_S
+
+
+def grace_s(made: Plan, place: ClusterTarget) -> float:
+    """How long a program that was told to end has: what its pod has, less the agent's own part."""
+    whole_s = float(pods.grace_s(made, place))
+    return max(whole_s - FAREWELL_S, whole_s / 2)
+
+
+def courier(place: ClusterTarget) -> str:
+    """How logs, metrics and ends come home."""
+    if place.settings.home_claim is not None:
+        return "volume"
+    return "server" if place.settings.server is not None else "frames"
+
+
+def without_courier(told: str) -> str:
+    """The same where nobody listens: logs are for people then."""
+    return json.dumps({**json.loads(told), "courier": "none"}, indent=1) + "\n"
+
+
+def code_of(made: Plan, place: ClusterTarget) -> dict[str, Any]:
+    """How the code gets into the pods, and where the command runs; without a folder, where its image says. A bundle
+    that turns out to be too large for an object is fetched from the server instead."""
+    return volumes.code(made, place)._asdict()
+
+
+def steps_of(made: Plan, place: ClusterTarget) -> tuple[str, ...]:
+    """What an init step runs; nothing where an image is built of it."""
+    if made.build is None or place.settings.registry is not None:
+        return ()
+    return made.build.build_steps
+
+
+def plan_gz(made: Plan) -> bytes:
+    """The plan as agents read it, less what is secret; always the same bytes for the same plan."""
+    told, secret_names = document(made), pods.hidden(made)
+    told["environment"] = _without(told["environment"], secret_names)
+    for replica in told["replicas"]:
+        replica["environment"] = _without(replica["environment"], secret_names)
+    return gzip.compress(json.dumps(told, separators=(",", ":")).encode(), mtime=0)
+
+
+def _without(variables: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in variables.items() if name not in left_out}
+
+
+def secrets_of(made: Plan, tables: AddressTables | None = None) -> dict[str, str]:
+    """The values of variables that look secret, by the keys of the run's Secret: the variable's name, and where
+    replicas differ `<replica>.<name>` of the first that has another value."""
+    secret_names = pods.hidden(made)
+    found = {name: _text(made, made.shared[name], tables) for name in made.shared if name in secret_names}
+    seen: set[tuple[str, str]] = set()
+    for replica in made.replicas:
+        if replica.local:
+            continue  # its variables are those of the first process
+        for name in secret_names.intersection(replica.environment):
+            text = _text(made, replica.environment[name], tables)
+            if found.setdefault(name, text) != text and (name, text) not in seen:
+                seen.add((name, text))
+                found[f"{replica.name}.{name}"] = text
+    return found
+
+
+def own_secrets(
+    made: Plan, replica: Replica, secrets: Mapping[str, str], tables: AddressTables | None = None
+) -> list[dict[str, Any]]:
+    """Variables of a container whose replica has secrets that are not the run's."""
+    own = []
+    for name, value in replica.environment.items():
+        if name not in secrets or secrets[name] == (text := _text(made, value, tables)):
+            continue
+        key = next(key for key in secrets if secrets[key] == text and key.endswith(f".{name}"))
+        reference = {"name": names.base(made), "key": key, "optional": True}
+        own.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
+    return own
+
+
+def _text(made: Plan, value: Value, tables: AddressTables | None) -> str:
+    if isinstance(value, str) or tables is None:
+        return value if isinstance(value, str) else ""
+    return tables.text(made, value)
+
+
+def secret(made: Plan, keys: Collection[str]) -> dict[str, Any]:
+    """The Secret without its values: they are filled in at submission, and stand in no file of manifests."""
+    told = metadata(made, names.base(made))
+    told["annotations"][EMPTIED] = "left empty here: `phalanx run` fills them in; by hand, write them before applying"
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": told,
+        "type": "Opaque",
+        "stringData": dict.fromkeys(sorted(keys), ""),
+    }
+
+
+def agent_map(made: Plan, agent: bytes, client: bytes) -> dict[str, Any]:
+    return _bytes_map(made, "agent", {AGENT: agent, CLIENT: client})
+
+
+def code_map(made: Plan, packed: bytes) -> dict[str, Any]:
+    """Raises CallError when the code is too large for an object of Kubernetes."""
+    if len(packed) > LARGEST_CODE:
+        raise CallError(too_large(f"{len(packed) >> 10} KiB"))
+    return _bytes_map(made, "code", {CODE: packed})
+
+
+def too_large(size: str) -> str:
+    """What to do about code that no object has room for."""
+    return (
+        f"the code takes {size} when packed, and a ConfigMap has room for {LARGEST_CODE >> 10} KiB: "
+        "name what is not code in .polyaxonignore, one pattern a line; or have it fetched: "
+        "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
+        "that it lies on, and `server:` in the home's kubernetes.yml a Phalanx server that hands it out"
+    )
+
+
+def _bytes_map(made: Plan, what: str, content: Mapping[str, bytes]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(made, names.object_name(names.base(made), what)),
+        "binaryData": {name: b64encode(data).decode() for name, data in content.items()},
+    }
+
+
+@cache
+def start_script() -> str:
+    """What a container begins with: the same for every run, with nothing of the user's in it."""
+    return files("phalanx.backends.kubernetes.render").joinpath(START).read_text(encoding="utf-8")

@@ -1,0 +1,181 @@
+"""This machine: every replica a process here, found at 127.0.0.1 by a port of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from phalanx import agent
+from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.naming import LAUNCHER
+from phalanx.placeholders import Value, unfold
+from phalanx.plan.document import document
+from phalanx.plan.model import Plan, Replica
+
+# Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
+_PREAMBLE = """\
+here=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}"){up}" && pwd) || exit 1
+case $here in *[\\"\\\\]*) echo "the folder's name has quotes or backslashes in it: $here" >&2; exit 1;; esac
+base=${{PHALANX_BASE_PORT:-29400}}
+case $base in *[!0-9]*) echo "PHALANX_BASE_PORT is not a number: $base" >&2; exit 1;; esac
+set -- "$here" "$base"
+"""
+_START = """\
+#!/usr/bin/env bash
+# Starts all replicas of run {run_id} on this machine and waits for them. Run it in the folder of the code.
+# Logs and outputs go beside this script. PHALANX_BASE_PORT moves the ports (29400 and up).
+set -m # every replica in a process group of its own, so that nothing of it is left behind
+{preamble}mkdir -p -- "$1/logs" "$1/outputs"
+workers=() helpers=()
+start() {{
+  bash "$here/replicas/$1.sh" >"$here/logs/$1.log" 2>&1 </dev/null &
+}}
+tell() {{
+  for pid in "${{workers[@]}}" "${{helpers[@]}}"; do kill "$1" -- "-$pid" 2>/dev/null; done
+}}
+any_left() {{
+  for pid in "${{workers[@]}}" "${{helpers[@]}}"; do kill -0 -- "-$pid" 2>/dev/null && return 0; done
+  return 1
+}}
+end_all() {{
+  tell -TERM
+  for _ in $(seq 100); do any_left || break; sleep 0.1; done
+  tell -KILL
+  wait 2>/dev/null
+}}
+told= # while replicas are started a signal only leaves word: one that is not on its list yet would not be ended
+trap 'told=yes' INT TERM HUP
+{starts}
+trap 'end_all; exit 143' INT TERM HUP
+[ -z "$told" ] || {{ end_all; exit 143; }}
+code=0 running=("${{workers[@]}}")
+while [ "$code" -eq 0 ] && [ "${{#running[@]}}" -gt 0 ]; do
+  sleep 0.1
+  still=()
+  for pid in "${{running[@]}}"; do
+    if kill -0 "$pid" 2>/dev/null; then still+=("$pid"); else wait "$pid" || code=$?; fi
+  done
+  running=(${{still[@]+"${{still[@]}}"}})
+  for pid in ${{helpers[@]+"${{helpers[@]}}"}}; do # they serve for ever; one that failed fails the run
+    kill -0 "$pid" 2>/dev/null || wait "$pid" || code=$?
+  done
+done
+end_all 2>/dev/null
+echo "run {run_id} ended with code $code; logs in $1/logs"
+exit "$code"
+"""
+_REPLICA = """\
+#!/usr/bin/env bash
+# {name}, rank {rank} of {size}, of run {run_id}
+{preamble}. "$1/shared.sh"
+{exports}
+exec {argv}
+"""
+_SHARED = """\
+# What all replicas of run {run_id} have in common.
+{exports}
+"""
+
+
+class Local:
+    shares_files = True
+
+    def target(
+        self, home: Path, plan: Plan | None = None, *, options: Mapping[str, str | None] = NO_OPTIONS, ask: bool = False
+    ) -> None:
+        """There is nothing to know of this machine."""
+
+    def target_of_run(self, home: Path, run_folder: Path) -> None:
+        """As above."""
+
+    def render(self, plan: Plan, place: Any = None) -> Job:  # noqa: ARG002
+        ranks = {replica.name: replica.rank for replica in plan.replicas}
+        running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
+        files = {
+            "plan.json": json.dumps(document(plan), indent=1) + "\n",
+            "start.sh": _start_script(plan, running),
+            "shared.sh": _SHARED.format(
+                run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, plan, ranks))
+            ),
+        }
+        if plan.launch != "each":
+            files |= host_files(sum(replica.role != LAUNCHER for replica in plan.replicas))
+        if plan.service is not None:
+            files["rendezvous.py"] = Path(agent.__file__).with_name("rendezvous.py").read_text(encoding="utf-8")
+        for replica in running:
+            files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
+        return Job(files, start="bash {folder}/start.sh")
+
+    def engine(self, place: Any = None) -> Engine | None:  # noqa: ARG002
+        return None
+
+
+def starts_itself(plan: Plan, replica: Replica) -> bool:
+    """Or a launcher starts it."""
+    return plan.launch != "mpirun" or replica.role == LAUNCHER
+
+
+def host_files(slots: int) -> dict[str, str]:
+    """The hosts of a run as mpirun reads them, and as a script that horovodrun may ask."""
+    return {"hostfile": f"127.0.0.1 slots={slots}\n", "hosts.sh": f"echo localhost:{slots}\n"}
+
+
+def _start_script(plan: Plan, running: list[Replica]) -> str:
+    """Parameter servers serve for ever: the run is over when everyone else is done."""
+    lines = []
+    if plan.service is not None:
+        words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
+        lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 </dev/null & helpers+=($!)')
+    for replica in running:
+        kind = "workers" if replica.role in ("master", "worker", LAUNCHER) else "helpers"
+        lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
+    return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
+
+
+def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> str:
+    exports = _exports(replica.environment, plan, ranks)
+    for name, value in replica.defaults.items():  # an assignment takes quotes as they are, where `:-` would not
+        exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, plan, ranks)}')
+    return _REPLICA.format(
+        name=replica.name,
+        rank=replica.rank,
+        size=len(plan.replicas),
+        run_id=_comment(plan.run_id),
+        preamble=_PREAMBLE.format(up="/.."),
+        exports="\n".join(exports),
+        argv=" ".join(_shell(argument, plan, ranks) for argument in replica.argv),
+    )
+
+
+def _exports(environment: Mapping[str, Value], plan: Plan, ranks: Mapping[str, int]) -> list[str]:
+    return [f"export {name}={_shell(value, plan, ranks)}" for name, value in environment.items()]
+
+
+def _shell(value: Value, plan: Plan, ranks: Mapping[str, int]) -> str:
+    return "".join(_words(value, plan, ranks)) or "''"
+
+
+def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
+    """A value in shell quotes; only holes are left for the shell to fill in."""
+    for part in unfold(value, plan.members):
+        if isinstance(part, str):
+            if part:
+                yield quote(part)
+        elif part.kind == "host":
+            yield "127.0.0.1"
+        elif part.kind == "interface":
+            yield "lo"
+        elif part.kind == "port":
+            yield f'"$(($2 + {ranks[part.of]}))"'
+        else:
+            yield f'"$1"/{quote(part.of)}'
+
+
+def _comment(text: str) -> str:
+    return "".join(character if character.isalnum() or character in "-_." else "_" for character in text)
+
+
+BACKEND = Local()

@@ -1,0 +1,192 @@
+"""Runs on this machine: starting, watching and ending the replicas of one attempt."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from phalanx.agent import processes
+from phalanx.agent.launcher import AGENT_MARK
+from phalanx.agent.processes import boot_id, is_alive_here
+from phalanx.backends.agent_zip import agent_file, client_paths
+from phalanx.backends.local.backend import host_files
+from phalanx.home.atomic_files import make_private, read_json, write_atomic
+from phalanx.home.attempts import AttemptFolder, ReplicaState, last_write, read_end, record_lost
+from phalanx.naming import is_launcher
+
+PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
+LAUNCH_S = 60.0  # for the launcher to fork the agents: it takes a few hundredths
+
+
+def reserve_ports(count: int) -> dict[int, socket.socket]:
+    """Ports that nobody uses now, and that no other run on this machine will be given: each is held by a name, which
+    the agents inherit and the kernel frees when the last of them has ended. Raises OSError when there are too few.
+    """
+    held: dict[int, socket.socket] = {}
+    first = random.randrange(len(PORTS))  # noqa: S311 - to be elsewhere than others, not a secret
+    for step in range(len(PORTS)):
+        if len(held) == count:
+            return held
+        port = PORTS[(first + 7 * step) % len(PORTS)]  # 7 does not divide their number: it comes by all of them
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0phalanx-port-{port}")
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            name.close()
+            continue
+        held[port] = name
+    for name in held.values():
+        name.close()
+    raise OSError(f"{count} free ports are needed and only {len(held)} are there")
+
+
+def start(  # noqa: PLR0913 - what a machine must know of an attempt
+    seat: AttemptFolder,
+    *,
+    working: Path,
+    environment: Mapping[str, str],
+    gpus: Mapping[str, list[str]],
+    grace_s: float,
+    agents: Path,
+) -> None:
+    """Start the replicas, each with a port of its own; whoever comes later finds them by `look`. To be called again
+    only after `sweep`, and when no replica was ever seen. Raises OSError when nothing was started,
+    CalledProcessError or TimeoutExpired when a part may have been.
+    """
+    for folder in (seat.run_folder / "outputs", seat.facts_file.parent, *map(seat.folder, seat.replicas)):
+        make_private(folder, seat.run_folder)
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(agent_file(agents)),
+        str(seat.run_folder / "plan.json"),
+        str(seat.facts_file),
+    ]
+    client = client_paths(agents)
+    ports = reserve_ports(len(seat.replicas))
+    facts = {
+        "attempt": seat.attempt,
+        "host": {"*": "127.0.0.1"},
+        "interface": {"*": "lo"},
+        "port": dict(zip(seat.replicas, ports, strict=True)),
+        "path": {
+            "outputs": str(seat.run_folder / "outputs"),
+            "logs": str(seat.run_folder / "replicas"),
+            "hostfile": str(seat.run_folder / "job" / "hostfile"),
+            "hosts.sh": str(seat.run_folder / "job" / "hosts.sh"),
+            "*": str(seat.run_folder / "data"),
+        },
+        "folders": {name: str(seat.folder(name)) for name in seat.replicas},
+        "working": str(working),
+        "client": client,
+        "gpus": dict(gpus),
+        "grace_s": grace_s,
+    }
+    try:
+        for file, text in host_files(sum(not is_launcher(name) for name in seat.replicas)).items():
+            write_atomic(seat.facts_file.with_name(file), text.encode(), sync=False)
+        write_atomic(seat.facts_file, json.dumps(facts).encode(), sync=False)
+        with os.fdopen(os.open(_complaints(seat), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as complaints:
+            subprocess.run(
+                command,
+                check=True,
+                timeout=LAUNCH_S,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={**environment, AGENT_MARK: seat.run_id},
+                start_new_session=True,
+                pass_fds=[name.fileno() for name in ports.values()],
+            )
+    finally:
+        for name in ports.values():
+            name.close()
+
+
+def _complaints(seat: AttemptFolder) -> Path:
+    return seat.facts_file.with_suffix(".log")
+
+
+def fail_start(seat: AttemptFolder, fault: Exception) -> None:
+    """After a start that failed halfway: nothing of it goes on, and every replica has an end."""
+    sweep(seat.run_id)
+    try:
+        said = _complaints(seat).read_text(errors="replace").strip().splitlines()
+    except OSError:
+        said = []
+    for name in seat.replicas:
+        record_lost(seat, name, f"its agent could not be started: {said[-1] if said else fault}"[:400])
+
+
+def observe(seat: AttemptFolder) -> dict[str, ReplicaState]:
+    """What is seen of each replica now."""
+    return {name: observe_replica(seat.folder(name)) for name in seat.replicas}
+
+
+def observe_replica(folder: Path) -> ReplicaState:
+    """One replica, by the folder of its attempt."""
+    end = read_end(folder)
+    if end is not None:
+        return ReplicaState("ended", end=end)
+    agent = read_json(folder / "agent.json")
+    if agent is None:
+        return ReplicaState("absent")
+    if agent["boot"] == boot_id():
+        pid = agent["pid"]
+        is_alive = is_alive_here(agent)
+    else:
+        pid = None
+        is_alive = time.time() - last_write(folder) < agent.get("patience_s", 0.0)
+    if is_alive:
+        return ReplicaState("running", pid=pid)
+    end = read_end(folder)  # it may have ended between the two looks
+    if end is not None:
+        return ReplicaState("ended", end=end)
+    if agent.get("is_agent", True):
+        return ReplicaState("lost", pid=pid)
+    silent = "its process ended without a word" if pid is not None else "it gave no sign of life any more"
+    return ReplicaState("lost", pid=pid, message=silent)
+
+
+def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTERM) -> None:
+    """Tell agents to end their replicas; they know how long to wait. A launcher ends when those that it started have,
+    and would take them with it: it is told only when it is left alone."""
+    running = {name: sight.pid for name, sight in seen.items() if sight.state == "running" and sight.pid is not None}
+    ranks = [pid for name, pid in running.items() if not is_launcher(name)]
+    processes.send(ranks or running.values(), number)
+
+
+def is_starting(run_id: str, sightings: Iterable[ReplicaState]) -> bool:
+    """Whether there is still someone who may announce a replica: the launcher, or an agent that was just forked."""
+    known = {seen.pid for seen in sightings}
+    return bool(_living(processes.find_marked([(AGENT_MARK, run_id)])) - known)
+
+
+def _living(pids: Iterable[int]) -> set[int]:
+    return {pid for pid in pids if (stat := processes.read_stat(pid)) is not None and stat.state not in ("Z", "X")}
+
+
+def sweep(run_id: str) -> int:
+    """Kill whatever is left of a run: orphans of killed agents, daemons. Answers how many there were."""
+    swept = 0
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        left = _living(processes.find_marked([("PHALANX_RUN_ID", run_id), (AGENT_MARK, run_id)]))
+        if not left:
+            break
+        swept += len(left)
+        processes.send(left, signal.SIGKILL)
+        time.sleep(0.01)
+    return swept

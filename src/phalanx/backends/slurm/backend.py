@@ -1,0 +1,250 @@
+"""Slurm: one job, or a heterogeneous one, whose script places an agent beside every rank.
+
+The script is the whole of it: it also works by plain `sbatch`, on a machine without Phalanx. Nothing that a user wrote
+stands in it unquoted, and no shell ever sees what they wrote for the agents: those read `plan.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+
+from phalanx import sites
+from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.errors import CallError
+from phalanx.naming import LAUNCHER
+from phalanx.plan.document import document
+from phalanx.plan.model import Plan
+from phalanx.sites import node_layout
+from phalanx.sites.model import Site
+from phalanx.sites.node_layout import Component
+
+MPIRUN = "mpirun"
+DEFAULT_MPI = "pmix"
+_SCRIPT = """\
+#!/bin/bash
+{directives}
+# Run {run_id}: {words}
+# Submit it in the folder of the code: sbatch run.sh. Logs and outputs go beside this script, below replicas/ and
+# outputs/; the agent in job/ needs a Python of at least 3.8. Arguments: [FOLDER [ATTEMPT [FIRST]]].
+fail() {{
+  echo "phalanx: $*" >&2
+  exit 1
+}}
+here=${{1:-}}
+if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it came from
+  here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=//p' | head -n 1)
+  here=${{here%/*}}
+fi
+[ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
+first=$((${{2:-1}}))
+attempt=$first # a job that Slurm starts again is the next attempt; it does not always say that it does
+while [ -e "$here/job/attempt-$attempt.json" ]; do attempt=$((attempt + 1)); done
+{modules}python=
+for found in "${{PHALANX_PYTHON:-}}" python3 python3.12 python3.11 python3.9 "${{PHALANX_FOUND_PYTHON:-}}"; do
+  [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
+done
+[ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
+before=$here/job/attempt-$((attempt - 1)).json
+if grep -qs "slurm:$SLURM_JOB_ID[^0-9]" "$before" && "${{agent[@]::5}}" "$before" --settle; then
+  exit 0 # this job had just finished when Slurm lost a node of it, and started it again
+fi
+umask 077
+mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
+# What sbatch was told is not what a step of several components shall be told.
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
+step() {{
+{step}
+}}
+where=$here/job/attempt-$attempt.where
+step none --here >"$where" || fail "not all nodes could be prepared"
+"${{agent[@]}}" --gather "${{3:-$first}}" <"$where" || exit
+{main}
+{leave}"${{agent[@]}}" --settle
+code=$?
+if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run is not
+  scontrol requeue "$SLURM_JOB_ID" && sleep 60
+fi
+exit "$code"
+"""
+_MODULES = """\
+if ! type module >/dev/null 2>&1; then
+  for found in "${{LMOD_PKG:-}}/init/bash" "${{MODULESHOME:-}}/init/bash" /etc/profile.d/{{*modules,lmod}}.sh; do
+    [ -f "$found" ] && . "$found" && break
+  done
+fi
+type module >/dev/null 2>&1 || fail "this node has no modules, and the file asks for some"
+module load {names} || fail "cannot load the modules: {names}"
+"""
+
+
+class SlurmJobs:
+    shares_files = True
+
+    def target(
+        self,
+        home: Path,
+        plan: Plan | None = None,
+        *,
+        options: Mapping[str, str | None] = NO_OPTIONS,  # noqa: ARG002
+        ask: bool = False,  # noqa: ARG002 - a profile is there so that nobody need be asked
+    ) -> Site | None:
+        return sites.find(plan.slurm.site if plan is not None else None, home)
+
+    def target_of_run(self, home: Path, run_folder: Path) -> Site | None:  # noqa: ARG002
+        return sites.find(None, home)
+
+    def render(self, plan: Plan, place: Site | None = None) -> Job:
+        plan, site = adapted(plan), place
+        parts = node_layout.components(plan, site)
+        by_launcher = plan.launch in ("own", MPIRUN)
+        _refuse(parts, by_launcher=by_launcher)
+        placed = {
+            **document(plan),
+            "order": [name for part in parts for name in part.names],
+            "interface": site.interface if site is not None else None,
+            "scratch": site.scratch if site is not None else None,
+        }
+        is_prepared = bool(plan.python.requirements or (plan.build is not None and plan.build.build_steps))
+        script = _SCRIPT.format(
+            leave="step none --leave\n" if is_prepared else "",
+            directives="\n".join(_directives(plan, parts, site)),
+            run_id=_word(plan.run_id),
+            words=_words(parts),
+            modules=_modules(plan),
+            step=_step(parts),
+            main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
+        )
+        files = {"run.sh": script, "plan.json": json.dumps(placed, indent=1) + "\n"}
+        return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
+
+    def engine(self, place: Site | None = None) -> Engine:
+        from phalanx.backends.slurm.engine import SlurmEngine
+
+        return SlurmEngine(place.submit_interval_s if place is not None else 0.0)
+
+
+def adapted(plan: Plan) -> Plan:
+    """The plan as Slurm runs it: srun starts the ranks of MPI, unless the file wants mpirun to."""
+    if plan.launch != MPIRUN or plan.slurm.mpi == MPIRUN:
+        return plan
+    return replace(plan, launch="srun", launcher=(), replicas=tuple(r for r in plan.replicas if r.role != LAUNCHER))
+
+
+def _mpi(plan: Plan) -> str:
+    return (plan.slurm.mpi or DEFAULT_MPI) if plan.launch == "srun" else "none"
+
+
+def _refuse(parts: list[Component], *, by_launcher: bool) -> None:
+    if by_launcher and len(parts) > 1:
+        raise CallError(
+            "the ranks are started by one launcher, which cannot reach into the components of a heterogeneous job: "
+            "ask for the same for all workers, or write `environment.slurm.layout: homogeneous`"
+        )
+    if any(len(part.names) % part.size.processes for part in parts):
+        raise CallError(
+            "replicas with different numbers of processes cannot lie in one grid: "
+            "write `environment.slurm.layout: heterogeneous`"
+        )
+
+
+def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterator[str]:
+    """Options of the whole job stand with each component: not all of them reach the others by themselves."""
+    slurm = plan.slurm
+    own = dict(slurm.directives)
+    run_wide = {
+        "time": _time(plan),
+        "account": slurm.account,
+        "partition": slurm.partition,
+        "qos": slurm.qos,
+        "constraint": slurm.constraint,
+        "reservation": slurm.reservation,
+    }
+    yield f"#SBATCH --job-name={_word(plan.name or plan.run_id)}"
+    yield f"#SBATCH --comment=phalanx:{_word(plan.run_id)}"
+    yield "#SBATCH --open-mode=append"
+    if slurm.segment_s is not None or plan.max_restarts:
+        yield "#SBATCH --requeue"
+    for number, part in enumerate(parts):
+        if number:
+            yield "#SBATCH hetjob"
+        options = {**run_wide, **_size(part, plan, site), **own}
+        for name, value in options.items():
+            if value is not None:
+                yield f"#SBATCH --{name}={_checked(name, value)}" if value != "" else f"#SBATCH --{name}"
+
+
+def _size(part: Component, plan: Plan, site: Site | None) -> dict[str, str | None]:
+    """Memory by CPU: components of one job must all say it in the same way, wherever their replicas lie."""
+    size = part.size
+    options: dict[str, str | None] = {
+        "nodes": None if part.nodes is None else str(part.nodes),
+        "ntasks": str(len(part.names)),
+        "ntasks-per-node": None if part.per_node is None else str(part.per_node * size.processes),
+        "cpus-per-task": str(part.cpus_per_task),
+    }
+    if size.memory_mib is not None:
+        options["mem-per-cpu"] = f"{math.ceil(size.memory_mib / (part.cpus_per_task * size.processes))}M"
+    if size.gpus and part.per_node is not None:
+        kind = f"{plan.slurm.gpu_type}:" if plan.slurm.gpu_type else ""
+        asked = f"{kind}{size.gpus * part.per_node}"
+        by_gres = site is not None and site.gpu_option == "gres"
+        options |= {"gres": f"gpu:{asked}"} if by_gres else {"gpus-per-node": asked}
+    return options
+
+
+def _time(plan: Plan) -> str | None:
+    """Whole minutes, as days-hours:minutes."""
+    times = [time for time in (plan.timeout_s, plan.slurm.segment_s) if time is not None]
+    if not times:
+        return None
+    minutes = max(1, math.ceil(min(times) / 60))
+    return f"{minutes // 1440}-{minutes % 1440 // 60:02}:{minutes % 60:02}"
+
+
+def _step(parts: list[Component]) -> str:
+    """`step MPI ARGUMENTS…`: the agent beside every rank, in one rank space."""
+    calls = []
+    for number, part in enumerate(parts):
+        group = f"--het-group={number} " if len(parts) > 1 else ""
+        calls.append(
+            f"{group}--ntasks={len(part.names)} --cpus-per-task={part.cpus_per_task} --mem=0 --export=ALL "
+            f'--mpi="$1" --kill-on-bad-exit=1 --distribution=block "${{agent[@]}}" "${{@:2}}"'
+        )
+    return "  srun " + " : \\\n    ".join(calls)
+
+
+def _modules(plan: Plan) -> str:
+    names = " ".join(map(quote, plan.python.modules))
+    return _MODULES.format(names=names) if names else ""
+
+
+def _words(parts: list[Component]) -> str:
+    told = []
+    for part in parts:
+        size = part.size
+        memory = f", {size.memory_mib} MiB" if size.memory_mib else ""
+        gpus = f", {size.gpus} GPUs" if size.gpus else ""
+        told.append(f"{part.replicas} of {size.cpus} CPUs{memory}{gpus}")
+    return "; ".join(told)
+
+
+def _word(text: str) -> str:
+    """A text as one harmless word."""
+    return re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)[:200] or "_"
+
+
+def _checked(name: str, value: str) -> str:
+    """The file's reader lets nothing else through; this is where it would matter."""
+    if not re.fullmatch(r"[\w.,@%+:=/&|*()\[\]!-]*", value):
+        raise CallError(f"`{value[:60]!r}` cannot be a value of --{name}")
+    return value
+
+
+BACKEND = SlurmJobs()

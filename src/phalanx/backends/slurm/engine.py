@@ -1,0 +1,188 @@
+"""Jobs of Slurm: submitted, watched and ended by its own commands, as a user of a login node may call them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from phalanx.backends.contract import ENDED, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.slurm import states
+from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
+from phalanx.errors import CallError
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder
+
+PATIENCE_S = 60.0  # for a command to answer: a busy controller takes its time
+RECORDS_PATIENCE_S = 20.0
+MOST_IDS = 500  # in one call
+RECALL_DAYS = 30
+COMMANDS = ("sbatch", "squeue", "scancel")  # without which no job can be submitted and watched
+
+
+class SlurmEngine:
+    name = "slurm"
+    slowest_poll_s = 30.0
+    needs_token = makes_room = False
+
+    def __init__(self, submit_interval_s: float = 0.0) -> None:
+        self.submit_interval_s = submit_interval_s
+
+    def preflight(self, environment: Mapping[str, str]) -> None:
+        """Only whether its commands are here: a controller that is away for a moment is waited for."""
+        for command in COMMANDS:
+            if shutil.which(command, path=environment.get("PATH", os.defpath)) is None:
+                raise CallError(
+                    f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the "
+                    "cluster, or render the job with `phalanx plan --on slurm -o job` and submit it there"
+                )
+
+    def submit(  # noqa: PLR0913
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,
+        *,
+        working: Path,
+        environment: Mapping[str, str],
+    ) -> str:
+        output = str(folder / "job").replace("%", "%%") + "/slurm-%j.out"
+        command = [
+            "sbatch",
+            "--parsable",
+            f"--job-name={PREFIX}-{run_id}",
+            f"--comment={PREFIX}:{run_id}:{attempt}",
+            f"--chdir={working}",
+            f"--output={output}",
+            str(folder / "run.sh"),
+            str(folder),
+            str(attempt),
+            str(first),
+        ]
+        answer = _call(command, {**_outside_of_jobs(environment), "PHALANX_FOUND_PYTHON": sys.executable})
+        number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
+        if not number.isdigit():
+            raise EngineUnavailable(f"sbatch did not tell the number of the job: {answer[:200]!r}")
+        return f"{self.name}:{number}"
+
+    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
+        answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
+        found = self._observed(states.queue_rows(answer))
+        # What squeue has forgotten, who cancelled a job, and of what exactly one failed, only the records know.
+        asked = [handle for handle in handles if handle not in found or _is_unclear(found[handle])]
+        with suppress(EngineUnavailable):  # there may be none at this site; what squeue says is true without them
+            found |= self._records(asked) if asked else {}
+        return found
+
+    def history(self, run_id: str) -> dict[str, Observation]:
+        answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
+        found = self._observed(states.queue_rows(answer))
+        with suppress(EngineUnavailable):
+            since = f"now-{RECALL_DAYS}days"
+            words = ["sacct", "-nXP", f"--name={PREFIX}-{run_id}", "-S", since, "-o", RECORDS_FORMAT]
+            found = self._observed(states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))) | found
+        return {handle: seen for handle, seen in found.items() if seen.run_id == run_id}
+
+    def _records(self, handles: list[str]) -> dict[str, Observation]:
+        numbers = ",".join(_number(handle) for handle in handles[:MOST_IDS])
+        words = ["sacct", "-nXP", "-j", numbers, "-o", RECORDS_FORMAT]
+        rows = states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))
+        told = self._observed(rows)
+        # Records come late: only what they say of the end is to be believed.
+        return {handle: seen for handle, seen in told.items() if seen.state == ENDED}
+
+    def _observed(self, rows: list[Row]) -> dict[str, Observation]:
+        return {f"{self.name}:{job}": _named(observed(of_one)) for job, of_one in group_by_job(rows).items()}
+
+    def why_restarted(self, handle: str) -> str:
+        try:
+            words = ["sacct", "-nXPD", "-j", _number(handle), "-o", RECORDS_FORMAT]
+            return states.restarted_for(states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S)))
+        except EngineUnavailable:
+            return states.restarted_for([])
+
+    def log_of(self, folder: Path, handle: str) -> Path:
+        return folder / "job" / f"slurm-{_number(handle)}.out"
+
+    def fetch(self, seat: AttemptFolder, handle: str) -> None:
+        """Agents write where we read."""
+
+    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
+        """By a word in its folder, where the agent looks: signals of an engine reach every process of a job, and a
+        Python that should say where it hangs would die of them in silence."""
+        for name in names:
+            attempts.request_end(seat.folder(name), number)
+
+    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
+        return states.refine(seen, lines)
+
+    def cancel(self, handles: Collection[str]) -> None:
+        _call(["scancel", "--quiet", *map(_number, handles)])
+
+
+def _is_unclear(seen: Observation) -> bool:
+    return seen.state == ENDED and seen.cause in ("stopped", "lost")
+
+
+def _number(handle: str) -> str:
+    return handle.partition(":")[2]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _named(seen: Observation) -> Observation:
+    """Whoever cancelled it, by name: Slurm tells only the number."""
+    import pwd
+
+    def name(found: re.Match[str]) -> str:
+        try:
+            return pwd.getpwuid(int(found[1])).pw_name
+        except (KeyError, ValueError):
+            return f"user {found[1]}"
+
+    return seen._replace(why=re.sub(r"\{user:(\w+)\}", name, seen.why))
+
+
+def _outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Whoever submits from within a job has variables of that one, which sbatch and srun would obey."""
+    kept = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+    return {name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept}
+
+
+def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> str:
+    """What a command answers. Raises Unavailable and Refused."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=patience_s,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise EngineUnavailable(
+            f"there is no `{command[0]}` on the PATH: is this a login node of the cluster?"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise EngineUnavailable(f"{command[0]} does not answer: {fault}") from None
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace")
+    said = done.stderr.decode("utf-8", "replace")
+    complaint = states.error_of(said)
+    if command[0] == "sbatch" and not states.may_pass(said):
+        raise JobRejected(complaint)
+    raise EngineUnavailable(f"{command[0]}: {complaint}")

@@ -1,0 +1,227 @@
+"""What Slurm's commands print, read; and what it means, in plain words. Pure.
+
+Text formats, not JSON: that one changes its shape between releases, and is wrong about exit codes in some.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, Observation
+
+PREFIX = "phalanx"
+QUEUE_FORMAT = "%A|%i|%T|%r|%S|%e|%V|%N|%k|%j"
+RECORDS_FORMAT = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList,Comment,JobName"
+OUT_OF_MEMORY = "0:125"  # as an exit code
+_COMMENT = re.compile(rf"{PREFIX}:([A-Za-z0-9_-]+)(?::(\d+))?\Z")
+_NAME = re.compile(rf"{PREFIX}-([A-Za-z0-9_-]+)\Z")
+_MEMORY = re.compile(r"xceeded (?:job )?memory limit|oom_kill event|oom-kill event|out-of-memory handler")
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"}
+_RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+_CAUSES = {
+    "COMPLETED": ("finished", "finished"),
+    "FAILED": ("lost", "the job failed"),
+    "CANCELLED": ("stopped", "the job was cancelled"),
+    "TIMEOUT": ("timeout", "ended by the time limit of its job"),
+    "DEADLINE": ("timeout", "ended by the deadline of its job"),
+    "OUT_OF_MEMORY": ("memory", "killed by Slurm for memory"),
+    "NODE_FAIL": ("lost", "its node failed"),
+    "BOOT_FAIL": ("lost", "its node could not be started"),
+    "PREEMPTED": ("lost", "preempted by a job of higher priority"),
+    "REVOKED": ("lost", "the job was revoked"),
+}
+_RESTARTS = {
+    "NODE_FAIL": "a node failed, and Slurm starts it again",
+    "BOOT_FAIL": "a node could not be started, and Slurm starts it again",
+    "PREEMPTED": "preempted by a job of higher priority, and started again",
+    "REQUEUED": "requeued by somebody",
+}
+_REASONS = {
+    "None": "Slurm has not looked at it yet",
+    "Priority": "jobs of higher priority come first",
+    "Resources": "it is next, and waits for enough free nodes",
+    "BeginTime": "it may not begin yet",
+    "Dependency": "another job must end first",
+    "DependencyNeverSatisfied": "the job that it depends on failed: it will never start",
+    "JobHeldUser": "it is held by its user: `scontrol release` lets it go",
+    "JobHeldAdmin": "it is held by an administrator: ask the site",
+    "JobHoldMaxRequeue": "it was requeued too often, and is held",
+    "AssocMaxJobsLimit": "you run as many jobs as the account allows",
+    "AssocMaxSubmitJobLimit": "you have submitted as many jobs as the account allows",
+    "MaxJobsPerAccount": "the account runs as many jobs as it may",
+    "MaxCpuPerAccount": "the account uses as many CPUs as it may",
+    "MaxGRESPerAccount": "the account uses as many GPUs as it may",
+    "QOSMaxJobsPerUserLimit": "you run as many jobs as this quality of service allows",
+    "QOSMaxCpuPerUserLimit": "you use as many CPUs as this quality of service allows",
+    "QOSMaxGRESPerUser": "you use as many GPUs as this quality of service allows",
+    "QOSMaxMemoryPerUser": "you use as much memory as this quality of service allows",
+    "QOSMaxWallDurationPerJobLimit": "it asks for more time than the quality of service allows: it will never start",
+    "QOSGrpCpuLimit": "all who share this quality of service use as many CPUs as they may",
+    "QOSGrpGRES": "all who share this quality of service use as many GPUs as they may",
+    "QOSNotAllowed": "the account may not use this quality of service: it will never start",
+    "AssocGrpCpuLimit": "the account uses as many CPUs as it may",
+    "AssocGrpGRES": "the account uses as many GPUs as it may",
+    "AssocGrpCPUMinutesLimit": "the account has used up its CPU time",
+    "AssocGrpCPURunMinutesLimit": "the account has too much CPU time promised to running jobs",
+    "AssocGrpGRESMinutes": "the account has used up its GPU time",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows: it will never start",
+    "PartitionTimeLimit": "it asks for more time than the partition allows: it will never start",
+    "PartitionConfig": "the partition has no node that is large enough: it will never start",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "ReqNodeNotAvail": "a node that it needs is not available, or reserved for maintenance",
+    "NodeDown": "a node that it needs is down",
+    "BadConstraints": "no node has what it asks for: it will never start",
+    "Reservation": "its reservation has not begun",
+    "Licenses": "it waits for a licence",
+    "Prolog": "its nodes are being prepared",
+    "Cleaning": "what is left of its last start is being cleaned up",
+    "InvalidAccount": "the account does not exist: it will never start",
+    "InvalidQOS": "the quality of service does not exist: it will never start",
+    "AccountNotAllowed": "the account may not use this partition: it will never start",
+    "NonZeroExitCode": "it ended with an error",
+    "launch_failed_requeued_held": "it could not be started, and is held",
+    "JobArrayTaskLimit": "the array runs as many tasks as it may",
+}
+# What may pass: then the same call may work later. Everything else that sbatch refuses, it refuses for good.
+_PASSING = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection refused|"
+    r"Unexpected message received|temporarily unavailable|Transport endpoint|Communication connection failure|"
+    r"AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit|MaxSubmitJobs|"
+    r"Slurm temporarily unable to accept job|Resource temporarily|Message receive failure|"
+    r"authentication|Munge|slurm_persist_conn|Insane message",
+    re.IGNORECASE,
+)
+
+
+class Row(NamedTuple):
+    """One line about a job. `job` is the number of the whole: that of a heterogeneous one's first component."""
+
+    job: int
+    component: int
+    state: str
+    nodes: str
+    reason: str
+    starts_at: str
+    exit_code: str
+    of_steps: str  # the exit code of the worst of its steps
+    name: str
+    comment: str
+
+
+def queue_rows(text: str) -> list[Row]:
+    """Of `squeue -h -o QUEUE_FORMAT`. Only names and comments may have bars in them, and ours have none."""
+    rows = []
+    for line in text.splitlines():
+        parts = [*line.split("|"), ""]
+        if len(parts) < 10:
+            continue
+        number, ident, state, reason, starts_at, _, _, nodes, comment, name = parts[:10]
+        rows.append(_row(ident if "+" in ident else number, state, nodes, reason, starts_at, "", "", name, comment))
+    return [row for row in rows if row is not None]
+
+
+def record_rows(text: str) -> list[Row]:
+    """Of `sacct -nXP -o RECORDS_FORMAT`. A job that was started again has a row for each time with `-D`."""
+    rows = []
+    for line in text.splitlines():
+        parts = [*line.split("|"), ""]
+        if len(parts) < 10:
+            continue
+        ident, state, exit_code, of_steps, reason, _, _, nodes, comment, name = parts[:10]
+        rows.append(_row(ident, state, nodes, reason, "", exit_code, of_steps, name, comment))
+    return [row for row in rows if row is not None]
+
+
+def _row(ident: str, *rest: str) -> Row | None:
+    leader, _, component = ident.partition("+")
+    if not leader.isdigit() or (component and not component.isdigit()):
+        return None
+    return Row(int(leader), int(component or 0), *rest)
+
+
+def observed(rows: list[Row]) -> Observation:
+    """Of the rows of one job, by component. The first component tells how it is; all tell where."""
+    first = min(rows, key=lambda row: row.component)
+    state = first.state.split(" ")[0].rstrip("+")
+    nodes = ",".join(row.nodes for row in rows if row.nodes and row.nodes != "None assigned")
+    run_id, attempt = owner(first)
+    known = {"nodes": nodes, "run_id": run_id, "attempt": attempt}
+    if state in _WAITING:
+        starts_at = "" if first.starts_at in ("N/A", "Unknown", "") else first.starts_at
+        reasons = [row.reason for row in rows if row.reason not in ("None", "")]
+        return Observation(WAITING, waiting_for(reasons[0] if reasons else "None"), starts_at=starts_at, **known)  # type: ignore[arg-type]
+    if state in _RUNNING or state not in _CAUSES:  # a state that we have never heard of is no end
+        return Observation(RUNNING, "suspended" if state == "SUSPENDED" else "", **known)  # type: ignore[arg-type]
+    if state == "FAILED" and any(row.of_steps == OUT_OF_MEMORY for row in rows):
+        state = "OUT_OF_MEMORY"  # of a step, whose job only failed of it
+    cause, words = _CAUSES[state]
+    if state == "FAILED" and first.exit_code not in ("", "0:0"):
+        words = f"{words} ({_exit_words(first.exit_code)})"
+    if state == "NODE_FAIL" and nodes:
+        words = f"one of {nodes} failed" if "," in nodes or "[" in nodes else f"{nodes} failed"
+    if state == "CANCELLED" and " by " in first.state:
+        words = f"{words} by {{user:{first.state.rpartition(' ')[2]}}}"
+    return Observation(ENDED, words, cause, **known)  # type: ignore[arg-type]
+
+
+def refine(seen: Observation, lines: Iterable[str]) -> Observation:
+    """With what Slurm wrote into the output of a job: its state does not say that a step was killed for memory."""
+    if seen.state == ENDED and seen.cause == "lost" and any(map(_MEMORY.search, lines)):
+        return seen._replace(cause="memory", why=_CAUSES["OUT_OF_MEMORY"][1])
+    return seen
+
+
+def owner(row: Row) -> tuple[str | None, int]:
+    """The run that a job belongs to, and the attempt of its first start."""
+    found = _COMMENT.match(row.comment)
+    if found is not None:
+        return found[1], int(found[2] or 1)
+    named = _NAME.match(row.name)  # a site may write comments of its own
+    return (named[1], 1) if named is not None else (None, 1)
+
+
+def group_by_job(rows: list[Row]) -> dict[int, list[Row]]:
+    jobs: dict[int, list[Row]] = {}
+    for row in rows:
+        jobs.setdefault(row.job, []).append(row)
+    return jobs
+
+
+def waiting_for(reason: str) -> str:
+    """A reason of Slurm's, as a person would say it."""
+    code = reason.strip("()").partition(",")[0].strip()
+    if code.startswith("Nodes required"):
+        return "the nodes that it needs are down, drained or reserved"
+    if code not in _REASONS and "_" in code:
+        code = code.partition("_")[0]
+    words = _REASONS.get(code)
+    return f"{words} ({code})" if words is not None else reason or "Slurm does not say why"
+
+
+def restarted_for(rows: list[Row]) -> str:
+    """Why a job was started again, by the records of its earlier starts, oldest first."""
+    for row in reversed(rows):
+        words = _RESTARTS.get(row.state.split(" ")[0])
+        if words is not None:
+            at = f" (one of {row.nodes})" if row.state.startswith("NODE_FAIL") and row.nodes else ""
+            return f"{words}{at}"
+    return "Slurm starts it again"
+
+
+def may_pass(complaint: str) -> bool:
+    """Whether what a command complains of may be over in a while."""
+    return _PASSING.search(complaint) is not None
+
+
+def error_of(text: str) -> str:
+    """What a command says is wrong, without its own name."""
+    lines = [re.sub(r"^\w+: (?:error: |fatal: )?", "", line).strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(dict.fromkeys(lines))[:400] or "it did not say why"
+
+
+def _exit_words(code: str) -> str:
+    status, _, number = code.partition(":")
+    return f"signal {number}" if number not in ("", "0") else f"exit code {status}"

@@ -1,0 +1,78 @@
+"""phalanx artifacts"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.store import Artifact
+
+MOST = 1000
+
+Sharers = Mapping[str, Sequence[str]] | None  # the runs that have a content, by its digest
+
+
+@click.command("artifacts")
+@click.argument("run", required=False)
+@click.option("--project", help="Those of all runs of a project.")
+@json_option
+def command(run: str | None, project: str | None, as_json: bool) -> None:
+    """List what runs kept on purpose, and which other runs have the same content."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+
+        if (run is None) == (project is None):
+            raise CallError("say which run, or which --project")
+        with open_workspace(quiet=as_json) as place:
+            if run is not None:
+                found = place.rows.artifacts(place.rows.find(run).id)
+            else:
+                found = place.artifacts_of(str(project), MOST + 1)
+            sharers = place.sharers(found)
+        more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
+        if as_json:
+            print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
+            return
+        if not found:
+            click.echo("no artifacts: training code keeps one with `phalanx.tracking.artifact(path)`")
+            return
+        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
+        for line in table([head, *(_row(row, sharers) for row in found)]):
+            click.echo(line)
+        if more:
+            click.echo(f"and more than these {MOST}: name a run")
+
+
+def _others(artifact: Artifact, sharers: Sharers) -> list[str] | None:
+    """None: nobody could tell."""
+    if sharers is None:
+        return None
+    return [run for run in sharers.get(artifact.digest or "", []) if run != artifact.run_id]
+
+
+def artifact_row(artifact: Artifact, sharers: Sharers) -> dict[str, Any]:
+    return {**artifact._asdict(), "at": artifact.at.isoformat(), "also_in": _others(artifact, sharers)}
+
+
+def _row(artifact: Artifact, sharers: Sharers) -> list[str]:
+    from phalanx.cli.render.progress import bytes_text
+
+    cells = [
+        artifact.run_id,
+        printable(artifact.type),
+        printable(artifact.name),
+        bytes_text(artifact.size),
+        (artifact.digest or "-")[:12],
+    ]
+    others = _others(artifact, sharers)
+    if others is None:
+        return cells
+    more = f", and {len(others) - 3} more" if len(others) > 3 else ""
+    return [*cells, ", ".join(others[:3]) + more or "-"]

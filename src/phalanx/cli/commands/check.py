@@ -1,0 +1,117 @@
+"""phalanx check"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import file_options, json_option, parse_params, read_files
+from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable, report_errors
+from phalanx.cli.render.site_verdict import print_advice, verdict_of
+
+if TYPE_CHECKING:
+    from phalanx.plan import Plan
+    from phalanx.spec import Spec
+    from phalanx.spec.tree import Node
+    from phalanx.submission.checks import SiteVerdict
+
+
+def _complete_backend(*_: Any) -> list[str]:
+    from phalanx.backends import names
+
+    return list(names())
+
+
+def _complete_site(*_: Any) -> list[str]:
+    from phalanx.cli.options import complete_site
+
+    return complete_site()
+
+
+@click.command("check")
+@file_options
+@click.option(
+    "--on",
+    "backend",
+    metavar="BACKEND",
+    help="Also say what this backend would refuse, punish or start late: with slurm, by the profile of the site; with "
+    "kubernetes, as most clusters are.",
+    shell_complete=_complete_backend,
+)
+@click.option(
+    "--site",
+    metavar="NAME",
+    help="The profile of the site, by name or file; for --on slurm.",
+    shell_complete=_complete_site,
+)
+@json_option
+def command(
+    files: tuple[str, ...], params: tuple[str, ...], backend: str | None, site: str | None, as_json: bool
+) -> None:
+    """Say everything that is wrong with a file, or what it means.
+
+    Exit code 0: the file is fine. 1: it is not. 2: the call is wrong.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
+
+        loaded, tree = load_with_tree(files, params)
+        made = plan_of(loaded)
+        verdict = verdict_of(loaded, made, tree, backend, site)
+        summary = summarise(loaded, made)
+        if as_json:
+            print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
+        else:
+            print_notes(all_notes(loaded, made))
+            if verdict is not None:
+                _print_verdict(verdict)
+            if verdict is None or not verdict.errors:
+                _print_summary(loaded, made, summary)
+    if verdict is not None and verdict.errors:
+        sys.exit(FILE_IS_WRONG)
+
+
+def load_with_tree(files: tuple[str, ...], params: tuple[str, ...]) -> tuple[Spec, Node]:
+    """The spec, and the tree that it was read from: it knows where everything stands."""
+    from phalanx.plan.framework_checks import load
+
+    return load(read_files(files), parse_params(params))
+
+
+def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:
+    from phalanx.cli.render.plan_summary import replicas_text, resources_text
+
+    name = f" `{loaded.name}`" if loaded.name else ""
+    framework = f", {loaded.framework}" if loaded.framework else ""
+    fine = click.style("ok", fg="green", bold=True)
+    click.echo(f"{fine}: {printable(f'{loaded.file}: {loaded.kind}{name}{framework}')}")
+    if loaded.search is not None:
+        view = summary["search"]
+        size = f": {view['size']} experiment{'s' if view['size'] != 1 else ''}" if view["size"] else ""
+        over = ", ".join(view["matrix"])
+        click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
+    if loaded.pipeline is not None:
+        click.echo(f"  ops        {', '.join(summary['ops'])}")
+    if made is not None:
+        click.echo(f"  replicas   {replicas_text(made.roles)}")
+        click.echo(f"  resources  {resources_text(made.totals)}")
+    if summary["command"]:
+        click.echo(f"  command    {printable(summary['command'])}")
+    if loaded.params:
+        click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}")
+
+
+def _print_verdict(verdict: SiteVerdict) -> None:
+    print_advice(verdict)
+    if verdict.errors:
+        print_errors(verdict.errors)
+    if verdict.site is None:
+        click.echo(
+            f"{click.style('note', fg='yellow')}: no profile of a site is known: `phalanx site init` on the "
+            "cluster writes one, --site names another"
+        )
+    elif not verdict.errors:
+        dated = f", as of {verdict.site.date}" if verdict.site.date else ""
+        click.echo(printable(f"{verdict.site.title or verdict.site.name}{dated}: nothing that would be refused"))

@@ -1,0 +1,98 @@
+"""phalanx compare"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import RunQueries
+    from phalanx.store import Run
+
+WIDEST = 24  # characters of a value in the table
+
+
+@click.command("compare")
+@click.argument("runs", nargs=-1, metavar="[RUN]…")
+@click.option("-q", "--query", metavar="QUERY", help="The runs that a query finds, as in `phalanx ps -q`.")
+@click.option("-s", "--sort", default="-created_at", show_default=True, help="The order of a query's runs.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=8, show_default=True, help="Runs of a query.")
+@click.option("--all", "everything", is_flag=True, help="Also what is the same in all of them.")
+@json_option
+def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, everything: bool, as_json: bool) -> None:
+    """Put runs beside each other: the params and metrics that differ first.
+
+    RUN is an id, the beginning of one, or a name.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+        from phalanx.errors import CallError
+
+        with open_workspace(quiet=as_json) as place:
+            chosen = [place.rows.find(run) for run in runs]
+            if query is not None:
+                chosen += place.rows.runs(query, sort, limit)
+            chosen = list({run.id: run for run in chosen}.values())
+            if len(chosen) < 2:
+                raise CallError("name two runs or more, or find them by a query: `phalanx compare -q 'tags:nightly'`")
+            rows = compared(place.rows, chosen)
+        if as_json:
+            print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
+            return
+        _print(chosen, rows, everything=everything)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {"id": run.id, "name": run.name, "project": run.project, "status": run.status, "tags": list(run.tags)}
+
+
+def compared(rows_of: RunQueries, runs: list[Run]) -> list[dict[str, Any]]:
+    """One row for each param and metric: its values in the order of the runs, None where one has none. What differs
+    stands first; of metrics also the best."""
+    from phalanx.insight.comparison import compare
+
+    summaries = {run.id: rows_of.summaries(run.id) for run in runs}
+    rows = []
+    for kind, columns in (
+        ("param", [run.params for run in runs]),
+        ("metric", [{name: row.last for name, row in summaries[run.id].items()} for run in runs]),
+        ("min", [{name: row.min for name, row in summaries[run.id].items()} for run in runs]),
+        ("max", [{name: row.max for name, row in summaries[run.id].items()} for run in runs]),
+    ):
+        rows += [{"kind": kind, **row} for row in compare(columns)]
+    order = {"param": 0, "metric": 1, "min": 2, "max": 3}
+    return sorted(rows, key=lambda row: (not row["differs"], order[str(row["kind"])]))
+
+
+def _print(runs: list[Run], rows: list[dict[str, Any]], *, everything: bool) -> None:
+    lines = [["", *(run.id for run in runs)]]
+    lines += [["name", *(_cell(run.name) for run in runs)], ["status", *(run.status for run in runs)]]
+    seconds = [
+        (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
+        for run in runs
+    ]
+    lines.append(["took", *("-" if took is None else f"{took:.0f} s" for took in seconds)])
+    hidden = 0
+    for row in rows:
+        if not row["differs"] and not everything:
+            hidden += row["kind"] in ("param", "metric")
+            continue
+        if row["kind"] in ("min", "max") and not everything:
+            continue
+        label = row["name"] if row["kind"] in ("param", "metric") else f"{row['name']} ({row['kind']})"
+        lines.append(
+            [f"{row['kind'] if row['kind'] == 'param' else 'metric'} {printable(label)}", *map(_cell, row["values"])]
+        )
+    for line in table(lines):
+        click.echo(line)
+    if hidden:
+        click.echo(f"\n{hidden} params and metrics are the same in all: --all shows them")
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

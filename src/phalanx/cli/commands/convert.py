@@ -1,0 +1,29 @@
+"""phalanx convert"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.options import file_options, json_option, load
+from phalanx.cli.render.output import print_json, print_notes, report_errors
+
+
+@click.command("convert")
+@file_options
+@json_option
+def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+    """Print a file in the one modern form.
+
+    Old names and dialects become `framework` and `environment.replicas`; templates stay as they are. What was
+    read differently from how it was written is said on standard error. Comments are not kept.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.spec.yaml_writer import modern_document, to_yaml
+
+        loaded = load(files, params)
+        document = modern_document(loaded)
+        if as_json:
+            print_json(document, indent=2)
+            return
+        print_notes(loaded.notes, err=True)
+        click.echo(to_yaml(document), nl=False)

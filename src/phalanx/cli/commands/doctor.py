@@ -1,0 +1,145 @@
+"""phalanx doctor"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from phalanx.cli.options import cluster_options, json_option
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
+from phalanx.errors import CallError, StoreError
+
+if TYPE_CHECKING:
+    from phalanx.cli.installation import Part
+    from phalanx.home.home import Home
+    from phalanx.store import Store
+
+
+@click.command("doctor")
+@click.option("--rebuild", is_flag=True, help="Make the database again from the folders of the runs.")
+@click.option("--on", "backend", metavar="BACKEND", help="Check a cluster instead: kubernetes, or kubeflow.")
+@cluster_options
+@json_option
+def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | None) -> None:
+    """Check what is installed, and a home: its folders, its database, and whether the two agree.
+
+    Missing extras and tools are listed with what needs them and how to install them; they are no problem by themselves.
+
+    The folders are the truth: --rebuild makes the database again from them.
+
+    With --on kubernetes it looks at the cluster that kubectl would use: versions, operators, queues, GPUs, quotas, and
+    what we may do there.
+    """
+    with report_errors(as_json=as_json):
+        if backend is not None:
+            if rebuild:
+                raise CallError("--rebuild is about a home: leave --on out")
+            _check_cluster(backend, cluster, as_json=as_json)
+        if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
+            raise CallError(f"{', '.join(named)} is about a cluster: add --on kubernetes")
+        from phalanx.cli import installation
+        from phalanx.home.home import default_home
+
+        found = list(installation.parts(default_home()))
+        if not as_json:
+            _show_installed(found)
+        checked, problems = _check_home(rebuild=rebuild)
+        if as_json:
+            answer = {"ok": not problems, **checked, "problems": problems}
+            print_json({**answer, "installed": installation.as_json(found)})
+        else:
+            _show_home(checked, problems)
+    sys.exit(FILE_IS_WRONG if problems else 0)
+
+
+def _show_installed(found: list[Part]) -> None:
+    from phalanx.cli.installation import version_line
+
+    click.echo(printable(version_line()))
+    for line in table([["", part.name, printable(part.words())] for part in found]):
+        click.echo(line)
+
+
+def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
+    """What is known of the home, and its problems: one that cannot be opened has one. Raises CallError, StoreError."""
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.home.home import default_home
+    from phalanx.ingest.rebuild import rebuild_store
+    from phalanx.registry.registry import Registry
+
+    rebuilt = {"rebuilt": rebuild_store()} if rebuild else {}
+    try:
+        home, store = open_home()
+    except (CallError, StoreError) as fault:
+        return {"home": str(default_home()), "runs": None, **rebuilt}, [str(fault)]
+    with store:
+        problems = [
+            *store.check(),
+            *_disagreements(home, store),
+            *_open_doors(home),
+            *_unreachable_storage(),
+            *Registry(home, store).check(),
+        ]
+        return {"home": str(home.path), "runs": len(store.ids()), **rebuilt}, problems
+
+
+def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
+    again = f", {checked['rebuilt']} of them read again" if "rebuilt" in checked else ""
+    is_open = checked["runs"] is not None
+    click.echo(f"home {checked['home']}: {checked['runs']} runs{again}" if is_open else f"home {checked['home']}")
+    for problem in problems:
+        click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
+    if not problems:
+        click.echo("all is well")
+    elif is_open:
+        click.echo(f"{len(problems)} problems; --rebuild mends the database")
+
+
+def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
+    from phalanx.cli.cluster_report import judged, print_report, surveyed
+
+    found, trial = surveyed(backend, options)
+    problems, notes = judged(found, trial, backend)
+    if as_json:
+        print_json({"ok": not problems, "cluster": found.as_json(), "problems": problems, "notes": notes})
+    else:
+        print_report(found, problems, notes)
+    sys.exit(FILE_IS_WRONG if problems else 0)
+
+
+def _disagreements(home: Home, store: Store) -> list[str]:
+    """Where the database says something else than the folders."""
+    folders, rows = set(home.run_ids()), store.ids()
+    found = [f"run {run_id} has a folder and no row" for run_id in sorted(folders - rows)]
+    found += [f"run {run_id} has a row and no folder" for run_id in sorted(rows - folders)]
+    for run_id in sorted(folders & rows):
+        history, said = home.run(run_id).history(), store.find(run_id).status
+        if history and said != history[-1].status:
+            found.append(f"run {run_id} is {said} in the database, {history[-1].status} in its folder")
+    return found
+
+
+def _unreachable_storage() -> list[str]:
+    """Where outputs are to be sent in the background, and cannot be."""
+    from phalanx.artifacts.remote import require_storage
+    from phalanx.scheduler.post_run import URL
+
+    try:
+        if url := os.environ.get(URL):
+            require_storage(url)
+    except CallError as fault:
+        return [f"{URL}: {fault}"]
+    return []
+
+
+def _open_doors(home: Home) -> list[str]:
+    return [f"{path} can be read by others" for path in (home.path, home.runs) if _others_may_read(path)]
+
+
+def _others_may_read(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o077)

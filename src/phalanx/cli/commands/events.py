@@ -1,0 +1,49 @@
+"""phalanx events"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.events import RunEvent
+
+
+@click.command("events")
+@click.argument("run")
+@json_option
+def command(run: str, as_json: bool) -> None:
+    """Show everything that happened to a run and its replicas, in the order of time."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+
+        with open_workspace(quiet=as_json) as place:
+            found = place.rows.find(run)
+            happened = place.events(found)
+        if as_json:
+            print_json({"ok": True, "run_id": found.id, "events": [_row(event) for event in happened]})
+            return
+        width = max((len(event.replica or "run") for event in happened), default=0)
+        for event in happened:
+            when = f"{_time(event.at).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
+            click.echo(f"{when}  {(event.replica or 'run').ljust(width)}  {printable(event.text)}")
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _row(event: RunEvent) -> dict[str, Any]:
+    return {
+        "at": _time(event.at).isoformat(),
+        "kind": event.kind,
+        "replica": event.replica,
+        "attempt": event.attempt,
+        "text": event.text,
+        **event.facts,
+    }

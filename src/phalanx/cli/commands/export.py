@@ -1,0 +1,122 @@
+"""phalanx export"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from phalanx.home.home import Home
+    from phalanx.store import Run, Store
+
+PROGRESS_S = 3.0
+
+
+@click.command("export")
+@click.argument("runs", nargs=-1)
+@click.option("--project", help="All runs of this project.")
+@click.option("-q", "--query", default="", metavar="QUERY", help='All runs that fit, such as "metric.loss:<0.1".')
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="A new folder; a name that ends in .zip: a zip.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("files", "parquet", "csv", "jsonl")),
+    default="files",
+    show_default=True,
+    help="Plain files that can be imported again, or two tables: runs and metrics.",
+)
+@click.option(
+    "--artifacts/--no-artifacts",
+    default=True,
+    help="With the artifacts, models, outputs, images and code of the runs (files only); the default.",
+)
+@json_option
+def command(
+    runs: tuple[str, ...],
+    project: str | None,
+    query: str,
+    output: str,
+    form: str,
+    artifacts: bool,
+    as_json: bool,
+) -> None:
+    """Write runs as plain files, or as tables.
+
+    `files` is a folder per run: run.json, params.json, metrics/*.csv, events.jsonl, logs and artifacts. It has no
+    environment variables, and `phalanx import` reads it again. The other forms are one table of all runs and one of all
+    points.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.open_home import open_home
+        from phalanx.exchange.exporter import target_folder
+        from phalanx.scheduler.runner import schedule_once
+
+        home, store = open_home()
+        with store:
+            schedule_once(home, store)
+            chosen = _chosen(store, runs, project, query)
+            with target_folder(Path(output)) as folder:
+                done = _write(home, store, chosen, folder, form, with_files=artifacts)
+        if as_json:
+            print_json({"ok": True, "output": output, "format": form, **done})
+            return
+        click.echo(
+            f"{len(chosen)} run{'s' if len(chosen) != 1 else ''}, {done['points']:,} points: {printable(output)}"
+        )
+        for row in done["not_carried_over"]:
+            examples = f" ({'; '.join(row['examples'])})" if row["examples"] else ""
+            click.echo(printable(f"left out: {row['count']:,} {row['what']}{examples}"))
+
+
+def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
+    """Raises CallError."""
+    if bool(names) == bool(project or query):
+        raise CallError("say which runs: their ids or names, or --project or -q, and not both")
+    if not names:
+        found = store.runs(query, sort="created_at", limit=None, project=project)
+        if not found:
+            raise CallError("there are no such runs: `phalanx ps` takes the same --project and -q")
+        return found
+    return list({run.id: run for run in map(store.find, names)}.values())
+
+
+def _write(
+    home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str, *, with_files: bool
+) -> dict[str, Any]:
+    from phalanx.exchange import table_files
+    from phalanx.exchange.exporter import Exporter
+
+    if form != "files":
+        points = table_files.write(home, store, runs, folder, form)
+        return {"runs": [run.id for run in runs], "points": points, "files": 2, "bytes": 0, "not_carried_over": []}
+    exporter = Exporter(home, store, with_files=with_files, told=_progress())
+    exporter.write(runs, folder)
+    return {
+        "runs": [run.id for run in runs],
+        "points": exporter.counts["points"],
+        "files": exporter.counts["files"],
+        "bytes": exporter.counts["bytes"],
+        "not_carried_over": exporter.losses.rows(),
+    }
+
+
+def _progress() -> Callable[[], None]:
+    count, said_at = 0, time.monotonic()
+
+    def told() -> None:
+        nonlocal count, said_at
+        count += 1
+        if time.monotonic() - said_at > PROGRESS_S:
+            said_at = time.monotonic()
+            click.echo(f"… {count:,} files", err=True)
+
+    return told

@@ -1,0 +1,117 @@
+"""phalanx login"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.errors import CallError
+
+
+@click.command("login")
+@click.argument("url", required=False)
+@click.option("--status", is_flag=True, help="Tell which server is asked, and as whom, instead.")
+@json_option
+def command(url: str | None, status: bool, as_json: bool) -> None:
+    """Make a server the one that all verbs ask: runs are submitted to it, listed from it, stopped on it.
+
+    Asks for a token, or reads it from standard input; `phalanx token create NAME` on the server makes one. It is
+    kept in ~/.config/phalanx/servers.json, which only you can read. PHALANX_SERVER and PHALANX_TOKEN win over it;
+    with PHALANX_HOME set, and inside of a run, this machine's own home is meant. `phalanx logout` forgets it.
+    """
+    with report_errors(as_json=as_json):
+        if status:
+            if url is not None:
+                raise CallError("--status tells which server is asked: leave the address out")
+            _tell_status(as_json=as_json)
+            return
+        if url is None:
+            raise CallError("say which server: `phalanx login https://host:8000`")
+        _log_in(url, as_json=as_json)
+
+
+def _log_in(url: str, *, as_json: bool) -> None:
+    from phalanx.client import Client
+    from phalanx.client.config import SERVER, checked, is_loopback, save_login
+
+    url = checked(url)
+    if url.startswith("http://") and not is_loopback(url):
+        _note("without https, whoever is on the way can read the token")
+    with Client(url, "-") as stranger:
+        stranger.is_there()  # before anybody types a token for an address that is none
+    with Client(url, _token(url)) as client:
+        who = client.whoami()
+    path = save_login(os.environ, url, client.token)
+    if as_json:
+        print_json({"ok": True, "url": url, "file": str(path), **_who(who)})
+        return
+    click.echo(f"logged in to {printable(url)} as {_words(who)}")
+    if os.environ.get(SERVER):
+        _note(f"{SERVER} is set, and wins: {printable(os.environ[SERVER])}")
+
+
+def _token(url: str) -> str:
+    """Never an argument: those can be read by everybody on the machine. Raises CallError."""
+    from phalanx.client.config import LONGEST_TOKEN, checked_token
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        found = str(click.prompt(f"Token for {url}", hide_input=True, err=True))
+    else:
+        found = sys.stdin.readline(LONGEST_TOKEN + 1) if sys.stdin is not None else ""
+    return checked_token(found)
+
+
+def _tell_status(*, as_json: bool) -> None:
+    from phalanx.cli.workspace.base import selected_server
+    from phalanx.client import Client
+    from phalanx.client.config import BY_LOGIN, logins
+    from phalanx.errors import StoreError
+    from phalanx.tracking.external_folder import default_home
+
+    found, known = selected_server(), logins(os.environ)
+    if found is None:
+        if as_json:
+            print_json({"ok": True, "url": None, "home": default_home(), "logins": sorted(known.tokens)})
+            return
+        click.echo(f"no server: runs are in {printable(default_home())}")
+        for url in sorted(known.tokens):
+            click.echo(f"logged in to {printable(url)}, which is not asked here")
+        return
+    who: dict[str, Any] = {}
+    trouble = ""
+    try:
+        with Client(found.url, found.token) as client:
+            who = client.whoami()
+    except (CallError, StoreError) as fault:
+        trouble = str(fault)
+    by = "phalanx login" if found.by == BY_LOGIN else found.by
+    if as_json:
+        told = {"ok": not trouble, "url": found.url, "by": by, "trouble": trouble or None}
+        print_json({**told, **_who(who), "logins": sorted(known.tokens)})
+    else:
+        click.echo(f"on {printable(found.url)} (by {by})" + (f" as {_words(who)}" if who else ""))
+        if trouble:
+            click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(trouble)}", err=True)
+    if trouble:
+        sys.exit(2)
+
+
+def _who(who: dict[str, Any]) -> dict[str, Any]:
+    return {"name": who.get("name"), "role": who.get("role"), "roles": who.get("roles") or {}}
+
+
+def _words(who: dict[str, Any]) -> str:
+    name = printable(str(who.get("name") or "somebody"))
+    if who.get("role"):
+        return f"{name}, {who['role']}"
+    roles = ", ".join(f"{role} of {project}" for project, role in (who.get("roles") or {}).items())
+    return f"{name}, {printable(roles)[:200]}" if roles else name
+
+
+def _note(text: str) -> None:
+    click.echo(f"{click.style('note', fg='yellow')}: {text}", err=True)

@@ -1,0 +1,276 @@
+"""phalanx logs"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import printable, report_errors
+from phalanx.errors import CallError
+from phalanx.logs.fold import Fold, FoldedLine, folded, names_text, unfolded
+from phalanx.logs.lines import LogLine, plain_text
+from phalanx.logs.replica_logs import LogSource
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import RunLogs
+    from phalanx.cli.workspace.first_error import FirstError
+    from phalanx.store import Run
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
+_SAID_AT_ONCE = 500
+
+
+@click.command("logs")
+@click.argument("run")
+@click.option("--replica", "names", multiple=True, metavar="NAME", help="Only this one, such as worker-0. Repeatable.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role, such as worker. Repeatable.")
+@click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this rank. Repeatable.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run is over.")
+@click.option("--attempt", type=click.IntRange(1), help="Which start of the run. Without it: the newest.")
+@click.option("--times", "with_times", is_flag=True, help="Before each line, when it was written.")
+@click.option("--errors", is_flag=True, help="Only the first error of the replica that failed first, and why it ended.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@click.option("--no-fold", is_flag=True, help="The same line of many replicas as often as it was said.")
+@json_option
+def command(
+    run: str,
+    names: tuple[str, ...],
+    roles: tuple[str, ...],
+    ranks: tuple[int, ...],
+    follow: bool,
+    attempt: int | None,
+    with_times: bool,
+    errors: bool,
+    tail: int | None,
+    no_fold: bool,
+    as_json: bool,
+) -> None:
+    """Print what the replicas of a run wrote, in the order of time. RUN is its id, the beginning of it, or its name.
+
+    A line that many replicas say at about the same time stands there once, with all their names. --json prints one
+    object per line of the logs. Ctrl-C ends --follow; the run goes on.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+
+        if errors and follow:
+            raise CallError("--errors looks at what was written, --follow waits for more: take one of them")
+        with open_workspace(quiet=as_json) as place:
+            found = place.rows.find(run)
+            voices = _chosen(place.logs.voices(found), names, roles, ranks)
+            _refuse_attempt(found, attempt)
+            if errors:
+                _show_errors(place.logs.error(found, voices, attempt or found.attempt), found, as_json=as_json)
+                return
+            printer = Printer(
+                [voice.name for voice in voices], as_json=as_json, times=with_times, fold=not no_fold and not as_json
+            )
+            if follow:
+                code = _follow(place.logs, found, voices, attempt, tail, printer)
+            else:
+                code = _print_all(place.logs, found, voices, attempt, tail, printer)
+    sys.exit(code)
+
+
+def _chosen(
+    voices: list[LogSource], names: Sequence[str], roles: Sequence[str], ranks: Sequence[int]
+) -> list[LogSource]:
+    """Those whom the options name; a word that names nobody is a mistake. Raises CallError."""
+    from phalanx.spec.suggestions import did_you_mean
+
+    known = (
+        ("--replica", names, [voice.name for voice in voices]),
+        ("--role", roles, [voice.role for voice in voices]),
+        ("--rank", map(str, ranks), [str(voice.rank) for voice in voices]),
+    )
+    for option, wanted, there in known:
+        for word in wanted:
+            if word not in there:
+                hint = did_you_mean(word, there) if option != "--rank" else None
+                listed = ", ".join(dict.fromkeys(there[:20])) or "none"
+                raise CallError(f"{option} {word}: the run has no such; " + (hint or f"it has {listed}"))
+    chosen = [
+        voice
+        for voice in voices
+        if (not names or voice.name in names)
+        and (not roles or voice.role in roles)
+        and (not ranks or voice.rank in ranks)
+    ]
+    if not chosen and voices:
+        raise CallError("no replica of the run fits all of --replica, --role and --rank")
+    return chosen
+
+
+def _refuse_attempt(run: Run, attempt: int | None) -> None:
+    if attempt is not None and attempt > max(run.attempt, 1):
+        raise CallError(f"--attempt {attempt}: the run has had {run.attempt}")
+
+
+# printing ------------------------------------------------------------------------------------------------------------
+
+
+class Printer:
+    """Lines for people, with the names of their replicas, or one JSON object for each."""
+
+    def __init__(self, names: Sequence[str], *, as_json: bool, times: bool, fold: bool) -> None:
+        self.colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+        self.width = max((len(name) for name in names), default=0) + 2
+        self.alone = len(names) == 1
+        self.as_json = as_json
+        self.times = times
+        self.fold = Fold() if fold and not self.alone else None
+
+    def show(self, lines: Iterable[LogLine], tail: int | None = None) -> None:
+        """Print lines; of these, with `tail`, only the last ones."""
+        told = self._told(lines)
+        if tail is not None:
+            told = iter(deque(self._told_to_the_end(lines), maxlen=tail))
+        self._print(told)
+
+    def close(self, before: float = float("inf")) -> None:
+        """Print what still waited for its like."""
+        if self.fold is not None:
+            self._print(self.fold.close(before))
+
+    def _told(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
+        if self.fold is None:
+            yield from unfolded(lines)
+        else:
+            for line in lines:
+                yield from self.fold.feed(line)
+
+    def _told_to_the_end(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
+        return unfolded(lines) if self.fold is None else folded(lines)
+
+    def _print(self, told: Iterator[FoldedLine]) -> None:
+        """Many at a time: a terminal's library takes longer for a line than we do."""
+        waiting: list[str] = []
+        for item in told:
+            waiting.append(json_line(item.line) if self.as_json else self._text(item))
+            if len(waiting) >= _SAID_AT_ONCE:
+                click.echo("\n".join(waiting))
+                waiting.clear()
+        if waiting:
+            click.echo("\n".join(waiting))
+
+    def _text(self, item: FoldedLine) -> str:
+        text = plain(item.line.text)
+        if not self.alone:
+            text = f"{self._label(item.replicas)} {text}"
+        return f"{time_text(item.line.at)} {text}" if self.times else text
+
+    def _label(self, replicas: Sequence[str]) -> str:
+        if len(replicas) == 1:
+            return click.style(f"[{replicas[0]}]".ljust(self.width), fg=self.colours.get(replicas[0]))
+        return click.style(f"[{names_text(replicas)} x{len(replicas)}]", bold=True)
+
+
+def plain(text: str) -> str:
+    """A line as it would stand on a terminal in the end, without anything that a terminal would obey."""
+    return plain_text(text).expandtabs()
+
+
+def json_line(line: LogLine, **more: Any) -> str:
+    """ASCII alone, because what a program printed may hold whatever a terminal obeys."""
+    return json.dumps(
+        {
+            "at": datetime.fromtimestamp(line.at, UTC).isoformat(),
+            "replica": line.replica,
+            "rank": line.rank,
+            "attempt": line.attempt,
+            "line": line.text,
+            **more,
+        }
+    )
+
+
+def time_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+
+
+def _print_all(
+    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: Printer
+) -> int:
+    if not run.attempt:
+        click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
+        return 0
+    if attempt is None and run.attempt > 1 and not printer.as_json:
+        click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the one before", err=True)
+    printer.show(logs.lines(run, voices, attempt or run.attempt, tail, fold=printer.fold is not None), tail)
+    printer.close()
+    return 0
+
+
+# following -----------------------------------------------------------------------------------------------------------
+
+
+def _follow(
+    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: Printer
+) -> int:
+    """Print what comes until the run is over. Answers the exit code."""
+    told = _leave_when_told()
+    if not run.attempt:
+        click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
+    for batch in logs.follow(run, voices, attempt, tail, told):
+        printer.show(batch.lines, batch.tail)
+        printer.close(batch.before)
+        if told:
+            break
+    return 128 + told[0] if told else 0
+
+
+def _leave_when_told() -> list[int]:
+    """The list is filled by Ctrl-C, TERM or a closed terminal: a turn of the scheduler is not cut in two."""
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda caught, _: told.append(caught))
+    return told
+
+
+# errors --------------------------------------------------------------------------------------------------------------
+
+
+def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
+    if found.ends:
+        _print_failure(found, as_json=as_json)
+        return
+    if not as_json:
+        click.echo(f"run {run.id}: {run.status}: {printable(run.reason)}")
+        where = ": the first error in the logs is" if found.lines else ", and no log has an error"
+        click.echo(f"no replica failed{where}")
+    _print_excerpt(found, as_json=as_json)
+
+
+def _print_failure(found: FirstError, *, as_json: bool) -> None:
+    first, *later = found.ends
+    if as_json:
+        _print_excerpt(found, as_json=True, cause=first.cause, message=first.message)
+        if not found.lines:
+            silent = LogLine(first.at, first.name, first.rank, first.attempt, "")
+            click.echo(json_line(silent, is_error=False, cause=first.cause, message=first.message))
+        return
+    rank = "" if first.rank is None else f" (rank {first.rank})"
+    head = f"{first.name}{rank} failed first, at {time_text(first.at)}, attempt {first.attempt}: "
+    click.echo(click.style(printable(head + first.message), fg="red", bold=True))
+    for other in later:
+        click.echo(f"  {other.at - first.at:.1f} s later {other.name}: {printable(other.message)}")
+    if found.error is None:
+        click.echo("its log names no error" + ("; it ends with" if found.lines else ": it is empty"))
+    _print_excerpt(found, as_json=False)
+
+
+def _print_excerpt(excerpt: FirstError, *, as_json: bool, **more: Any) -> None:
+    for number, line in enumerate(excerpt.lines):
+        if as_json:
+            click.echo(json_line(line, is_error=number == excerpt.error, **more))
+            continue
+        mark = click.style(">", fg="red", bold=True) if number == excerpt.error else " "
+        click.echo(f"{mark} [{line.replica}] {plain(line.text)}")

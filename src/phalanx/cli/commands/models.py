@@ -1,0 +1,425 @@
+"""phalanx models"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.models import ModelDetails
+    from phalanx.registry.registry import Registry
+    from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+
+reason_option = click.option("--reason", default="", help="Kept in the history.")
+
+
+@contextmanager
+def changing() -> Iterator[Registry]:
+    """The registry of this machine's home. Raises CallError when a server is meant."""
+    from phalanx.cli.workspace.base import require_local_home
+    from phalanx.cli.workspace.models import registry
+
+    require_local_home("models are registered and changed")
+    with registry() as models:
+        yield models
+
+
+@click.group("models", invoke_without_command=True)
+@click.option("-q", "--query", default="", metavar="TEXT", help="Only names that have this in them.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only models with this label.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bool) -> None:
+    """List models; or show, register, promote and download their versions.
+
+    A version is written NAME/3, NAME@champion by its alias, or NAME for the latest.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    with report_errors(as_json=as_json):
+        wanted = parse_labels(labels)
+        from phalanx.cli.workspace.models import open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
+        if as_json:
+            print_json({"ok": True, "models": [model_row(model) for model in found]})
+            return
+        if not found:
+            click.echo("no models" + (" that fit" if query or labels else " yet: `phalanx models register RUN PATH`"))
+            return
+        rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
+        for line in table(rows):
+            click.echo(line)
+
+
+def parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise CallError(f"--label {pair!r}: write NAME=VALUE")
+        labels[name] = value
+    return labels
+
+
+def _model_cells(model: Model) -> list[str]:
+    return [
+        printable(model.name),
+        str(model.latest or "-"),
+        str(model.versions),
+        printable(", ".join(f"{alias} -> {number}" for alias, number in model.aliases.items()) or "-"),
+        f"{model.updated_at.astimezone():%Y-%m-%d %H:%M}",
+        printable(model.description)[:60],
+    ]
+
+
+@command.command("show")
+@click.argument("reference")
+@json_option
+def show(reference: str, as_json: bool) -> None:
+    """Show a model and its versions; or NAME/VERSION, NAME@ALIAS: where a version came from, and its metrics."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.models import find, open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            if "/" in reference or "@" in reference:
+                whole, version = find(catalogue, reference)
+                is_here = version.files is not None and catalogue.has_files(version)
+                _show_version(whole, version, is_here=is_here, as_json=as_json)
+                return
+            model, versions, events = catalogue.whole(reference)
+        if as_json:
+            print_json(
+                {
+                    "ok": True,
+                    **model_row(model),
+                    "versions": [version_row(version) for version in versions],
+                    "history": [event_row(event) for event in events],
+                }
+            )
+            return
+        click.echo(click.style(f"model {printable(model.name)}", bold=True) + _described(model.description))
+        _print_labels(model.labels)
+        rows = [["VERSION", "ALIASES", "RUN", "SIZE", "SHA-256", "CREATED", "METRICS"]]
+        for line in table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no version"]:
+            click.echo(line)
+        click.echo("")
+        _print_history(events[-20:])
+
+
+def _described(description: str) -> str:
+    return f": {printable(description)}" if description else ""
+
+
+def _print_labels(labels: Mapping[str, str]) -> None:
+    if labels:
+        click.echo(f"  labels     {printable(', '.join(f'{name}={text}' for name, text in labels.items()))}")
+
+
+def _version_cells(version: ModelVersion) -> list[str]:
+    from phalanx.cli.render.progress import bytes_text
+
+    return [
+        str(version.number),
+        printable(", ".join(version.aliases) or "-"),
+        version.run_id or "-",
+        "-" if version.size is None else bytes_text(version.size),
+        (version.digest or "-")[:12],
+        f"{version.created_at.astimezone():%Y-%m-%d %H:%M}",
+        printable(_metrics_text(version.metrics))[:60],
+    ]
+
+
+def _metrics_text(metrics: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in metrics.items() if isinstance(value, int | float))
+
+
+def _show_version(whole: ModelDetails, version: ModelVersion, *, is_here: bool, as_json: bool) -> None:
+    from phalanx.cli.render.progress import bytes_text, count_text
+
+    events = [event for event in whole.events if event.version == version.number]
+    if as_json:
+        history = [event_row(event) for event in events]
+        print_json({"ok": True, **version_row(version), "has_files": is_here, "history": history})
+        return
+    click.echo(click.style(f"model {printable(version.title)}", bold=True) + _described(version.description))
+    if version.aliases:
+        click.echo(f"  aliases    {printable(', '.join(version.aliases))}")
+    _print_labels(version.labels)
+    click.echo(f"  created    {version.created_at.astimezone():%Y-%m-%d %H:%M:%S}, by {printable(version.user)}")
+    if version.files is None:
+        click.echo(f"  files      at {printable(version.source)}")
+    else:
+        told = f"{count_text(version.files)}, {bytes_text(version.size or 0)}"
+        click.echo(f"  files      {told}" + ("" if is_here else click.style(": gone", fg="red", bold=True)))
+        click.echo(f"  sha256     {version.digest or 'not read yet'}")
+    for name, text in _lineage_lines(version):
+        click.echo(f"  {name:<10} {printable(text)}")
+    click.echo(f"  metrics    {printable(_metrics_text(version.metrics)) or '-'}")
+    click.echo("")
+    _print_history(events)
+
+
+def _lineage_lines(version: ModelVersion) -> Iterator[tuple[str, str]]:
+    lineage = version.lineage
+    if version.run_id:
+        name = (lineage.get("run") or {}).get("name")
+        yield "run", f"{version.run_id}{f' ({name})' if name else ''}, {version.source}"
+    if lineage.get("commit"):
+        yield "commit", f"{lineage['commit']}{' with changes' if lineage.get('dirty') else ''}"
+    if lineage.get("code"):
+        yield "code", f"a snapshot, sha256 {lineage['code']}"
+    if lineage.get("params"):
+        yield "params", ", ".join(f"{name}={value}" for name, value in lineage["params"].items())
+    for dataset in lineage.get("datasets") or []:
+        parts = [dataset.get(name) for name in ("name", "uri", "path", "digest")] if isinstance(dataset, dict) else []
+        yield "dataset", ", ".join(str(part) for part in parts if part)
+
+
+@command.command("history")
+@click.argument("name")
+@json_option
+def history(name: str, as_json: bool) -> None:
+    """Show everything that was done to a model: by whom, when and why."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.models import open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            events = catalogue.events(name)
+        if as_json:
+            print_json({"ok": True, "history": [event_row(event) for event in events]})
+        else:
+            _print_history(events)
+
+
+def _print_history(events: Sequence[ModelEvent]) -> None:
+    for event in events:
+        if event.kind == "settle":
+            continue  # nobody did that
+        what = event.model if event.version is None else f"{event.model}/{event.version}"
+        why = f": {event.reason}" if event.reason else ""
+        said = f"{event_text(event)} {what}{_was(event)}, by {event.user}{why}"
+        click.echo(f"  {event.at.astimezone():%Y-%m-%d %H:%M:%S}  {printable(said)}")
+
+
+def event_text(event: ModelEvent) -> str:
+    alias = event.data.get("alias")
+    return {
+        "create": "created",
+        "register": "registered",
+        "alias": f"pointed {alias} at",
+        "unalias": f"took {alias} from",
+        "describe": "described",
+        "label": "labelled",
+        "delete": "deleted",
+    }.get(event.kind, event.kind)
+
+
+def _was(event: ModelEvent) -> str:
+    was = event.data.get("was")
+    return f" (it was at {was})" if event.kind == "alias" and was is not None else ""
+
+
+@command.command("register")
+@click.argument("run")
+@click.argument("path")
+@click.option("--name", required=True, help="The model; made when there is none of this name.")
+@click.option("--description", default="", help="Of this version.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Of this version. May be repeated.")
+@click.option("--alias", "aliases", multiple=True, help="Point this alias at it. May be repeated.")
+@reason_option
+@json_option
+def register(
+    run: str,
+    path: str,
+    name: str,
+    description: str,
+    labels: tuple[str, ...],
+    aliases: tuple[str, ...],
+    reason: str,
+    as_json: bool,
+) -> None:
+    """Make a file or folder of a run the next version of a model. PATH is as `phalanx outputs RUN` lists it."""
+    with report_errors(as_json=as_json), changing() as models:
+        from phalanx.artifacts.objects import Objects, TreeDigester
+        from phalanx.cli.render.progress import ProgressMeter
+        from phalanx.registry.names import check_alias
+
+        for alias in aliases:
+            check_alias(alias)
+        with ProgressMeter(quiet=as_json) as meter:
+            version = models.register(
+                name, run, path, description=description, labels=parse_labels(labels), reason=reason
+            )
+            if version.files is not None:
+                version = models.finalize_version(version, TreeDigester(Objects(models.home.path), meter.show))
+        for alias in aliases:
+            version = models.alias(version.model, alias, version.number, reason)
+        if as_json:
+            print_json({"ok": True, **version_row(version)})
+        else:
+            click.echo(f"registered {printable(version.title)}")
+
+
+@command.command("alias")
+@click.argument("reference")
+@click.argument("alias")
+@reason_option
+@json_option
+def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> None:
+    """Point an alias at a version: `phalanx models alias NAME/3 champion --reason "best on the holdout"`."""
+    with report_errors(as_json=as_json), changing() as models:
+        found = models.find(reference)
+        was = models.index.aliases(found.model).get(alias)
+        version = models.alias(found.model, alias, found.number, reason)
+        if as_json:
+            print_json({"ok": True, "was": was, **version_row(version)})
+            return
+        before = f" (it was at {was})" if was not in (None, version.number) else ""
+        click.echo(f"{printable(alias)} points at {printable(version.title)}{before}")
+
+
+@command.command("unalias")
+@click.argument("name")
+@click.argument("alias")
+@reason_option
+@json_option
+def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
+    """Take an alias away from a model."""
+    with report_errors(as_json=as_json), changing() as models:
+        models.unalias(name, alias, reason)
+        if as_json:
+            print_json({"ok": True, "model": name, "alias": alias})
+        else:
+            click.echo(f"{printable(name)} has no alias {printable(alias)} any more")
+
+
+@command.command("describe")
+@click.argument("reference")
+@click.argument("text", required=False)
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="NAME= takes it away. May be repeated.")
+@json_option
+def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json: bool) -> None:
+    """Describe and label a model; or with NAME/VERSION or NAME@ALIAS, a version."""
+    with report_errors(as_json=as_json), changing() as models:
+        is_version = "/" in reference or "@" in reference
+        found = models.find(reference) if is_version else None
+        name, number = (found.model, found.number) if found else (models.model(reference).name, None)
+        wanted = {key: value or None for key, value in parse_labels(labels).items()}
+        if text is None and not wanted:
+            raise CallError("say how to describe it, or which --label")
+        if text is not None:
+            models.describe(name, text, number)
+        if wanted:
+            models.label(name, wanted, number)
+        if as_json:
+            row = model_row(models.model(name)) if number is None else version_row(models.version(name, number))
+            print_json({"ok": True, **row})
+        else:
+            click.echo(f"described {printable(reference)}")
+
+
+@command.command("get")
+@click.argument("reference")
+@click.option("-o", "--to", "target", metavar="DIR", help="Into this folder; NAME-VERSION otherwise.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@json_option
+def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
+    """Copy the files of a version, checked by their digests."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+        from phalanx.cli.workspace.models import find, open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            _, version = find(catalogue, reference)
+            place = Path(target or f"{version.model}-{version.number}")
+            with ProgressMeter(quiet=as_json) as meter:
+                taken = catalogue.take(version, place, force=force, progress=meter.show)
+        if as_json:
+            print_json({"ok": True, **version_row(version), "target": str(place), "unchecked": taken.unchecked})
+            return
+        checked = "all checked" if not taken.unchecked else f"{taken.unchecked} without a digest to check"
+        told = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
+        click.echo(f"{printable(version.title)} -> {printable(str(place))}: {told}")
+
+
+@command.command("compare")
+@click.argument("references", nargs=-1, required=True)
+@json_option
+def compare(references: tuple[str, ...], as_json: bool) -> None:
+    """Put versions beside each other: their metrics, and the params that differ."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.models import find, open_catalogue
+
+        with open_catalogue(quiet=as_json) as catalogue:
+            found = [find(catalogue, reference)[1] for reference in references]
+        if len(found) < 2:
+            raise CallError("say which versions, such as NAME/1 NAME/2")
+        metrics = _columns([version.metrics for version in found])
+        params = _columns([version.lineage.get("params") or {} for version in found])
+        differing = {name: values for name, values in params.items() if any(value != values[0] for value in values)}
+        if as_json:
+            versions = [version_row(version) for version in found]
+            print_json({"ok": True, "versions": versions, "metrics": metrics, "params": differing})
+            return
+        rows = [["", *(printable(version.title) for version in found)]]
+        rows.append(["run", *(version.run_id or "-" for version in found)])
+        rows += [[f"metric {printable(name)}", *map(_cell, values)] for name, values in metrics.items()]
+        rows += [[f"param {printable(name)}", *map(_cell, values)] for name, values in differing.items()]
+        for line in table(rows):
+            click.echo(line)
+
+
+def _columns(dicts: list[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for values in dicts for name in values)
+    return {name: [values.get(name) for values in dicts] for name in sorted(names)}
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return printable(text)[:40]
+
+
+@command.command("delete")
+@click.argument("reference")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Even if an alias points there.")
+@reason_option
+@json_option
+def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -> None:
+    """Delete a version and its files (NAME/VERSION); or a model with all of them (NAME). The history stays."""
+    with report_errors(as_json=as_json), changing() as models:
+        is_version = "/" in reference or "@" in reference
+        version = models.find(reference) if is_version else None
+        name = version.model if version else models.model(reference).name
+        what = version.title if version else f"{name} with all of its versions"
+        if not yes and not as_json and not click.confirm(f"Delete {printable(what)} for good?"):
+            sys.exit(1)
+        models.delete(name, version.number if version else None, reason, force=force)
+        if as_json:
+            print_json({"ok": True, "deleted": version.title if version else name})
+        else:
+            click.echo(f"deleted {printable(what)}")
+
+
+def model_row(model: Model) -> dict[str, Any]:
+    return {**model._asdict(), "created_at": model.created_at.isoformat(), "updated_at": model.updated_at.isoformat()}
+
+
+def version_row(version: ModelVersion) -> dict[str, Any]:
+    times = {"created_at": version.created_at.isoformat(), "updated_at": version.updated_at.isoformat()}
+    return {**version._asdict(), **times, "aliases": list(version.aliases)}
+
+
+def event_row(event: ModelEvent) -> dict[str, Any]:
+    return {**event._asdict(), "at": event.at.isoformat()}

@@ -1,0 +1,204 @@
+"""phalanx outputs"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.artifacts.outputs import OutputEntry
+    from phalanx.artifacts.previews import Preview
+    from phalanx.cli.workspace.base import RunFiles
+    from phalanx.home.home import Home
+    from phalanx.store import Run
+
+SHOWN_PER_FOLDER = 50
+
+
+@click.command("outputs")
+@click.argument("run")
+@click.argument("path", default="")
+@click.option("--show", metavar="PATH", help="Look into a file: text, tables, images, arrays, tensors.")
+@click.option("--get", metavar="PATH", help="Copy a file or a folder, checked by its digest.")
+@click.option("-o", "--to", "target", default=".", metavar="TARGET", help="Where --get puts it; this folder otherwise.")
+@click.option("--force", is_flag=True, help="Let --get replace files that are there.")
+@click.option("--push", metavar="URL", help="Send everything to s3://…, gs://…, az://… or file:///….")
+@click.option("--free", is_flag=True, help="Remove the files here, after all were read back from remote storage.")
+@click.option("--restore", is_flag=True, help="Bring freed files back.")
+@json_option
+def command(
+    run: str,
+    path: str,
+    show: str | None,
+    get: str | None,
+    target: str,
+    force: bool,
+    push: str | None,
+    free: bool,
+    restore: bool,
+    as_json: bool,
+) -> None:
+    """List what a run left: its outputs, and the artifacts and models that it kept on purpose.
+
+    PATH is a file or a folder as it is listed, such as `outputs/best.pt`. Links that lead out of the run's folder are
+    listed, and never followed. Files that were pushed and freed are listed, shown and copied from remote storage.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+
+        asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
+        given = [name for name, value in asked.items() if value]
+        if len(given) > 1:
+            raise CallError(f"{' and '.join(given)}: one at a time")
+        if push or free or restore:
+            _store_away(run, push, is_freeing=free, as_json=as_json)
+            return
+        with open_workspace(quiet=as_json) as place:
+            found = place.rows.find(run)
+            if show:
+                _show(place.files, found, show, as_json=as_json)
+            elif get:
+                _get(place.files, found, get, Path(target), force=force, as_json=as_json)
+            else:
+                _list(place.files, found, path, as_json=as_json)
+
+
+def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
+    from phalanx.artifacts.outputs import entry_row
+
+    entries = files.entries(run, path)
+    if as_json:
+        url = files.storage(run)
+        print_json({"ok": True, "run": run.id, "url": url, "entries": [entry_row(entry) for entry in entries]})
+        return
+    if not entries:
+        click.echo(f"run {run.id} left nothing: what it writes to $PHALANX_OUTPUTS, or logs as artifact, is here")
+        return
+    for line in table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]):
+        click.echo(line)
+
+
+def _rows(entries: Sequence[OutputEntry], run_id: str) -> Iterator[list[str]]:
+    """The tree; of folders with very many entries only the first."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    hidden: set[str] = set()
+    first = entries[0].path.count("/")
+    for entry in entries:
+        above = entry.path.rpartition("/")[0]
+        counts[above] += 1
+        if above in hidden or counts[above] > SHOWN_PER_FOLDER:
+            hidden.add(entry.path)
+            if counts[above] == SHOWN_PER_FOLDER + 1 and above not in hidden:
+                total = sum(other.path.rpartition("/")[0] == above for other in entries)
+                where = printable(f"phalanx outputs {run_id} {above} --json")
+                yield [
+                    "",
+                    "",
+                    "",
+                    f"{'  ' * (entry.path.count('/') - first)}… {total - SHOWN_PER_FOLDER} more: {where}",
+                ]
+            continue
+        yield _row(entry, first)
+
+
+def _row(entry: OutputEntry, first: int) -> list[str]:
+    from phalanx.artifacts.outputs import REMOTE
+
+    depth = entry.path.count("/") - first
+    name = printable(entry.path if not depth else entry.path.rpartition("/")[2])
+    if entry.kind == "folder":
+        name += "/"
+    elif entry.kind == "link":
+        name += f" -> {printable(str(entry.target))}" + ("" if entry.leads_to else " (leads out: not followed)")
+    elif entry.kind == "other":
+        name += " (not a file)"
+    at = f"{entry.at.astimezone():%Y-%m-%d %H:%M}" if entry.at else "-"
+    size = bytes_text(entry.size) if entry.kind in ("file", "folder") else "-"
+    remote = " (remote)" if entry.place == REMOTE else ""
+    return [size, at, (entry.digest or "-")[:12], f"{'  ' * depth}{name}{remote}"]
+
+
+def _show(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
+    found, size = files.look(run, path)
+    if as_json:
+        print_json({"ok": True, "run": run.id, "path": path, "size": size, **found._asdict()})
+        return
+    click.echo(click.style(f"{printable(path)}: {found.type}, {bytes_text(size)}{_facts(found)}", bold=True))
+    for line in found.lines:
+        click.echo(printable(line.expandtabs()))
+    if found.is_cut:
+        click.echo("…")
+
+
+def _facts(found: Preview) -> str:
+    facts: dict[str, Any] = dict(found.facts)
+    if "width" in facts:
+        return f", {facts['width']} x {facts['height']}"
+    return "".join(f", {name} {printable(str(value))[:200]}" for name, value in facts.items())
+
+
+def _get(files: RunFiles, run: Run, path: str, target: Path, *, force: bool, as_json: bool) -> None:
+    with ProgressMeter(quiet=as_json) as meter:
+        taken = files.take(run, path, target, force=force, progress=meter.show)
+    if as_json:
+        print_json({"ok": True, **taken._asdict(), "target": str(taken.target)})
+        return
+    for name in taken.left_out:
+        click.echo(f"note: {printable(name)} was left out: a link that leads elsewhere, or not a file", err=True)
+    checked = "all checked" if not taken.unchecked else f"{taken.unchecked} without a digest to check"
+    click.echo(f"{printable(str(taken.target))}: {count_text(taken.files)}, {bytes_text(taken.size)}, {checked}")
+
+
+def _store_away(name: str, url: str | None, *, is_freeing: bool, as_json: bool) -> None:
+    """Sent to remote storage, given up here, brought back: by the machine that has the files."""
+    from phalanx.cli.workspace.base import require_local_home
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.scheduler.runner import schedule_once
+
+    require_local_home("`phalanx outputs --push`, --free and --restore work")
+    home, store = open_home()
+    with store:
+        schedule_once(home, store)
+        run = store.find(name)
+    if url is not None:
+        _push(home, run, url, as_json=as_json)
+    else:
+        _free_or_restore(home, run, is_freeing=is_freeing, as_json=as_json)
+
+
+def _push(home: Home, run: Run, url: str, *, as_json: bool) -> None:
+    from phalanx.artifacts.remote import push
+
+    with ProgressMeter(quiet=as_json) as meter:
+        pushed = push(home, run.id, url, meter.show)
+    if as_json:
+        print_json({"ok": True, "run": run.id, **pushed._asdict()})
+        return
+    if not run.is_done:
+        click.echo("note: the run is not over; sent is what there is now", err=True)
+    for name in pushed.left_out:
+        click.echo(f"note: {printable(name)} was left out: it changed while it was read, or cannot be", err=True)
+    sent = f"{count_text(pushed.sent, 'object')} sent ({bytes_text(pushed.sent_bytes)})"
+    click.echo(f"{printable(pushed.url)}: {sent}, {pushed.known} there already")
+
+
+def _free_or_restore(home: Home, run: Run, *, is_freeing: bool, as_json: bool) -> None:
+    from phalanx.artifacts.downloads import free_local, restore
+
+    with ProgressMeter(quiet=as_json) as meter:
+        count = (free_local if is_freeing else restore)(home, run.id, meter.show)
+    if as_json:
+        print_json({"ok": True, "run": run.id, "freed_bytes" if is_freeing else "restored": count})
+    elif is_freeing:
+        click.echo(f"freed {bytes_text(count)}; `phalanx outputs {run.id} --restore` brings it back")
+    else:
+        click.echo(f"restored {count_text(count)}")

@@ -1,0 +1,278 @@
+"""phalanx plan"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
+from phalanx.cli.render.output import print_json, print_notes, printable, report_errors, table
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.backends.contract import Job
+    from phalanx.plan import Plan, Replica
+    from phalanx.spec import Spec
+
+
+def _complete_backend(*_: Any) -> list[str]:
+    from phalanx.backends import names
+
+    return list(names())
+
+
+@click.command("plan")
+@file_options
+@click.option("--on", "backend", metavar="BACKEND", help="Render for this backend.", shell_complete=_complete_backend)
+@click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job into this folder.")
+@cluster_options
+@assume_option
+@click.option("--replica", metavar="NAME", help="Show the whole environment of one replica, such as worker-0.")
+@json_option
+def command(
+    files: tuple[str, ...],
+    params: tuple[str, ...],
+    backend: str | None,
+    folder: str | None,
+    replica: str | None,
+    as_json: bool,
+    **cluster: str | None,
+) -> None:
+    """Show who will run what, with which resources, rank and environment.
+
+    Nothing is started. Hosts and folders that only the run will know stand in angle brackets, as in
+    <master-0>. Values of variables that look like secrets are hidden.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.render.plan_summary import all_notes, plan_of
+
+        loaded = load(files, params)
+        made = plan_of(loaded)
+        if replica is not None:
+            _find_replica(made, replica)
+        if folder is not None and printable(folder) != folder:
+            raise CallError(f"-o {folder!r}: the name of a folder with characters that cannot be shown")
+        job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
+        if job is not None and folder is not None:
+            write_job(job, Path(folder))
+        if as_json:
+            print_json(_as_json(loaded, made, job, folder))
+            return
+        if job is not None and job.shown is not None and folder is None:
+            click.echo(job.files[job.shown], nl=False)
+            return
+        print_notes(all_notes(loaded, made))
+        for line in _lines(loaded, made, replica):
+            click.echo(line)
+        if job is not None and folder is not None:
+            click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+
+
+def _start_line(job: Job, folder: str) -> str:
+    """A line that a shell takes as it stands, whatever the folder is called."""
+    return job.start.format(folder=quote(folder if not folder.startswith("-") else f"./{folder}"))
+
+
+def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dict[str, str | None]) -> Job | None:
+    if backend is None:
+        return None
+    if made is None:
+        raise CallError("a pipeline is many runs: no backend renders it as one job")
+    from phalanx.backends import find
+    from phalanx.backends.contract import LOCAL_BACKENDS
+    from phalanx.cli.render.plan_summary import plan_of
+    from phalanx.home.home import default_home
+    from phalanx.submission.submit import backend_of
+
+    place = find(backend if backend in LOCAL_BACKENDS else backend_of(made, backend))
+    if not place.shares_files:  # where others have theirs, too
+        made = plan_of(loaded, _id_of(made))
+        assert made is not None
+    job = place.render(made, place.target(default_home(), made, options=options))
+    return job if job.completed is None else job.completed(_packed(Path.cwd()) if job.takes_code else None)
+
+
+def _id_of(made: Plan) -> str:
+    """The same for the same plan, so that applying it twice changes nothing; and another for another."""
+    import hashlib
+    import json
+
+    from phalanx.plan.document import document
+
+    return f"plan-{hashlib.sha256(json.dumps([made.name, document(made)]).encode()).hexdigest()[:10]}"
+
+
+def _packed(folder: Path) -> bytes:
+    """The code of a folder, for a job that takes it along."""
+    from io import BytesIO
+
+    from phalanx.submission.snapshots import pack
+
+    target = BytesIO()
+    pack(folder, target)
+    return target.getvalue()
+
+
+def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | None) -> dict[str, Any]:
+    from phalanx.cli.render.plan_summary import all_notes, search_view
+    from phalanx.plan.document import PlanView
+
+    answer: dict[str, Any] = {"ok": True}
+    if made is not None:
+        answer |= PlanView(made).as_json()
+    answer["kind"] = str(loaded.kind)
+    if loaded.search is not None:
+        answer["search"] = search_view(loaded)
+    if loaded.pipeline is not None:
+        answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
+    if job is not None:
+        answer["job"] = {"files": sorted(job.files), "folder": folder}
+    answer["notes"] = [note.as_json() for note in all_notes(loaded, made)]
+    return answer
+
+
+def _op_json(op: Any) -> dict[str, Any]:
+    from phalanx.cli.render.plan_summary import plan_of
+    from phalanx.plan.document import PlanView
+
+    made = plan_of(op.spec) if op.spec is not None else None
+    return {
+        "name": op.name,
+        "template": dict(op.template),
+        "dependencies": list(op.dependencies),
+        "trigger": op.trigger,
+        "plan": PlanView(made).as_json() if made is not None else None,
+    }
+
+
+def write_job(job: Job, folder: Path) -> None:
+    """The job's files, private to the user; nothing that is there already is touched. Raises CallError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        taken = [name for name in job.files if (folder / name).exists()]
+        if taken:
+            raise CallError(f"{folder} has a job in it already ({taken[0]}): name another folder with -o")
+        if job.carries_agent:
+            from phalanx.backends.agent_zip import carry
+
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                carry(folder / "job", Path(scratch))
+        for name, text in job.files.items():
+            target = folder / name
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            mode = 0o700 if name.endswith(".sh") else 0o600
+            with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
+                stream.write(text)
+    except OSError as fault:
+        raise CallError(f"cannot write to {folder}: {(fault.strerror or str(fault)).lower()}") from None
+
+
+def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str]:
+    from phalanx.cli.render.plan_summary import plan_of
+
+    if loaded.pipeline is not None:
+        for op in loaded.pipeline.ops:
+            after = f", after {', '.join(op.dependencies)}" if op.dependencies else ""
+            yield click.style(printable(f"op {op.name} ({next(iter(op.template.values()))}){after}"), bold=True)
+            if op.spec is not None:
+                inner = plan_of(op.spec)
+                yield from (f"  {line}" for line in _plan_lines(inner)) if inner else ()
+        return
+    assert made is not None
+    if loaded.search is not None:
+        yield f"group: {loaded.search.algorithm}; its first suggestion would run as follows"
+    yield from _one_replica(made, replica) if replica else _plan_lines(made)
+
+
+def _plan_lines(made: Plan) -> Iterator[str]:
+    from phalanx.cli.render.plan_summary import replicas_text, resources_text
+    from phalanx.plan.document import PlanView
+
+    view = PlanView(made)
+    framework = f", {made.framework}" if made.framework else ""
+    asked = f"{replicas_text(made.roles)}; {resources_text(made.totals)}"
+    yield f"{made.kind}{printable(f'{framework} on {made.backend}')}: {asked}"
+    yield f"command: {printable(made.command or 'none')}"
+    if made.launch != "each":
+        by_mpirun = made.launch == "mpirun"
+        starter = made.replicas[-1 if by_mpirun else 0].name
+        yield f"launch: {starter} starts all ranks {'by mpirun' if by_mpirun else 'by its own command'}"
+    yield ""
+    yield from table(_rows(made))
+    yield ""
+    yield click.style("environment of every replica", bold=True)
+    yield from _variables(view.variables(made.shared))
+    for first in _first_of_each_role(made):
+        yield click.style(f"environment of {first.name} alone", bold=True)
+        yield from _variables(view.variables({**first.defaults, **first.environment}))
+
+
+def _find_replica(made: Plan | None, name: str) -> Replica:
+    replicas = made.replicas if made is not None else ()
+    found = next((replica for replica in replicas if replica.name == name), None)
+    if found is None:
+        roles = ", ".join(made.members) if made is not None else "many runs"
+        raise CallError(f"there is no replica {name}: there are {roles}, numbered from 0")
+    return found
+
+
+def _one_replica(made: Plan, name: str) -> Iterator[str]:
+    from phalanx.plan.document import PlanView
+
+    found = _find_replica(made, name)
+    view = PlanView(made)
+    yield from table(_rows(made, (found,)))
+    yield from _variables(view.replica(found, view.variables(made.shared))["environment"])
+
+
+def _variables(variables: dict[str, str]) -> Iterator[str]:
+    for name in sorted(variables):
+        yield f"  {name}={printable(variables[name])}"
+
+
+def _first_of_each_role(made: Plan) -> list[Replica]:
+    firsts: dict[str, Replica] = {}
+    for replica in made.replicas:
+        firsts.setdefault(replica.role, replica)
+    return list(firsts.values())
+
+
+def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[str]]:
+    """One row for neighbours of a role that ask for the same."""
+    from phalanx.cli.render.plan_summary import amount_text, memory_text
+
+    rows = [["REPLICA", "RANK", "CPU", "MEMORY", "GPU", "RUNS"]]
+    groups: list[list[Replica]] = []
+    for replica in replicas or made.replicas:
+        first = groups[-1][0] if groups else None
+        mine, theirs = ((one.role, one.settings, bool(one.argv)) if one else None for one in (replica, first))
+        groups[-1].append(replica) if groups and (replica.local or mine == theirs) else groups.append([replica])
+    for group in groups:
+        first, final = group[0], group[-1]
+        processes = sum(one.index == first.index for one in group)
+        asked = first.resources
+        rows.append(
+            [
+                first.name if first.index == final.index else f"{first.name} to {final.index}",
+                str(first.rank) if first is final else f"{first.rank} to {final.rank}",
+                amount_text(asked.cpu) if asked.cpu else "-",
+                amount_text(asked.memory, memory_text) if asked.memory else "-",
+                amount_text(asked.gpu) if asked.gpu else "-",
+                _runs(first) + (f", {processes} processes" if processes > 1 else ""),
+            ]
+        )
+    return rows
+
+
+def _runs(replica: Replica) -> str:
+    from phalanx.naming import is_launcher
+
+    if not replica.argv:
+        return "waits for the launcher"
+    return "starts the ranks" if is_launcher(replica.name) else "command"

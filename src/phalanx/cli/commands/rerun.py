@@ -1,0 +1,47 @@
+"""phalanx rerun"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import printable, report_errors
+
+
+@click.command("rerun")
+@click.argument("run")
+@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@json_option
+def command(run: str, detach: bool, as_json: bool) -> None:
+    """Repeat a run as it was recorded, and say what has changed around it since.
+
+    A run with a snapshot is repeated with that very code; any other with what its folder holds now.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.interrupts import defer_signals
+        from phalanx.cli.run_watch import watch_or_detach
+        from phalanx.cli.workspace.home import HomeWorkspace
+        from phalanx.submission.clone import clone, submitted
+        from phalanx.submission.provenance import collect, differences
+
+        place = HomeWorkspace(settled=False)
+        home, store = place.home, place.rows
+        with store:
+            found = store.find(run)
+            records = home.run(found.id).path / "records.json"
+            if records.exists():
+                working = Path(submitted(home, found).get("from", "."))
+                now = collect(working, os.environ, found.params)
+                for line in differences(json.loads(records.read_bytes()), now):
+                    click.echo(f"{click.style('changed', fg='yellow')}: {printable(line)}", err=True)
+            else:
+                click.echo("note: the run's surroundings were not recorded; nothing can be compared", err=True)
+            defer_signals()
+            new = clone(home, store, found, "rerun", dict(os.environ))
+            code = watch_or_detach(place, new, detach=detach, as_json=as_json)
+    sys.exit(code)

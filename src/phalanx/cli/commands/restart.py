@@ -1,0 +1,29 @@
+"""phalanx restart"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import report_errors
+
+
+@click.command("restart")
+@click.argument("run")
+@click.option("--copy", is_flag=True, help="Begin with the outputs of the first one.")
+@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@json_option
+def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
+    """Run a run once more, as a new run with outputs of its own."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.interrupts import defer_signals
+        from phalanx.cli.run_watch import watch_or_detach
+        from phalanx.cli.workspace.base import open_workspace
+
+        with open_workspace(settled=False, quiet=as_json) as place:
+            defer_signals()
+            new = place.acts.clone(place.rows.find(run), "copy" if copy else "restart")
+            code = watch_or_detach(place, new, detach=detach, as_json=as_json)
+    sys.exit(code)

@@ -1,0 +1,29 @@
+"""phalanx resume"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import report_errors
+
+
+@click.command("resume")
+@click.argument("run")
+@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@json_option
+def command(run: str, detach: bool, as_json: bool) -> None:
+    """Go on with a run that is over: the next attempt of the same run, with the same outputs.
+
+    The training code must find its checkpoints in PHALANX_OUTPUTS by itself; PHALANX_ATTEMPT says which attempt it is.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.run_watch import watch_or_detach
+        from phalanx.cli.workspace.base import open_workspace
+
+        with open_workspace(settled=False, quiet=as_json) as place:
+            found = place.acts.resume(place.rows.find(run))
+            code = watch_or_detach(place, found, detach=detach, as_json=as_json)
+    sys.exit(code)

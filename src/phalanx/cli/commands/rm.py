@@ -1,0 +1,33 @@
+"""phalanx rm"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, report_errors
+
+
+@click.command("rm")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Remove runs that are over, with their logs, outputs and everything else."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+        from phalanx.submission.removal import require_finished
+
+        with open_workspace(quiet=as_json) as place:
+            found = [place.rows.find(run) for run in runs]
+            require_finished(found)
+            question = f"Remove {', '.join(run.id for run in found)} for good?"
+            if not yes and not as_json and not click.confirm(question):
+                sys.exit(1)
+            place.acts.remove(found)
+        if as_json:
+            print_json({"ok": True, "removed": [run.id for run in found]})
+        else:
+            click.echo(f"removed {', '.join(run.id for run in found)}")

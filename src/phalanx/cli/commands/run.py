@@ -1,0 +1,93 @@
+"""phalanx run"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
+from phalanx.cli.render.output import report_errors
+from phalanx.errors import CallError
+
+
+@click.command("run")
+@file_options
+@click.option("--name", help="A name for the run; wins over the file's.")
+@click.option("--description", help="What it is about.")
+@click.option("--tags", metavar="A,B", help="Further tags.")
+@click.option("--project", default="default", show_default=True, help="The project it belongs to.")
+@click.option("--on", "backend", metavar="BACKEND", help="Where to run it; this machine unless said.")
+@cluster_options
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones leave the queue first.")
+@click.option("--timeout", metavar="TIME", help='How long it may take: seconds, or "90m", "1d12h".')
+@click.option("--strict", is_flag=True, help="Refuse a run that asks for more than this machine has.")
+@click.option("--unchecked", is_flag=True, help="Submit also what the profile of the site says it would refuse.")
+@click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later changes do not reach it.")
+@click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, kept for next time.")
+@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option(
+    "-l", "--log", is_flag=True, hidden=True, help="Polyaxon's flag for streaming logs, which is the default."
+)
+@json_option
+def command(
+    files: tuple[str, ...],
+    params: tuple[str, ...],
+    backend: str | None,
+    strict: bool,
+    unchecked: bool,
+    snapshot: bool,
+    build: bool,
+    detach: bool,
+    as_json: bool,
+    **wishes: Any,
+) -> None:
+    """Run a file: on this machine, or where --on says.
+
+    The output of every replica streams by with its name; at the end stands what happened. Ctrl-C stops the run;
+    a closed terminal does not: it goes on, and `phalanx ps` finds it. The exit code follows the run.
+
+    A cluster that takes no jobs from this machine (no `sbatch`, no kubeconfig, no answer) refuses the run at once, and
+    nothing is queued.
+
+    With PHALANX_SERVER, or after `phalanx login`, it runs there: the code of this folder goes along, less what
+    .polyaxonignore and .gitignore name.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.local_submission import RunRequest
+        from phalanx.cli.run_watch import watch_or_detach
+        from phalanx.cli.workspace.base import open_workspace
+        from phalanx.plan.framework_checks import load
+
+        texts, values = read_files(files), parse_params(params)
+        loaded, tree = load(texts, values)
+        order = RunRequest(
+            texts,
+            values,
+            loaded,
+            tree,
+            backend,
+            _wishes(wishes),
+            is_strict=strict,
+            is_unchecked=unchecked,
+            is_snapshot=snapshot,
+            is_built=build,
+            is_quiet=as_json,
+        )
+        with open_workspace(settled=False, quiet=as_json) as place:
+            run = place.acts.submit(order)
+            code = watch_or_detach(place, run, detach=detach, as_json=as_json)
+    sys.exit(code)
+
+
+def _wishes(options: dict[str, Any]) -> dict[str, Any]:
+    from phalanx.spec.quantities import seconds
+
+    timeout = options.pop("timeout")
+    options["timeout_s"] = seconds(timeout) if timeout is not None else None
+    if timeout is not None and options["timeout_s"] is None:
+        raise CallError(f'--timeout {timeout!r}: write seconds, or a time such as "90m" or "1d12h"')
+    options["cluster"] = {name: options.pop(name) for name in ("kubeconfig", "context", "namespace")}
+    options["tags"] = tuple(word.strip() for word in (options["tags"] or "").split(",") if word.strip())
+    return options

@@ -1,0 +1,22 @@
+"""phalanx schema"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json
+
+
+@click.command("schema")
+@json_option
+def command(as_json: bool) -> None:
+    """Print the JSON Schema of a polyaxonfile, for editors.
+
+    In VS Code, save it as polyaxonfile.schema.json and begin a file with
+    `# yaml-language-server: $schema=polyaxonfile.schema.json`.
+    """
+    del as_json  # it is JSON either way
+    from phalanx.spec.schema import json_schema
+
+    print_json(json_schema(), indent=2)

@@ -1,0 +1,100 @@
+"""phalanx show"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+
+
+@click.command("show")
+@click.argument("run")
+@json_option
+def command(run: str, as_json: bool) -> None:
+    """Show a run: what became of it and of every replica. RUN is its id, the beginning of it, or its name."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.commands.ps import span
+        from phalanx.cli.render.tables import failure_lines, replica_table, status_text
+        from phalanx.cli.run_watch import metric_lines, run_json
+        from phalanx.cli.workspace.base import open_workspace
+
+        with open_workspace(quiet=as_json) as place:
+            found = place.rows.find(run)
+            facts, where = place.rows.facts(found.id), place.lies_in(found)
+            if as_json:
+                place_of = {"server": place.server} if place.server is not None else {"folder": where["folder"]}
+                about = {**place_of, "labels": place.rows.labels(found.id), "facts": facts}
+                print_json({**run_json(place, found), **about})
+                return
+            waits = place.waits_for(found)
+            replicas = place.rows.replicas(found.id)
+            statuses = place.rows.statuses(found.id)
+            metrics = metric_lines(place.series(found))
+        click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
+        click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
+        if waits:
+            click.echo(f"  waits for  {printable(waits)}")
+        click.echo(f"  kind       {found.kind}" + (f", {printable(found.framework)}" if found.framework else ""))
+        click.echo(f"  project    {printable(found.project)}, by {printable(found.user)}")
+        click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")
+        if found.started_at and found.finished_at:
+            click.echo(f"  took       {span(found.finished_at - found.started_at)}, attempt {found.attempt}")
+        if found.tags:
+            click.echo(f"  tags       {printable(', '.join(found.tags))}")
+        if found.params:
+            click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
+        for line in fact_lines(facts, is_done=found.is_done):
+            click.echo(line)
+        for name, text in where.items():
+            click.echo(f"  {name:<10} {text}")
+        click.echo("")
+        for line in replica_table(replicas):
+            click.echo(line)
+        click.echo("")
+        for line in failure_lines(facts, found.attempt) if found.status == "failed" else ():
+            click.echo(line)
+        for line in metrics:
+            click.echo(line)
+        for change in statuses:
+            click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
+
+
+def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
+    """How far it is, what it read, and what could not be kept of it."""
+    lines = []
+    job = facts.get("job")
+    if isinstance(job, dict):
+        at = f" on {printable(str(job['nodes']))}" if job.get("nodes") else ""
+        lines.append(f"  job        {printable(str(job['handle']))}{at}")
+    if "progress" in facts:
+        lines.append(f"  progress   {progress_text(facts['progress'], is_done=is_done)}")
+    for name, fact in facts.items():
+        kind, _, which = name.partition(" ")
+        if kind == "dataset":
+            lines.append(
+                f"  data       {printable(which)}" + (f" ({printable(fact['digest'])})" if fact["digest"] else "")
+            )
+        elif kind == "dropped":
+            why = printable("; ".join(list(fact["why"])[:3]))
+            lines.append(f"  dropped    {fact['count']} values of {printable(which)}: {why}")
+    return lines
+
+
+def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:
+    """`30% (3 of 10), done in 5 min`: as fast as it was until now."""
+    from datetime import timedelta
+
+    from phalanx.cli.commands.ps import span
+
+    done, total, since = progress["done"], progress["total"], progress["since"]
+    label = f" {printable(progress['label'])}" if progress["label"] else ""
+    if not total:
+        return f"{done:g}{label}"
+    text = f"{done / total:.0%} ({done:g} of {total:g}{label})"
+    if is_done or done <= since["done"]:
+        return text
+    left_s = (total - done) * (progress["at"] - since["at"]) / (done - since["done"])
+    return f"{text}, done in {span(timedelta(seconds=max(0.0, left_s)))}"

@@ -1,0 +1,565 @@
+"""phalanx size"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from phalanx.cli.options import file_options, json_option, load
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.errors import CallError, SpecError, SpecErrors
+
+if TYPE_CHECKING:
+    from phalanx.home.home import Home
+    from phalanx.insight.sizing import Choice, Cost, Trial
+    from phalanx.insight.sizing_report import SizingReport
+    from phalanx.spec import Spec
+    from phalanx.store import Run, Store
+
+TAG = "sizing"
+TRAINING = ("master", "worker")  # the roles that are tried unless said
+OVER = "the time of the trial is over"
+INTERRUPTED = "interrupted"
+SPARE_S = 60.0  # beyond its time, after which its agents end a trial that we forgot
+LOOK_S = 0.2  # how often a trial that runs is looked at: it shall have the machine for itself
+START_S = 2.0  # that a trial takes beside its time, more or less
+WAITS_S = 5.0  # after which it is said that a trial waits
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SizedFile(NamedTuple):
+    """A choice of resources: the file with them, as it is recommended, and as it is tried."""
+
+    choice: Choice
+    document: dict[str, Any]
+    spec: Spec
+    cost: Cost
+    is_held: bool  # to the cores that it asks for
+
+
+class SizingRequest(NamedTuple):
+    """The call, as far as trials need it."""
+
+    loaded: Spec
+    document: dict[str, Any]  # of the file, in its modern form
+    name: str
+    seconds: float
+    project: str
+    backend: str | None
+    role: str | None
+    is_here: bool
+    is_built: bool
+
+
+@click.command("size")
+@file_options
+@click.option(
+    "--try",
+    "tries",
+    multiple=True,
+    metavar="WHAT=A,B,…",
+    help="What to try: cpu=1,2,4; memory=1Gi,2Gi; gpu=0,1 (each of a replica); workers=1,2,4. May be repeated: then "
+    "every combination is tried.",
+)
+@click.option("--for", "duration", default="60s", show_default=True, metavar="TIME", help="How long each trial runs.")
+@click.option("--metric", metavar="NAME", help="A metric that is a speed, such as samples per second; more is better.")
+@click.option(
+    "--within",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="How much of the best speed is fast enough.",
+)
+@click.option(
+    "--role", type=click.Choice(["master", "worker", "ps"]), help="Whose resources to try; all that train unless said."
+)
+@click.option("--on", "backend", metavar="BACKEND", help="Where to try; this machine unless said.")
+@click.option("--project", default="default", show_default=True, help="The project of the trials.")
+@click.option("--build", is_flag=True, help="Run the file's build steps first, as `phalanx run --build` does.")
+@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the file with what is recommended.")
+@click.option("-o", "--output", metavar="FILE", help="Where to write it; NAME.advised.yml unless said. Means --apply.")
+@click.option("--force", is_flag=True, help="Write over a copy that was advised before.")
+@json_option
+def command(
+    files: tuple[str, ...],
+    params: tuple[str, ...],
+    tries: tuple[str, ...],
+    duration: str,
+    metric: str | None,
+    within: float,
+    role: str | None,
+    backend: str | None,
+    project: str,
+    build: bool,
+    is_applied: bool,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Run a file for a short time with different resources, and recommend the least that is nearly as fast as the best.
+
+    Trials are runs like any other (`phalanx ps -q tags:sizing`), one after another, each ended after its time. Their
+    speed is that of the second half: steps per second of what the program tracks, or the mean of --metric; of a program
+    that tracks nothing, how long it took, or else how fast it writes lines. GPUs count as dearest, then cores, then
+    memory. On this machine a trial is held to the cores that it asks for.
+
+    Ctrl-C ends the trial that runs, and tells what is known so far.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.commands.advise import MARK, copy_fault, copy_name, write_copy
+        from phalanx.insight.sizing_report import SizingReport
+        from phalanx.spec.yaml_writer import modern_document
+        from phalanx.submission.checks import runs_locally
+
+        loaded = load(files, params)
+        choices = _choices(tries, duration)
+        _refuse(loaded, backend)
+        asked = SizingRequest(
+            loaded=loaded,
+            document=modern_document(loaded),
+            name=loaded.name or TAG,
+            seconds=_seconds(duration) or 0.0,
+            project=project,
+            backend=backend,
+            role=role,
+            is_here=runs_locally(loaded, backend),
+            is_built=build,
+        )
+        attempts, left_out = _attempts(asked, choices)
+        target = None
+        if is_applied or output is not None:
+            target = Path(output) if output is not None else copy_name(asked.name)
+            fault = copy_fault(target, force=force)
+            if fault:
+                raise CallError(fault)
+        trials, interrupted = _try_all(asked, attempts, left_out, quiet=as_json)
+        found = SizingReport(trials, within, metric, [one.choice for one in attempts[len(trials) :]])
+        document = attempts[found.verdict.chosen].document if found.verdict is not None else None
+        if document is None:
+            target = None
+        if document is not None and target is not None:
+            write_copy(target, document, f"{MARK}, from trials of {asked.name}", force=force)
+        if as_json:
+            print_json(_as_data(found, document, left_out, target))
+        else:
+            for line in _lines(found, document):
+                click.echo(line)
+            if target is not None:
+                click.echo(f"\nwritten to {printable(str(target))}")
+        code = 130 if interrupted else 0 if document is not None else 1
+    sys.exit(code)
+
+
+# the call ------------------------------------------------------------------------------------------------------------
+
+
+def _seconds(text: str) -> float | None:
+    from phalanx.spec.quantities import seconds
+
+    return seconds(text)
+
+
+def _choices(tries: Sequence[str], duration: str) -> list[dict[str, float]]:
+    """Every combination. Raises CallError with all faults."""
+    from phalanx.insight.sizing import MOST_TRIALS, combinations
+
+    faults, found = [], {}
+    for text in tries:
+        name, values, wrong = _parsed(text)
+        if name in found and not wrong:
+            wrong = [f"--try {name} is given twice"]
+        faults += wrong
+        if not wrong:
+            found[name] = values
+    seconds = _seconds(duration)
+    if seconds is None or seconds < 1:
+        faults.append(f'--for {duration!r}: write a time of a second or more, such as "60s" or "5m"')
+    if not tries:
+        faults.append("say what to try: --try cpu=1,2,4 or --try gpu=0,1")
+    if faults:
+        raise CallError("; ".join(map(printable, faults)))
+    choices = combinations(found)
+    if len(choices) > MOST_TRIALS:
+        raise CallError(f"these are {len(choices)} trials, more than {MOST_TRIALS}: try fewer values at once")
+    return choices
+
+
+def _parsed(text: str) -> tuple[str, list[float], list[str]]:
+    """One --try: what, its values, and what is wrong with it."""
+    from phalanx.spec import quantities
+    from phalanx.spec.suggestions import did_you_mean
+
+    readers = {
+        "cpu": (quantities.cpus, "CPUs, such as 1, 2 or 0.5"),
+        "memory": (quantities.memory_mib, "amounts of memory, such as 512Mi or 2Gi"),
+        "gpu": (quantities.count, "whole numbers of GPUs"),
+        "workers": (quantities.count, "whole numbers of workers"),
+    }
+    name, equals, listed = text.partition("=")
+    name = name.strip()
+    if not equals or not listed.strip():
+        return name, [], [f"--try {text!r}: write what and its values, such as cpu=1,2,4"]
+    if name not in readers:
+        hint = did_you_mean(name, readers) or f"one of {', '.join(readers)}"
+        return name, [], [f"--try {name!r}: there is nothing of that name to try: {hint}"]
+    read, what = readers[name]
+    values, faults = [], []
+    for word in listed.split(","):
+        value = read(word.strip())
+        whole = name in ("gpu", "workers")
+        if value is None or value < 0 or (whole and value != int(value)) or (not whole and value == 0):
+            faults.append(f"--try {name}: {word.strip()!r} is none of {what}")
+        else:
+            values.append(value)
+    return name, values, faults
+
+
+def _refuse(loaded: Spec, backend: str | None) -> None:
+    """Raises CallError when the file cannot be tried."""
+    from phalanx.home.home import default_home
+    from phalanx.spec import Kind
+    from phalanx.submission.checks import check_runnable
+
+    if loaded.kind not in (Kind.EXPERIMENT, Kind.JOB):
+        raise CallError(f"trials are of an experiment or a job; this file is a {loaded.kind}")
+    check_runnable(default_home(), loaded, backend, os.environ)
+
+
+def _attempts(asked: SizingRequest, choices: Sequence[Choice]) -> tuple[list[SizedFile], list[tuple[Choice, str]]]:
+    """The files to try, and those that this machine has no room for. Raises SpecErrors or CallError with all faults."""
+    from phalanx.insight.sizing import label
+
+    found, left_out = [], []
+    wrong: list[SpecError] = []
+    for choice in choices:
+        try:
+            attempted, beyond = _attempted(asked, choice)
+        except SpecErrors as faults:
+            wrong += faults.errors
+            continue
+        if beyond is None:
+            found.append(attempted)
+        else:
+            left_out.append((choice, f"this machine has not so much: {beyond}"))
+    if wrong:
+        raise SpecErrors(wrong)
+    if not found:
+        told = "; ".join(f"{label(choice)}: {why}" for choice, why in left_out)
+        raise CallError(f"there is nothing to try: {told}")
+    return found, left_out
+
+
+def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | None]:
+    """One choice, and what of it this machine has not. Raises SpecErrors."""
+    from phalanx import plan
+    from phalanx.cli.commands.advise import loads
+    from phalanx.insight.core_limits import held_to_cores
+    from phalanx.insight.sizing import Cost, label
+    from phalanx.plan.document import document as encoded
+    from phalanx.scheduler.capacity import excess, requested_by, this_machine
+    from phalanx.spec.yaml_writer import modern_document
+
+    name = f"the file with {label(choice)}"
+    chosen = with_choice(asked.document, choice, asked.role)
+    planned = encoded(plan.make(loads(chosen, name), "trial"))
+    share = requested_by(planned)
+    beyond = excess(share, this_machine()[0]) if asked.is_here else None
+    tried = trial_of(chosen)
+    taskset, held = shutil.which("taskset"), None
+    if asked.is_here and "cpu" in choice and beyond is None and taskset is not None:
+        held = held_to_cores(tried, planned, sorted(os.sched_getaffinity(0)), taskset)
+    cost = Cost(share.gpus, share.cpus, share.memory_mib)
+    final = modern_document(loads(chosen, name))
+    return SizedFile(choice, final, loads(held or tried, name), cost, held is not None), beyond
+
+
+def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -> dict[str, Any]:
+    """The file with other resources for those that train, or for one role. Raises SpecErrors, CallError."""
+    from phalanx import plan
+    from phalanx.cli.commands.advise import loads
+    from phalanx.insight.advice import RecordedRun, groups_of
+    from phalanx.insight.amounts import memory_text
+    from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
+    from phalanx.plan.document import document as encoded
+    from phalanx.spec.quantities import tidy
+
+    result = with_workers(document, int(choice["workers"])) if "workers" in choice else dict(document)
+    planned = encoded(plan.make(loads(result, "the file"), "trial"))
+    roles = {"ps": ("ps", "server")}.get(role, (role,)) if role is not None else TRAINING
+    groups = [group for group in groups_of(RecordedRun(planned, "", "", {}, {})) if group.role in roles]
+    if not groups:
+        raise CallError(f"the run has no {role or 'replica that trains'}: it has {', '.join(planned['roles'])}")
+    changes = []
+    for group in groups:
+        place = (group.role, frozenset(group.indices))
+        for name in ("cpu", "gpu"):
+            if name in choice:
+                now = group.asked.get(name, ResourceAmount())
+                changes.append(Change(*place, name, now, choice[name], tidy(choice[name]), is_for_both=True))
+        if "memory" in choice:  # as a limit too: without it nobody would keep to it
+            mib = choice["memory"]
+            changes.append(Change(*place, "memory", ResourceAmount(mib, mib), mib, memory_text(mib)))
+    return changed(result, planned["roles"], changes)
+
+
+def trial_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a trial: it is not started again when it fails, and need not say anything in its short life."""
+    result = dict(document)
+    environment = {
+        key: value
+        for key, value in (result.get("environment") or {}).items()
+        if key not in ("max_restarts", "timeout", "stall_timeout")
+    }
+    if environment:
+        result["environment"] = environment
+    else:
+        result.pop("environment", None)
+    return result
+
+
+# the trials ----------------------------------------------------------------------------------------------------------
+
+
+def _try_all(
+    asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], *, quiet: bool
+) -> tuple[list[Trial], bool]:
+    """One after another. Answers those that are over, and whether somebody ended them."""
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.insight.core_limits import busy_s
+    from phalanx.insight.sizing import label
+    from phalanx.scheduler.runner import SchedulerRunner
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(text, err=True)
+
+    interrupted: list[int] = []
+    cores = os.sched_getaffinity(0)
+    home, store = open_home()
+    with store:
+        for line in _announced(asked, attempts, left_out, others=len(store.active())):
+            say(line)
+        surroundings = _surroundings(home, asked)
+        for sort in INTERRUPTS:
+            signal.signal(sort, lambda caught, _: interrupted.append(caught))
+        attendant = SchedulerRunner(home, store)
+        trials: list[Trial] = []
+        try:
+            for number, one in enumerate(attempts, start=1):
+                run = _submitted(home, store, asked, one, surroundings)
+                say(f"trial {number} of {len(attempts)}: {label(one.choice)}  (run {run.id})")
+                began, busy = time.monotonic(), busy_s(cores)
+                run = _see_through(home, store, attendant, run, asked, interrupted, say)
+                took, busy = time.monotonic() - began, _since(busy, busy_s(cores))
+                trial = _judged(home, store, one, run)
+                if busy is not None and asked.is_here:
+                    trial = trial._replace(others_cores=max(0.0, busy - trial.cpu_s) / took)
+                trials.append(trial)
+                say(f"  {_told(trial)}")
+                if interrupted:
+                    break
+        finally:
+            attendant.release()
+    return trials, bool(interrupted)
+
+
+def _announced(
+    asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], others: int
+) -> Iterator[str]:
+    """What is about to be done, how long it takes, and what may spoil it."""
+    from phalanx.insight.amounts import time_words
+    from phalanx.insight.sizing import label
+
+    each = f"{asked.seconds:g} s" if asked.seconds < 120 else time_words(asked.seconds)
+    count = f"{len(attempts)} trials of {each}, one after another" if len(attempts) > 1 else f"1 trial of {each}"
+    queue = "" if asked.is_here else ", and as long as it takes to wait for a place"
+    yield f"{count}: about {time_words(len(attempts) * (asked.seconds + START_S))}{queue}"
+    yield from (f"left out: {label(choice)}: {why}" for choice, why in left_out)
+    if others and asked.is_here:
+        yield f"{click.style('careful', fg='yellow')}: other runs are active here ({others}), and take their share"
+    if asked.is_here and any("cpu" in one.choice and not one.is_held for one in attempts):
+        yield "note: not every trial can be held to the cores that it asks for"
+
+
+def _since(before: float | None, now: float | None) -> float | None:
+    return None if before is None or now is None else now - before
+
+
+class TrialEnvironment(NamedTuple):
+    """What all trials run in: variables, a virtual environment, or one that is packed to be unpacked elsewhere."""
+
+    environment: dict[str, str]
+    venv: str | None
+    archive: Path | None
+
+
+def _surroundings(home: Home, asked: SizingRequest) -> TrialEnvironment:
+    """As `phalanx run` makes them, once for all."""
+    from phalanx.cli.local_submission import local_virtualenv, packed_virtualenv
+
+    if not asked.is_here:
+        return TrialEnvironment(dict(os.environ), None, packed_virtualenv(home, asked.loaded))
+    environment = local_virtualenv(home, asked.loaded, build=asked.is_built)
+    return TrialEnvironment(
+        environment, environment.get("VIRTUAL_ENV") if environment != dict(os.environ) else None, None
+    )
+
+
+def _submitted(home: Home, store: Store, asked: SizingRequest, one: SizedFile, around: TrialEnvironment) -> Run:
+    from phalanx.insight.sizing import label
+    from phalanx.submission.submit import submit
+
+    wishes = {
+        "name": f"{asked.name}-{label(one.choice).replace('=', '').replace(' ', '-')}",
+        "description": f"a trial of `phalanx size`: {label(one.choice)}",
+        "tags": (TAG,),
+        "project": asked.project,
+        "timeout_s": asked.seconds + SPARE_S,
+        "on": asked.backend,
+        "venv": around.venv,
+        "archive": around.archive,
+    }
+    return submit(home, store, one.spec, working=Path.cwd(), environment=around.environment, wishes=wishes)[0]
+
+
+def _see_through(
+    home: Home, store: Store, attendant: Any, run: Run, asked: SizingRequest, interrupted: Sequence[int], say: Any
+) -> Run:
+    """Until the trial is over: by itself, by its time, or because somebody wants to leave."""
+    from phalanx.cli.workspace.home import keep_records
+    from phalanx.scheduler.runner import TURN_S
+
+    folder = home.run(run.id)
+    submitted, began, told = time.monotonic(), None, False
+    while not run.is_done:
+        attendant.turn()
+        run = store.find(run.id)
+        now = time.monotonic()
+        if began is None and run.status == "running":
+            began = now
+            keep_records(home, run)
+        if interrupted:
+            folder.ask_to_stop(INTERRUPTED)
+        elif began is not None and now - began >= asked.seconds:
+            folder.ask_to_stop(OVER)
+        elif began is None and not told and now - submitted > WAITS_S:
+            told = True
+            say(f"  it is {run.status}, and waits for its turn")
+        if not run.is_done:
+            time.sleep(TURN_S if began is None else LOOK_S)
+    return run
+
+
+def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
+    from phalanx.insight.advice import gpus_of
+    from phalanx.insight.run_usage import read_usage
+    from phalanx.insight.sizing import Trial
+    from phalanx.insight.throughput import measure
+    from phalanx.naming import replica_name
+
+    causes = {replica.cause for replica in store.replicas(run.id)}
+    folder = home.run(run.id).path
+    seen = read_usage(folder, status=run.status, backend=run.backend, attempt=run.attempt, is_trial=True)
+    uses = list(seen.uses.values())
+    state, reason = "measured", "finished" if run.status == "succeeded" else "ended by its time"
+    if run.status == "stopped" and run.reason != OVER:
+        state, reason = "interrupted" if run.reason == INTERRUPTED else "failed", run.reason
+    elif run.status == "failed" and not causes <= {"timeout", "stopped", "finished"}:
+        state, reason = "memory" if "memory" in causes else "failed", run.reason
+    names = [replica_name(replica) for replica in seen.plan["replicas"] if replica["argv"]]
+    speeds = None
+    if state == "measured":
+        speeds = measure(folder, names, run.attempt, finished=run.status == "succeeded")
+    peaks = [use.memory_mib for use in uses if use.memory_mib is not None]
+    return Trial(
+        choice=one.choice,
+        cost=one.cost,
+        run_id=run.id,
+        state=state,
+        reason=reason,
+        seconds=max((use.seconds for use in uses), default=0.0),
+        cpu_s=sum(use.cpu_s for use in uses),
+        speeds=speeds,
+        cores_p95=sum(use.cores_p95 for use in uses) if uses else None,
+        memory_mib=max(peaks, default=None),
+        gpu=gpus_of(uses),
+    )
+
+
+def _told(trial: Trial) -> str:
+    """One trial in a line, as soon as it is over."""
+    from phalanx.insight.amounts import memory_words, time_words
+    from phalanx.insight.sizing_report import speed_words
+    from phalanx.insight.throughput import choose
+
+    if trial.state != "measured":
+        return f"{'too little memory' if trial.state == 'memory' else trial.state}: {printable(trial.reason)}"
+    parts = [f"{trial.reason} after {time_words(trial.seconds)}"]
+    chosen = choose([trial.speeds])
+    if chosen is not None and chosen.speeds[0] is not None:
+        parts.append(speed_words(chosen, chosen.speeds[0]))
+    if trial.cores_p95 is not None:
+        parts.append(f"{trial.cores_p95:.1f} cores")
+    if trial.memory_mib is not None:
+        parts.append(memory_words(trial.memory_mib))
+    return ", ".join(parts)
+
+
+# the result ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(found: SizingReport, document: Mapping[str, Any] | None) -> Iterator[str]:
+    from phalanx.cli.commands.advise import environment_lines
+
+    yield ""
+    yield from table(list(_rows(found)))
+    yield ""
+    yield from map(printable, found.sentences())
+    yield "the trials are runs: `phalanx ps -q tags:sizing` lists them, `phalanx advise RUN` looks closer"
+    if document is not None:
+        yield ""
+        yield from environment_lines(document)
+
+
+def _rows(found: SizingReport) -> Iterator[list[str]]:
+    from phalanx.insight.amounts import memory_words
+    from phalanx.insight.sizing import value_text
+
+    names = list(found.trials[0].choice)
+    has_gpus = any(trial.gpu is not None for trial in found.trials)
+    head = [*(name.upper() for name in names), "SPEED", "OF BEST", "CORES USED", "MEMORY USED"]
+    yield [*head, *(["GPU BUSY"] if has_gpus else []), "RUN", ""]
+    for place, trial in enumerate(found.trials):
+        best = found.verdict.best if found.verdict is not None and found.speeds[place] is not None else None
+        yield [
+            *(value_text(name, trial.choice[name]) for name in names),
+            found.speed_words(place),
+            "-" if best is None else f"{100 * found.share(place, best):.0f} %",
+            "-" if trial.cores_p95 is None else f"{trial.cores_p95:.1f}",
+            "-" if trial.memory_mib is None else memory_words(trial.memory_mib),
+            *([("-" if trial.gpu is None else f"{trial.gpu.mean_percent:.0f} %")] if has_gpus else []),
+            trial.run_id,
+            printable(found.note(place)),
+        ]
+
+
+def _as_data(
+    found: SizingReport,
+    document: Mapping[str, Any] | None,
+    left_out: Sequence[tuple[Choice, str]],
+    target: Path | None,
+) -> dict[str, Any]:
+    return {
+        **found.as_data(),
+        "left_out": [{"choice": dict(choice), "why": why} for choice, why in left_out],
+        "environment": None if document is None else document.get("environment", {}),
+        "written": None if target is None else str(target),
+    }

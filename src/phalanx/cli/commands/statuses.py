@@ -1,0 +1,27 @@
+"""phalanx statuses"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+
+
+@click.command("statuses")
+@click.argument("run")
+@json_option
+def command(run: str, as_json: bool) -> None:
+    """Show every status that a run has had, when and why."""
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+        from phalanx.store.rows import status_row
+
+        with open_workspace(quiet=as_json) as place:
+            changes = place.rows.statuses(place.rows.find(run).id)
+        if as_json:
+            print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
+            return
+        for change in changes:
+            when = f"{change.at.astimezone():%Y-%m-%d %H:%M:%S}"
+            click.echo(f"{when}  {change.status:<10} attempt {change.attempt}  {printable(change.reason)}")

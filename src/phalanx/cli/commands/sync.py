@@ -1,0 +1,51 @@
+"""phalanx sync"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors
+
+PATIENCE_S = 2.0  # for one run: the next call goes on where this one stopped
+
+
+@click.command("sync")
+@click.option("--server", help="The server's address. Default: PHALANX_SERVER.")
+@json_option
+def command(server: str | None, as_json: bool) -> None:
+    """Send what was tracked for a server and has not reached it yet."""
+    with report_errors(as_json=as_json):
+        from phalanx.backends.local.runner import observe_replica
+        from phalanx.cli.workspace.open_home import open_home
+        from phalanx.errors import CallError
+        from phalanx.tracking.external_folder import attempt_folder
+        from phalanx.tracking.folder_upload import FolderUploader, server_url, token
+
+        home, store = open_home()
+        store.close()
+        try:
+            url = server_url(server)
+        except ValueError as fault:
+            raise CallError(str(fault)) from None
+        outbox = home.path / "outbox" / "runs"
+        waiting = sorted(path for path in outbox.iterdir() if not path.name.startswith(".")) if outbox.is_dir() else []
+        if waiting and url is None:
+            raise CallError("say which server: --server http://…, or PHALANX_SERVER")
+        rows = []
+        for folder in waiting:
+            if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == "running":
+                rows.append({"id": folder.name, "delivered": False, "why": "its process is still at work"})
+                continue
+            shipper = FolderUploader(str(url), token(str(home.path)), str(folder))
+            is_delivered = shipper.finish(PATIENCE_S)
+            rows.append({"id": folder.name, "delivered": is_delivered, "why": shipper.trouble})
+            if not as_json:
+                click.echo(f"{folder.name}  {'delivered' if is_delivered else printable(shipper.trouble)}")
+        left = sum(not row["delivered"] for row in rows)
+        if as_json:
+            print_json({"ok": not left, "runs": rows})
+        elif not rows:
+            click.echo("nothing waits to be sent")
+    if left:
+        raise SystemExit(1)

@@ -1,0 +1,207 @@
+"""phalanx top"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.options import json_option
+from phalanx.cli.render.output import print_json, printable, report_errors, table
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
+    from phalanx.cli.workspace.base import Workspace
+    from phalanx.scheduler.capacity import Capacity
+    from phalanx.store import ReplicaRecord
+
+REDRAW_S = 1.0
+REDRAW_THERE_S = 3.0  # every replica of a server is a question of its own
+_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME = "\x1b[H"
+_END_OF_LINE = "\x1b[K"
+_END_OF_SCREEN = "\x1b[J"
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print what is now, and end.")
+@json_option
+def command(once: bool, as_json: bool) -> None:
+    """Watch the runs that are not over: their replicas, what they use, and what is left of the machine.
+
+    q or Ctrl-C ends it; the runs go on. --json, or an output that is no terminal, means --once.
+    """
+    with report_errors(as_json=as_json):
+        from phalanx.cli.workspace.base import open_workspace
+
+        is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
+        with open_workspace(settled=is_once, quiet=True) as place:
+            if as_json:
+                print_json(frame_json(place.frame()))
+            elif is_once:
+                click.echo("\n".join(frame_lines(place.frame())))
+            else:
+                _watch(place)
+
+
+# showing -------------------------------------------------------------------------------------------------------------
+
+
+def frame_lines(frame: ActivitySnapshot) -> list[str]:
+    when = frame.at.astimezone()
+    waiting = sum(seen.queue_position is not None for seen in frame.runs)
+    head = f"phalanx top   {when:%H:%M:%S}   {len(frame.runs) - waiting} running, {waiting} queued   {frame.home}"
+    lines = [head, _machine_text(frame), ""]
+    if not frame.runs:
+        return [*lines, "no run is active"]
+    rows = [["RUN / REPLICA", "RANK", "STATUS", "TIME", "CPU %", "MEMORY", "THREADS", "WHY"]]
+    for seen in frame.runs:
+        rows.append(_run_row(seen, frame.at))
+        rows += [_replica_row(replica, use) for replica, use in seen.replicas]
+    return [*lines, *table(rows)]
+
+
+def _machine_text(frame: ActivitySnapshot) -> str:
+    room, asked = frame.room, frame.asked
+    free = _left(room, asked)
+    parts = [f"CPUs {asked.cpus:g} of {room.cpus:g} asked for, {free.cpus:g} free"]
+    gib = [mib / 1024 for mib in (asked.memory_mib, room.memory_mib, free.memory_mib)]
+    parts.append("memory {:.1f} of {:.1f} GiB, {:.1f} free".format(*gib))
+    if room.gpus or asked.gpus:
+        parts.append(f"GPUs {asked.gpus} of {room.gpus}, {free.gpus} free")
+    return "   ".join(parts)
+
+
+def _left(room: Capacity, asked: Capacity) -> Capacity:
+    return room._replace(
+        cpus=max(0.0, room.cpus - asked.cpus),
+        memory_mib=max(0.0, room.memory_mib - asked.memory_mib),
+        gpus=max(0, room.gpus - asked.gpus),
+    )
+
+
+def _run_row(seen: RunActivity, now: datetime) -> list[str]:
+    from phalanx.cli.commands.ps import span
+
+    run = seen.run
+    uses = [use for _, use in seen.replicas if use is not None]
+    name = f"{run.id} ({run.name})" if run.name else run.id
+    status = run.status if seen.queue_position is None else f"queued, {seen.queue_position}."
+    threads = [use.threads for use in uses if use.threads is not None]
+    percents = [use.cpu_percent for use in uses if use.cpu_percent is not None]
+    return [
+        printable(name),
+        "",
+        status,
+        span(now - (run.started_at or run.created_at)),
+        f"{sum(percents):.0f}" if percents else "-",
+        f"{sum(use.memory_mib for use in uses):.0f} MiB" if uses else "-",
+        str(sum(threads)) if threads else "-",
+        printable(run.reason)[:60],
+    ]
+
+
+def _replica_row(replica: ReplicaRecord, use: ReplicaActivity | None) -> list[str]:
+    row = [f"  {replica.name}", str(replica.rank), replica.status, ""]
+    if use is None:
+        row += ["-", "-", "-"]
+    else:
+        percent = "-" if use.cpu_percent is None else f"{use.cpu_percent:.0f}"
+        row += [percent, f"{use.memory_mib:.0f} MiB", "-" if use.threads is None else str(use.threads)]
+    return [*row, printable(replica.reason)[:60]]
+
+
+def frame_json(frame: ActivitySnapshot) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "at": frame.at.isoformat(),
+        "machine": frame.room._asdict(),
+        "asked": frame.asked._asdict(),
+        "free": _left(frame.room, frame.asked)._asdict(),
+        "runs": [_run_json(seen) for seen in frame.runs],
+    }
+
+
+def _run_json(seen: RunActivity) -> dict[str, Any]:
+    from phalanx.store.rows import replica_row, run_row
+
+    return {
+        **run_row(seen.run),
+        "queue_position": seen.queue_position,
+        "asked": seen.asked._asdict(),
+        "replicas": [
+            {
+                **replica_row(replica),
+                "use": None if use is None else {**use._asdict(), "at": _iso(use.at)},
+            }
+            for replica, use in seen.replicas
+        ],
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+# live ----------------------------------------------------------------------------------------------------------------
+
+
+def _watch(place: Workspace) -> None:
+    """Draw again every second until somebody wants to leave, and schedule while nobody else does."""
+    from phalanx.scheduler.runner import TURN_S
+
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda caught, _: told.append(caught))
+    redraw_s = REDRAW_S if place.server is None else REDRAW_THERE_S
+    with place.attended() as turn, _screen():
+        drawn = float("-inf")
+        while not told:
+            turn()
+            if time.monotonic() - drawn >= redraw_s:
+                frame = place.frame()
+                drawn = time.monotonic()
+                _draw(frame_lines(frame))
+            if _key(TURN_S) in ("q", "Q"):
+                break
+
+
+@contextmanager
+def _screen() -> Iterator[None]:
+    """A screen of its own and single keys; whatever happens, the terminal is given back as it was."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        click.echo(_ENTER, nl=False)
+        yield
+    finally:
+        click.echo(_LEAVE, nl=False)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _draw(lines: Sequence[str]) -> None:
+    """Over what stood there, so that nothing flickers; no more than there is room for."""
+    width, height = shutil.get_terminal_size()
+    shown = list(lines[:height])
+    if len(lines) > height:
+        shown[-1] = f"… {len(lines) - height + 1} more lines"
+    body = "\r\n".join(line[: width - 1] + _END_OF_LINE for line in shown)
+    click.echo(_HOME + body + _END_OF_SCREEN, nl=False)
+
+
+def _key(patience_s: float) -> str:
+    if not select.select([sys.stdin], [], [], patience_s)[0]:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"  # the terminal is gone

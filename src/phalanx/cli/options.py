@@ -1,0 +1,142 @@
+"""Finding and reading the user's files: the options -f and -P, the same for every verb that takes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from phalanx.spec import Spec
+
+MAX_READ = (1 << 20) + 1  # one byte more than a file may have, so that the reader can tell
+DEFAULT_NAMES = tuple(
+    f"{stem}.{ending}"
+    for stem in ("polyaxon", "polyaxonci", "polyaxon-ci", "polyaxon.ci", "polyaxonfile")
+    for ending in ("yaml", "yml", "json")
+)
+
+
+def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "-P",
+        "--params",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a param; wins over the file. May be repeated.",
+    )(function)
+    return click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="The polyaxonfile; - is standard input. Repeated, later files are laid over earlier ones. "
+        "Without it: polyaxonfile.yml and its kin in this folder.",
+        shell_complete=_complete_file,
+    )(function)
+
+
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which cluster, as kubectl takes it."""
+    for name, metavar, words in (
+        ("--namespace", "NAME", "The namespace, for --on kubernetes; else that of the context."),
+        ("--context", "NAME", "The context of the kubeconfig, for --on kubernetes."),
+        ("--kubeconfig", "FILE", "The kubeconfig, for --on kubernetes; else KUBECONFIG, or ~/.kube/config."),
+    ):
+        function = click.option(name, metavar=metavar, help=words)(function)
+    return function
+
+
+assume_option = click.option(
+    "--assume",
+    metavar="OFFER",
+    help="Render for a cluster that offers this, such as training-operator=1.8,kueue; for --on kubernetes.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _complete_file(*_: Any) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem("", type="file")]
+
+
+def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """The texts that were named, or the default one. Raises CallError."""
+    names = list(files) or [_default_file()]
+    if names.count("-") > 1:
+        raise CallError("standard input (-f -) can be read only once")
+    texts, faults = [], []
+    for name in names:
+        try:
+            texts.append((name if name != "-" else "standard input", _read(name)))
+        except OSError as fault:
+            faults.append(f"{name}: {(fault.strerror or str(fault)).lower()}")
+        except ValueError:
+            faults.append(f"{name!r}: not a file name")
+    if faults:
+        raise CallError("cannot read " + "; ".join(faults))
+    return texts
+
+
+def _read(name: str) -> bytes:
+    if name == "-":
+        if sys.stdin is None:
+            raise CallError("standard input (-f -) is closed")
+        return sys.stdin.buffer.read(MAX_READ)
+    with Path(name).open("rb") as stream:
+        return stream.read(MAX_READ)
+
+
+def _default_file() -> str:
+    found = next((name for name in DEFAULT_NAMES if Path(name).is_file()), None)
+    if found is None:
+        raise CallError(
+            "there is no polyaxonfile in this folder: name one with -f FILE, or write one with `phalanx init`"
+        )
+    return found
+
+
+def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
+    """The spec of what the command line names, with every fault of any room. Raises SpecErrors, CallError."""
+    from phalanx import plan, spec
+
+    return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
+
+
+def _is_text(argument: str) -> bool:
+    """Bytes of the command line that are not UTF-8 come as lone surrogates, which nothing can print."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
+
+
+def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`-P name=value` as a dict. Raises CallError."""
+    params: dict[str, str] = {}
+    for pair in pairs:
+        if not _is_text(pair):
+            raise CallError(f"-P {pair!r}: not UTF-8")
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise CallError(f"-P {pair!r}: write -P NAME=VALUE")
+        if name.strip() in params:
+            raise CallError(f"-P {name.strip()} is given twice")
+        if "\n" in name or "\x00" in pair:
+            raise CallError(f"-P {pair!r}: not a name")
+        params[name.strip()] = value
+    return params
+
+
+def complete_site(*_: Any) -> list[str]:
+    from phalanx.home.home import default_home
+    from phalanx.sites.profile_search import added, shipped
+
+    return [*shipped(), *added(default_home())]

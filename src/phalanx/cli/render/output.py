@@ -1,0 +1,129 @@
+"""What the verbs print: JSON for programs; for people, text without anything that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, StoreError
+
+FILE_IS_WRONG = 1
+CALL_IS_WRONG = 2
+SHOWN_ERRORS = 50
+
+
+@contextmanager
+def report_errors(*, as_json: bool) -> Iterator[None]:
+    """Turns errors into answers: on standard error for people, on standard output for programs."""
+    try:
+        yield
+    except SpecErrors as fault:
+        if as_json:
+            print_json({"ok": False, "errors": [error.as_json() for error in fault.errors]})
+        else:
+            print_errors(fault.errors)
+        sys.exit(FILE_IS_WRONG)
+    except (CallError, StoreError) as fault:
+        fail(str(fault), as_json=as_json)
+
+
+def fail(message: str, *, as_json: bool) -> NoReturn:
+    if as_json:
+        row = {"file": None, "line": 0, "column": 0, "path": "", "message": message, "suggestion": None}
+        print_json({"ok": False, "errors": [row]})
+    else:
+        click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(message)}", err=True)
+    sys.exit(CALL_IS_WRONG)
+
+
+def print_json(data: Any, indent: int | None = None) -> None:
+    """One line, which the encoder writes many times faster than an indented text; `indent` for files to keep."""
+    try:
+        text = json.dumps(data, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_nan(data), indent=indent)
+    click.echo(text)
+
+
+def _without_nan(data: Any) -> Any:
+    """Infinities and NaN, which JSON lacks, as text."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, dict):
+        return {key: _without_nan(value) for key, value in data.items()}
+    return [_without_nan(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def printable(text: str) -> str:
+    """Text without control characters: a file cannot move the cursor or recolour the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_errors(errors: Sequence[SpecError]) -> None:
+    for error in errors[:SHOWN_ERRORS]:
+        _print_remark(error, click.style("error", fg="red", bold=True))
+        if error.suggestion:
+            click.echo(f"  {click.style('hint', fg='cyan')}: {printable(error.suggestion)}", err=True)
+    hidden = len(errors) - SHOWN_ERRORS
+    count = f"{len(errors)} error{'s' if len(errors) != 1 else ''}"
+    click.echo(count + (f" ({hidden} more are not shown; --json has all)" if hidden > 0 else ""), err=True)
+
+
+def _print_remark(remark: Diagnostic, label: str) -> None:
+    place = remark.place
+    where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
+    path = f" {remark.path}:" if remark.path else ""
+    click.echo(f"{printable(where)}: {label}:{printable(f'{path} {remark.message}')}", err=True)
+    if place.line and place.excerpt.strip():
+        text, start, width = _window(place.excerpt, place.column - 1, place.width)
+        number = str(place.line)
+        click.echo(f"  {number} | {text}", err=True)
+        underline = " " * start + click.style("^" * width, fg="red", bold=True)
+        click.echo(f"  {' ' * len(number)} | {underline}", err=True)
+
+
+def _window(line: str, start: int, width: int, room: int = 100) -> tuple[str, int, int]:
+    """The part of a long line that holds the fault, and where the fault stands in it."""
+    left = max(0, start - room // 2) if start + width > room else 0
+    text = "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in line[left : left + room])
+    start = min(start - left, len(text))
+    return text, start, max(1, min(width, len(text) - start))
+
+
+def print_notes(notes: Iterable[Diagnostic], *, err: bool = False) -> None:
+    for note in notes:
+        place = note.place
+        where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
+        click.echo(f"{click.style('note', fg='yellow')}: {printable(f'{where}: {note.message}')}", err=err)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows in aligned columns; the first row is the head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def write_file(path: Path, text: str, *, force: bool) -> None:
+    """The file, whole: a new one is never half there, and an old one is only replaced by a complete one."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        try:
+            if force:
+                fresh.replace(path)
+            else:
+                os.link(fresh, path)  # fails when the name is taken, also by someone who came first just now
+        finally:
+            fresh.unlink(missing_ok=True)
+    except FileExistsError:
+        raise CallError(f"{path} is there already: name another file with -o, or write over it with --force") from None
+    except OSError as fault:
+        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None

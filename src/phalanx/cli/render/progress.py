@@ -1,0 +1,48 @@
+"""How much, and how far: for everything that copies or sends files."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from phalanx.cli.render.output import printable
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes as people say it."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def count_text(count: int, what: str = "file") -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+class ProgressMeter:
+    """How far long work is, on a terminal's standard error; elsewhere nothing."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet or sys.stderr is None or not sys.stderr.isatty()
+        self.shown_at = 0.0
+        self.started_at = time.monotonic()
+
+    def __enter__(self) -> ProgressMeter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown_at:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def show(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.started_at < 0.5 or now - self.shown_at < 0.1:
+            return
+        self.shown_at = now
+        text = f"{bytes_text(done)} of {bytes_text(total)}  {printable(what)}"
+        click.echo(f"\r\x1b[K{text[:100]}", nl=False, err=True)

@@ -1,0 +1,62 @@
+"""Tables that several verbs print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.render.output import printable, table
+
+if TYPE_CHECKING:
+    from phalanx.store import ReplicaRecord
+
+_COLOURS = {"succeeded": "green", "failed": "red", "running": "cyan", "stopped": "yellow", "warning": "yellow"}
+
+
+def status_text(status: str) -> str:
+    return click.style(status, fg=_COLOURS.get(status), bold=True)
+
+
+def replica_table(replicas: Sequence[ReplicaRecord]) -> list[str]:
+    """What became of every replica, and what it used at most."""
+    if not replicas:
+        return ["no replica has started yet"]
+    rows = [["REPLICA", "RANK", "STATUS", "TIME", "CPU", "MEMORY", "WHY"]]
+    for row in replicas:
+        took = (row.finished_at - row.started_at).total_seconds() if row.finished_at and row.started_at else None
+        rows.append(
+            [
+                row.name,
+                str(row.rank),
+                row.status,
+                "-" if took is None else f"{took:.1f} s",
+                f"{row.peak['cpu_s']:.1f} s" if "cpu_s" in row.peak else "-",
+                memory_text(row.peak),
+                printable(row.reason),
+            ]
+        )
+    return table(rows)
+
+
+def memory_text(peak: Mapping[str, float]) -> str:
+    """What counts against a limit where that was looked at: without what is shared with others."""
+    most = peak.get("fair_mib", peak.get("memory_mib"))
+    return "-" if most is None else f"{most:.0f} MiB"
+
+
+def failure_lines(facts: Mapping[str, Any], attempt: int) -> list[str]:
+    """Which replica failed first, what it said last, and what to do. Nothing when an earlier attempt failed."""
+    failure = facts.get("failure")
+    if not isinstance(failure, dict) or failure.get("attempt") != attempt:
+        return []
+    lines = [click.style(f"{failure['replica']} failed first", bold=True) + f": {printable(failure['why'])}"]
+    if failure["advice"]:
+        lines.append(f"what to do: {printable(failure['advice'])}")
+    followed = len(failure["consequences"])
+    if followed:
+        lines.append(f"{followed} other{'s' if followed > 1 else ''} ended as a consequence")
+    if failure["lines"]:
+        lines += ["its last lines:", *(f"  | {printable(line)}" for line in failure["lines"])]
+    return [*lines, ""]

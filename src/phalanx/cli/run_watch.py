@@ -1,0 +1,98 @@
+"""Staying with a run until it is over: shared by every verb that starts one."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.interrupts import restore_signals
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.render.tables import failure_lines, replica_table, status_text
+from phalanx.store.rows import replica_row, run_row, status_row
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import SeriesReader, Workspace
+    from phalanx.store import Run
+
+
+METRICS_SHOWN = 6
+SHAPE = 40  # characters of a sparkline
+
+
+def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
+    """A run that was just submitted: left to go on by itself, or attended until it is over. Answers the exit code of
+    the verb."""
+    if detach:
+        restore_signals()
+        place.acts.leave(run)
+        if as_json:
+            print_json({"ok": True, "id": run.id, "status": run.status})
+        else:
+            click.echo(run.id)
+        return 0
+    if not as_json:
+        click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
+    run = place.acts.attend(run, quiet=as_json)
+    return report(place, run, as_json=as_json)
+
+
+def report(place: Workspace, run: Run, *, as_json: bool) -> int:
+    """What happened, as a table or JSON. Answers the exit code."""
+    run = place.rows.find(run.id)
+    replicas, facts = place.rows.replicas(run.id), place.rows.facts(run.id)
+    if as_json:
+        print_json(run_json(place, run))
+    else:
+        click.echo("", err=True)
+        lines = [*replica_table(replicas), *metric_lines(place.series(run))]
+        if len(replicas) > 1 and run.status == "failed":
+            lines += failure_lines(facts, run.attempt)
+        lines.append(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}")
+        folder = place.lies_in(run).get("folder")
+        lines.append(f"outputs: {f'{folder}/outputs' if folder else f'phalanx outputs {run.id}'}")
+        for line in lines:
+            click.echo(line, err=True)
+    return exit_code(run, replicas, facts.get("failure") or {})
+
+
+def run_json(place: Workspace, run: Run) -> dict[str, Any]:
+    """A run with its replicas and statuses."""
+    return {
+        "ok": run.status not in ("failed", "upstream_failed"),
+        **run_row(run),
+        "replicas": [replica_row(replica) for replica in place.rows.replicas(run.id)],
+        "statuses": [status_row(change) for change in place.rows.statuses(run.id)],
+    }
+
+
+def metric_lines(series: SeriesReader) -> list[str]:
+    """How the metrics went, the first few of them: about where they began, their shape, the last value."""
+    from phalanx.cli.render.sparklines import sparkline
+
+    names = series.names()
+    width = max((len(printable(name)) for name in names[:METRICS_SHOWN]), default=0)
+    lines = []
+    for name in names[:METRICS_SHOWN]:
+        first_replica = series.replicas(name)[0]
+        buckets = series.buckets(name, SHAPE, first_replica)[first_replica]
+        shape = sparkline([bucket.mean for bucket in buckets], SHAPE)
+        first = "-" if buckets[0].mean is None else f"{buckets[0].mean:.4g}"
+        lines.append(f"{printable(name).ljust(width)}  {first:<8} {shape} {buckets[-1].last:.4g}")
+    more = len(names) - len(lines)
+    return [*lines, *([f"and {more} more metrics"] if more > 0 else []), *([""] if lines else [])]
+
+
+def exit_code(run: Run, replicas: list[Any], failure: dict[str, Any]) -> int:
+    """0 for a run that succeeded; the code of the replica that failed first; as a shell has it for signals."""
+    if run.status == "succeeded":
+        return 0
+    if run.status == "stopped":
+        return 128 + signal.SIGINT
+    first = next((row for row in replicas if row.name == failure.get("replica")), replicas[0] if replicas else None)
+    if first is None:
+        return 1
+    if first.code:
+        return int(first.code)
+    return 128 + int(first.signal) if first.signal else 1

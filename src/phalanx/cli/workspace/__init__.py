@@ -1,0 +1,1 @@
+"""A local home or a server, with the same methods."""

@@ -1,0 +1,123 @@
+"""What `top` shows at one moment, of this machine or of a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+    from phalanx.home.home import Home
+    from phalanx.scheduler.capacity import Capacity
+    from phalanx.store import ReplicaRecord, Run, Store
+
+QUEUED = ("created", "resuming", "warning")
+MOST_LOOKED_INTO = 20  # runs of a server
+MOST_MEASURED = 32  # replicas of them
+
+
+class ReplicaActivity(NamedTuple):
+    """What a replica used when it was last looked at."""
+
+    at: float
+    cpu_percent: float | None
+    memory_mib: float
+    threads: int | None
+
+
+class RunActivity(NamedTuple):
+    """A run that is not over, at one moment."""
+
+    run: Run
+    asked: Capacity
+    queue_position: int | None
+    replicas: Sequence[tuple[ReplicaRecord, ReplicaActivity | None]]
+
+
+class ActivitySnapshot(NamedTuple):
+    """Everything that is shown at one moment."""
+
+    home: str
+    at: datetime
+    room: Capacity
+    asked: Capacity
+    runs: Sequence[RunActivity]
+
+
+def home_activity(home: Home, store: Store) -> ActivitySnapshot:
+    from phalanx.scheduler.capacity import NOTHING, this_machine
+
+    runs, asked, waiting = [], NOTHING, 0
+    for run in store.active():
+        is_queued = run.status in QUEUED
+        waiting += is_queued
+        share = _asked(home, run)
+        asked = asked if is_queued else asked + share
+        replicas = [] if is_queued else [(replica, _use_of(home, replica)) for replica in store.replicas(run.id)]
+        runs.append(RunActivity(run, share, waiting if is_queued else None, replicas))
+    return ActivitySnapshot(str(home.path), datetime.now(UTC), this_machine()[0], asked, runs)
+
+
+def _asked(home: Home, run: Run) -> Capacity:
+    """Of this machine: one that runs elsewhere asks nothing of it."""
+    from phalanx.backends.contract import LOCAL_BACKENDS
+    from phalanx.scheduler.capacity import NOTHING, requested_by
+
+    if run.backend not in LOCAL_BACKENDS:
+        return NOTHING
+    try:
+        return requested_by(json.loads(home.run(run.id).plan_file.read_bytes()))
+    except (OSError, ValueError, KeyError):
+        return NOTHING
+
+
+def _use_of(home: Home, replica: ReplicaRecord) -> ReplicaActivity | None:
+    from phalanx.insight.stalls import newest_use
+
+    if replica.finished_at is not None:
+        return None
+    folder = home.run(replica.run_id).path / "replicas" / replica.name / f"attempt-{replica.attempt}"
+    use = newest_use(folder / "spool")
+    return None if use is None else ReplicaActivity(use.at, use.cpu_percent, use.memory_mib, use.threads)
+
+
+# on a server ---------------------------------------------------------------------------------------------------------
+
+
+def server_activity(client: Client) -> ActivitySnapshot:
+    """The same of a server's machine. Only the first runs and replicas are looked into: each is a question more."""
+    from phalanx.backends.contract import LOCAL_BACKENDS
+    from phalanx.client.rows import run_of
+    from phalanx.scheduler.capacity import NOTHING, Capacity
+
+    machine = client.machine()
+    room = Capacity(float(machine["cpus"]), float(machine["memory_mib"]), len(machine["gpus"]))
+    runs, asked, left = [], NOTHING, MOST_MEASURED
+    for number, row in enumerate(client.queue()):
+        run, told = run_of(row), row["asked"]
+        is_queued = run.status in QUEUED
+        share = Capacity(float(told["cpu"]), float(told["memory_mib"]), int(told["gpus"]))
+        share = share if run.backend in LOCAL_BACKENDS else NOTHING
+        asked = asked if is_queued else asked + share
+        replicas = _remote_replicas(client, run, left) if not is_queued and number < MOST_LOOKED_INTO else []
+        left -= sum(use is not None for _, use in replicas)
+        runs.append(RunActivity(run, share, row["place"] if is_queued else None, replicas))
+    return ActivitySnapshot(client.url, datetime.now(UTC), room, asked, runs)
+
+
+def _remote_replicas(client: Client, run: Run, most: int) -> list[tuple[ReplicaRecord, ReplicaActivity | None]]:
+    from phalanx.client.rows import replica_of
+
+    found = [replica_of(row, run.id, run.attempt) for row in client.topology(run)["replicas"]]
+    running = [replica for replica in found if replica.status == "running"][:most]
+    return [(replica, _remote_use(client, run, replica) if replica in running else None) for replica in found]
+
+
+def _remote_use(client: Client, run: Run, replica: ReplicaRecord) -> ReplicaActivity | None:
+    told = client.use(run, replica.name)
+    if not told["times"]:
+        return None
+    cores, memory = told["cpu"][-1], told["memory_mib"][-1]
+    return ReplicaActivity(float(told["times"][-1]), None if cores is None else 100 * cores, float(memory or 0.0), None)

@@ -1,0 +1,97 @@
+"""What happened to a run: to itself, and to its replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from phalanx.home.run_folder import RunFolder
+    from phalanx.store import ReplicaRecord, StatusChange
+
+
+class RunEvent(NamedTuple):
+    """Something that happened to a run, or to one of its replicas. Kinds: status, stop, start, end."""
+
+    at: float
+    kind: str
+    replica: str | None
+    attempt: int | None
+    text: str
+    facts: dict[str, Any]
+
+
+def events_of_folder(folder: RunFolder, changes: Iterable[StatusChange]) -> list[RunEvent]:
+    """What the store and the run's folder know."""
+    found = [*map(_of_status, changes), *_of_stop(folder.stop_file)]
+    for attempt_folder in folder.path.glob("replicas/*/attempt-*"):
+        number = attempt_folder.name.rpartition("-")[2]
+        if number.isdigit():
+            found += _of_replica(attempt_folder, attempt_folder.parent.name, int(number))
+    return sorted(found, key=lambda event: event.at)
+
+
+def _of_status(change: StatusChange) -> RunEvent:
+    text = f"{change.status}: {change.reason}" if change.reason else change.status
+    facts = {"status": change.status, "reason": change.reason}
+    return RunEvent(change.at.timestamp(), "status", None, change.attempt, text, facts)
+
+
+def _of_stop(path: Path) -> Iterator[RunEvent]:
+    asked = _read(path)
+    if asked is not None:
+        reason = str(asked.get("reason", ""))
+        yield RunEvent(path.stat().st_mtime, "stop", None, None, f"asked to stop: {reason}", {"reason": reason})
+
+
+def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
+    from phalanx.spool import JSON, Reader
+
+    notes = (record.data() for record in Reader(folder / "spool").poll() if record.kind == JSON)
+    start = next((note for note in notes if "start" in note), None)  # the first of all: no more than it is read
+    if start is not None:
+        pid = start["start"]
+        yield RunEvent(start["at"], "start", name, attempt, f"started, process {pid}", {"pid": pid})
+    end = _read(folder / "end.json")
+    if end is not None:
+        facts = {key: end.get(key) for key in ("cause", "code", "signal", "message", "host", "peak")}
+        yield RunEvent(end["ended_at"], "end", name, attempt, _end_text(end), facts)
+
+
+def _end_text(end: Mapping[str, Any]) -> str:
+    cause, message = end["cause"], end["message"]
+    text = f"ended: {message}" + (f" ({cause})" if cause != message else "")
+    memory_mib = end.get("peak", {}).get("memory_mib")
+    return text if memory_mib is None else f"{text}, at most {memory_mib:.0f} MiB"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def events_of_rows(changes: Iterable[StatusChange], replicas: Iterable[ReplicaRecord]) -> list[RunEvent]:
+    """The same from what a server tells: it does not say which process, nor who asked a run to stop."""
+    found = [_of_status(change) for change in changes]
+    for replica in replicas:
+        if replica.started_at is not None:
+            text = "started" if replica.pid is None else f"started, process {replica.pid}"
+            at = replica.started_at.timestamp()
+            found.append(RunEvent(at, "start", replica.name, replica.attempt, text, {"pid": replica.pid}))
+        if replica.finished_at is not None:
+            end = {
+                "cause": replica.cause or replica.status,
+                "code": replica.code,
+                "signal": replica.signal,
+                "message": replica.reason,
+                "host": replica.host,
+                "peak": dict(replica.peak),
+            }
+            at = replica.finished_at.timestamp()
+            found.append(RunEvent(at, "end", replica.name, replica.attempt, _end_text(end), end))
+    return sorted(found, key=lambda event: event.at)

@@ -1,0 +1,142 @@
+"""Models to look at: in the registry of this machine's home, or on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.artifacts.downloads import DownloadResult
+    from phalanx.artifacts.trees import Progress
+    from phalanx.client import Client
+    from phalanx.registry.registry import Registry
+    from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+
+
+class ModelDetails(NamedTuple):
+    """A model, its versions, and what was done to it."""
+
+    model: Model
+    versions: Sequence[ModelVersion]
+    events: Sequence[ModelEvent]
+
+
+class ModelCatalogue(Protocol):
+    def models(self, text: str) -> list[Model]: ...
+
+    def whole(self, name: str) -> ModelDetails:
+        """Raises CallError when there is no such model."""
+
+    def events(self, name: str) -> Sequence[ModelEvent]:
+        """Also of one that was deleted, where that is known. Raises CallError when there never was one."""
+
+    def has_files(self, version: ModelVersion) -> bool:
+        """Whether `take` can bring them."""
+
+    def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        """The files of a version, into a folder, checked by their digests. Raises CallError."""
+
+
+def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, ModelVersion]:
+    """The version that `name`, `name/3` or `name@alias` means, and its model. Raises CallError."""
+    from phalanx.registry.names import split_reference
+
+    name, which = split_reference(reference)
+    found = catalogue.whole(name)
+    model = found.model
+    number = model.latest if which is None else model.aliases.get(which) if isinstance(which, str) else which
+    version = next((one for one in found.versions if one.number == number), None)
+    if version is not None:
+        return found, version
+    if number is not None:
+        more = f"; its latest is {model.latest}" if model.latest else ""
+        raise CallError(f"`{name}` has no version {number}{more}")
+    if which is None:
+        raise CallError(f"`{name}` has no version")
+    known = ", ".join(model.aliases)
+    raise CallError(f"`{name}` has no alias `{which}`" + (f"; it has {known}" if known else ""))
+
+
+@contextmanager
+def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
+    from phalanx.cli.workspace.base import print_server, selected_server
+
+    found = selected_server()
+    if found is None:
+        with registry() as models:
+            yield HomeCatalogue(models)
+        return
+    from phalanx.client import Client
+
+    if not quiet:
+        print_server(found.url)
+    with Client(found.url, found.token) as client:
+        yield ServerCatalogue(client)
+
+
+@contextmanager
+def registry() -> Iterator[Registry]:
+    """That of this machine's home, to be changed."""
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.registry.registry import Registry
+    from phalanx.scheduler.runner import schedule_once
+
+    home, store = open_home()
+    with store:
+        schedule_once(home, store)
+        yield Registry(home, store)
+
+
+class HomeCatalogue:
+    def __init__(self, models: Registry) -> None:
+        self.registry = models
+
+    def models(self, text: str) -> list[Model]:
+        return self.registry.index.models(text)
+
+    def whole(self, name: str) -> ModelDetails:
+        model, index = self.registry.model(name), self.registry.index
+        return ModelDetails(model, index.versions(name), index.events(name))
+
+    def events(self, name: str) -> Sequence[ModelEvent]:
+        return self.registry.index.events(name) or self.whole(name).events
+
+    def has_files(self, version: ModelVersion) -> bool:
+        return self.registry.has_files(version)
+
+    def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        from phalanx.artifacts.downloads import download_version
+
+        found = self.registry.resolve(version.title)
+        if found.path is None:
+            raise CallError(f"{version.title} is only an address: its files are at {found.url}")
+        return download_version(found.path, self.registry.files(version), place, force=force, progress=progress)
+
+
+class ServerCatalogue:
+    """Versions have their files from the run that made them: while it is there, they are the same."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def models(self, text: str) -> list[Model]:
+        return self.client.models(text)
+
+    def whole(self, name: str) -> ModelDetails:
+        return ModelDetails(*self.client.model(name))
+
+    def events(self, name: str) -> Sequence[ModelEvent]:
+        return self.whole(name).events
+
+    def has_files(self, version: ModelVersion) -> bool:
+        try:
+            return version.run_id is not None and bool(self.client.outputs(version.run_id, version.source))
+        except CallError:
+            return False
+
+    def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        return self.client.download_version(version, place, force=force, progress=progress)

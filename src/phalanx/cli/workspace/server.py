@@ -1,0 +1,374 @@
+"""A server, for the verbs: see `phalanx.cli.workspace.base`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phalanx.cli.interrupts import defer_signals
+from phalanx.cli.render.output import printable
+from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.client import Client, RequestRefused
+from phalanx.client.queries import RemoteLogFollower
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.artifacts.downloads import DownloadResult
+    from phalanx.artifacts.outputs import OutputEntry
+    from phalanx.artifacts.previews import Preview
+    from phalanx.artifacts.trees import Progress
+    from phalanx.cli.local_submission import RunRequest
+    from phalanx.cli.workspace.activity import ActivitySnapshot
+    from phalanx.cli.workspace.events import RunEvent
+    from phalanx.cli.workspace.first_error import FirstError
+    from phalanx.cli.workspace.log_follower import LogBatch, LogFollower
+    from phalanx.client.config import ServerChoice
+    from phalanx.client.rows import Details
+    from phalanx.client.series import RemoteSeries
+    from phalanx.logs.lines import LogLine
+    from phalanx.logs.replica_logs import LogSource
+    from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
+    from phalanx.store.series.points import Summary
+
+LOOK_S = 0.5  # between two looks at what we wait for
+RESUMED_S = 30.0
+SLICE_S = 0.1  # a Ctrl-C waits no longer than that
+HOLD_S = 1.0  # how long a line may wait for those of other replicas that were written before it
+
+
+class ServerWorkspace:
+    def __init__(self, found: ServerChoice) -> None:
+        self.client = Client(found.url, found.token)
+        self.server = found.url
+        self.rows = ServerRows(self.client)
+        self.files = ServerFiles(self.client)
+        self.logs = ServerLogs(self.client)
+        self.acts = ServerRunActions(self.client, self.rows)
+
+    def series(self, run: Run) -> RemoteSeries:
+        return self.client.all_series(run)
+
+    def events(self, run: Run) -> list[RunEvent]:
+        from phalanx.cli.workspace.events import events_of_rows
+
+        newest = self.rows.replicas(run.id)
+        earlier = [one for number in range(1, run.attempt) for one in self.rows.attempt(run.id, number)]
+        return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest])
+
+    def frame(self) -> ActivitySnapshot:
+        from phalanx.cli.workspace.activity import server_activity
+
+        return server_activity(self.client)
+
+    @contextmanager
+    def attended(self) -> Iterator[Callable[[], object]]:
+        """The server does it."""
+        yield lambda: None
+
+    def artifacts_of(self, project: str, most: int) -> list[Artifact]:
+        found: list[Artifact] = []
+        for run in self.rows.runs(limit=None, project=project):
+            if len(found) >= most:
+                break
+            found += self.rows.artifacts(run.id)
+        return found[:most]
+
+    def sharers(self, artifacts: Sequence[Artifact]) -> None:
+        """It does not tell."""
+
+    def waits_for(self, run: Run) -> str | None:
+        return self.rows.waits.get(run.id)
+
+    def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - all of them
+        return {"server": self.server}
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class ServerRows:
+    """What a server keeps of runs, with the names that `Store` has. One answer has all of a run: it is kept until the
+    run is looked for again."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.known: dict[str, Details] = {}
+        self.waits: dict[str, str] = {}
+
+    def find(self, prefix: str) -> Run:
+        found = self.client.details(prefix)
+        self.known[found.run.id] = found
+        self._note(found.run.id, found.waits_for)
+        return found.run
+
+    def _note(self, run_id: str, waits: str | None) -> None:
+        if waits:
+            self.waits[run_id] = waits
+        else:
+            self.waits.pop(run_id, None)
+
+    def _details(self, run_id: str) -> Details:
+        if run_id not in self.known:
+            self.find(run_id)
+        return self.known[run_id]
+
+    def runs(
+        self,
+        query: str = "",
+        sort: str = "-created_at",
+        limit: int | None = 20,
+        offset: int = 0,
+        project: str | None = None,
+    ) -> list[Run]:
+        from phalanx.client.rows import run_of
+
+        found = self.client.run_rows(query, sort, limit, offset, project)
+        for row in found:
+            self._note(str(row["id"]), row.get("waits_for"))
+        return [run_of(row) for row in found]
+
+    def count(self, query: str = "", project: str | None = None) -> int:
+        return self.client.count(query, project)
+
+    def statuses(self, run_id: str) -> list[StatusChange]:
+        return list(self._details(run_id).statuses)
+
+    def replicas(self, run_id: str) -> list[ReplicaRecord]:
+        return list(self._details(run_id).replicas)
+
+    def attempt(self, run_id: str, number: int) -> list[ReplicaRecord]:
+        """The replicas of an earlier attempt."""
+        from phalanx.client.rows import replica_of
+
+        return [replica_of(row, run_id, number) for row in self.client.topology(run_id, number)["replicas"]]
+
+    def facts(self, run_id: str) -> dict[str, Any]:
+        return dict(self._details(run_id).facts)
+
+    def labels(self, run_id: str) -> dict[str, str]:
+        return dict(self._details(run_id).labels)
+
+    def summaries(self, run_id: str) -> dict[str, Summary]:
+        return dict(self._details(run_id).summaries)
+
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        return list(self._details(run_id).artifacts)
+
+
+class ServerFiles:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def entries(self, run: Run, path: str) -> list[OutputEntry]:
+        return self.client.outputs(run, path)
+
+    def storage(self, run: Run) -> str | None:  # noqa: ARG002 - it does not tell
+        return None
+
+    def look(self, run: Run, path: str) -> tuple[Preview, int]:
+        from phalanx.artifacts.previews import Preview
+
+        told = self.client.preview(run, path)
+        kind = str(told.get("title") or told["kind"]).partition(",")[0]  # what follows is among the facts
+        lines = [str(line) for line in told.get("lines") or ()] or _table_lines(told.get("table"))
+        facts = dict(told.get("facts") or {})
+        return Preview(kind, facts, lines, bool(told.get("is_cut"))), int(told.get("size") or 0)
+
+    def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        return self.client.download(run, path, target, force=force, progress=progress)
+
+
+def _table_lines(found: Any) -> list[str]:
+    from phalanx.cli.render.output import table
+
+    if not isinstance(found, dict) or not found.get("columns"):
+        return []
+    width = len(found["columns"])
+    rows = [[str(cell) for cell in row][:width] for row in (found["columns"], *(found.get("rows") or ()))]
+    return table([[*row, *[""] * (width - len(row))] for row in rows])
+
+
+class ServerLogs:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def voices(self, run: Run) -> list[LogSource]:
+        from phalanx.logs.replica_logs import LogSource
+        from phalanx.naming import replica_name
+
+        try:
+            planned = self.client.plan(run)["replicas"]
+            return [LogSource(replica_name(row), row["role"], row["rank"]) for row in planned if row["argv"]]
+        except (RequestRefused, KeyError, TypeError):  # one that was tracked elsewhere
+            found = self.client.logs(run)
+            return [
+                LogSource(str(row["replica"]), str(row["replica"]).rpartition("-")[0], row.get("rank")) for row in found
+            ]
+
+    def lines(
+        self, run: Run, voices: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
+    ) -> Iterator[LogLine]:
+        names = self._names(run, voices)
+        if tail is None:
+            return self.client.lines(run, names, attempt)
+        ranks = {voice.name: voice.rank for voice in voices}
+        found = self.client.last_lines(run, tail, names, attempt, fold=fold)
+        return (line._replace(rank=ranks.get(line.replica)) for line in found)
+
+    def _names(self, run: Run, voices: Sequence[LogSource]) -> list[str]:
+        """Nobody in particular is everybody: there may be hundreds of them."""
+        return [] if len(voices) == len(self.voices(run)) else [voice.name for voice in voices]
+
+    def follow(
+        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
+    ) -> Iterator[LogBatch]:
+        from phalanx.cli.workspace.log_follower import LogBatch
+
+        follower = RemoteLogFollower(self.client, run.id, self._names(run, voices), attempt, tail)
+        while not told:
+            is_over = follower.is_done()
+            yield LogBatch(follower.lines(), time.time() - HOLD_S)
+            if is_over and follower.is_current:
+                yield LogBatch(iter(()), float("inf"))
+                return
+            _wait(follower.pause_s, told)
+
+    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
+        from phalanx.cli.workspace.first_error import FailedReplica, FirstError
+        from phalanx.logs.lines import LogLine
+
+        if len(voices) != len(self.voices(run)):
+            raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
+        told = self.client.first_error(run, attempt or None)
+        number = int(told["attempt"])
+        ends = []
+        if told["replica"] is not None:
+            ranks = {voice.name: voice.rank for voice in voices}
+            at = float(told["at"])
+            ends.append(
+                FailedReplica(told["replica"], told["rank"], number, at, str(told["cause"]), str(told["message"]))
+            )
+            for row in told["later"]:
+                name, later = str(row["replica"]), at + float(row["after_s"])
+                ends.append(FailedReplica(name, ranks.get(name), number, later, "", str(row["message"])))
+        lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in told["lines"]]
+        return FirstError(ends, lines, told["error"])
+
+
+class ServerRunActions:
+    def __init__(self, client: Client, rows: ServerRows) -> None:
+        self.client = client
+        self.rows = rows
+
+    def submit(self, order: RunRequest) -> Run:
+        if order.is_built:
+            raise CallError("--build is for this machine: a server installs no packages")
+        named = [f"--{name}" for name, value in (order.wishes.get("cluster") or {}).items() if value is not None]
+        if named:
+            raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
+        with ProgressMeter(quiet=order.is_quiet) as meter:
+            code = self.client.upload_code(Path.cwd(), meter.show)
+        if not order.is_quiet and sys.stderr.isatty():
+            told = f"{count_text(code.files)}, {bytes_text(code.size)}"
+            click.echo(click.style(f"sent the code of this folder: {told}", dim=True), err=True)
+        defer_signals()
+        made = self.client.submit(
+            [(name, data.decode("utf-8", "replace")) for name, data in order.texts],
+            params=order.params,
+            folder=code,
+            on=order.on,
+            strict=order.is_strict,
+            unchecked=order.is_unchecked,
+            timeout=order.wishes["timeout_s"],
+            **{name: order.wishes[name] for name in ("name", "description", "tags", "project", "priority")},
+        )
+        for note in () if order.is_quiet else made.notes:
+            place = f"{note['file']}:{note['line']}:{note['column']}: " if note.get("line") else ""
+            said = printable(f"{place}{note.get('message', '')}")
+            click.echo(f"{click.style('note', fg='yellow')}: {said}", err=True)
+        return made.run
+
+    def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
+        found = [run if run.is_done else self.client.stop(run) for run in runs]
+        deadline = time.monotonic() + patience_s
+        while not all(run.is_done for run in found) and time.monotonic() < deadline:
+            time.sleep(min(LOOK_S, patience_s))
+            found = [run if run.is_done else self.client.status(run.id) for run in found]
+        return found
+
+    def clone(self, run: Run, how: str) -> Run:
+        return self.client.copy(run) if how == "copy" else self.client.restart(run)
+
+    def resume(self, run: Run) -> Run:
+        found = self.client.resume(run)
+        deadline = time.monotonic() + RESUMED_S
+        while found.is_done and found.attempt == run.attempt:  # a scheduler that is busy has not taken it up yet
+            if time.monotonic() > deadline:
+                raise CallError(f"whoever schedules on {self.client.url} has not taken up run {run.id} yet")
+            time.sleep(LOOK_S)
+            found = self.client.status(run.id)
+        return found
+
+    def remove(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self.client.delete(run)
+
+    def leave(self, run: Run) -> None:
+        """The server goes on by itself."""
+
+    def attend(self, run: Run, *, quiet: bool) -> Run:
+        from phalanx.cli.interrupts import stop_on_interrupt
+        from phalanx.cli.workspace.log_follower import LogFollower, print_waiting
+
+        asked: list[str] = []
+        hung_up = stop_on_interrupt(lambda reason: _once_more(asked, reason))
+        follower = RemoteLogFollower(self.client, run.id)
+        chorus, waits, trouble, passed_on = LogFollower(()), "", "", 0
+        while True:
+            if len(asked) > passed_on:
+                self.client.stop(run)
+                passed_on = len(asked)
+            is_done = follower.is_done()
+            trouble = _tell(follower.trouble, trouble, quiet=quiet)
+            if not quiet:
+                waits = print_waiting(follower.waits_for, waits)
+                self._sing(chorus, follower, run)
+            if is_done and (quiet or follower.is_current):
+                return self.rows.find(run.id)
+            _wait(follower.pause_s, hung_up, asked)
+            if hung_up:
+                sys.exit(128 + signal.SIGHUP)
+
+    def _sing(self, chorus: LogFollower, follower: RemoteLogFollower, run: Run) -> None:
+        for line in follower.lines():
+            if not chorus.names:
+                chorus.names = tuple(voice.name for voice in ServerLogs(self.client).voices(run))
+            chorus.print_line(line.replica, line.text)
+
+
+def _once_more(asked: list[str], reason: str) -> None:
+    """A second Ctrl-C: whoever is in such a hurry does not want to wait for the server."""
+    if asked:
+        raise KeyboardInterrupt
+    asked.append(reason)
+
+
+def _tell(trouble: str, told: str, *, quiet: bool) -> str:
+    if trouble and not told and not quiet:
+        click.echo(f"{click.style('warning', fg='yellow')}: {printable(trouble)}; trying again", err=True)
+    return trouble
+
+
+def _wait(seconds: float, *told: list[Any]) -> None:
+    """Until somebody tells us something, but no longer than that."""
+    before = sum(map(len, told))
+    deadline = time.monotonic() + seconds
+    while sum(map(len, told)) == before and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(SLICE_S, left))

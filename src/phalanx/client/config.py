@@ -1,0 +1,166 @@
+"""Which server is meant, and the token for it: what was said, what the environment says, what `phalanx login` kept.
+
+$XDG_CONFIG_HOME/phalanx/servers.json (~/.config/phalanx/servers.json): the servers one is logged in to, and which of
+them is asked unless something else is said. Readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from phalanx.errors import CallError
+from phalanx.tracking import external_folder
+
+SERVER, TOKEN, HOME, RUN = "PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_HOME", "PHALANX_RUN_ID"
+LONGEST_TOKEN = 4096
+BY_ARGUMENT, BY_LOGIN = "argument", "login"
+
+
+class ServerChoice(NamedTuple):
+    """A server, its token (empty when nobody has one) and who named it: an argument, PHALANX_SERVER or a login."""
+
+    url: str
+    token: str
+    by: str
+
+
+class Logins(NamedTuple):
+    """What `phalanx login` kept: tokens by address, and the server that is asked by default."""
+
+    default: str | None
+    tokens: Mapping[str, str]
+
+
+def choose_server(
+    environment: Mapping[str, str], url: str | None = None, token: str | None = None
+) -> ServerChoice | None:
+    """The server that is meant; None when it is the home of this machine. Raises CallError for an address that is none.
+
+    PHALANX_SERVER wins over a login. A home that is named, or a run that we are part of, means this machine, unless
+    PHALANX_SERVER is set as well.
+    """
+    if url is not None:
+        return _with_token(url, token, BY_ARGUMENT, environment)
+    if environment.get(SERVER):
+        return _with_token(environment[SERVER], token, SERVER, environment)
+    if environment.get(HOME) or environment.get(RUN):
+        return None
+    default = logins(environment).default
+    return None if default is None else _with_token(default, token, BY_LOGIN, environment)
+
+
+def _with_token(url: str, token: str | None, by: str, environment: Mapping[str, str]) -> ServerChoice:
+    url = checked(url)
+    found = token or environment.get(TOKEN) or logins(environment).tokens.get(url) or _token_of_home(url)
+    return ServerChoice(url, checked_token(found) if found else "", by)
+
+
+def checked_token(token: str) -> str:
+    """As it goes into a header. Raises CallError, which does not tell it, for what cannot be one."""
+    token = token.strip()
+    if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise CallError("that is no token: `phalanx token create NAME` on the server makes one")
+    return token
+
+
+def _token_of_home(url: str) -> str:
+    """The owner's token, where it is a living server of our own home that is asked."""
+    from phalanx.home.run_tokens import server_urls
+
+    home = Path(external_folder.default_home())
+    with suppress(OSError, ValueError):
+        if url in map(checked, server_urls(home)):
+            return (home / "token").read_text("ascii").strip()
+    return ""
+
+
+def checked(url: str) -> str:
+    """An address as we keep it. Raises CallError for anything but http and https."""
+    url = url.strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        raise CallError(f"a server's address is like https://host:8000, not `{url[:100]}`")
+    if parts.username is not None or parts.password is not None:
+        raise CallError(f"a token does not belong into an address: {TOKEN} has it, or `phalanx login` asks for it")
+    if parts.query or parts.fragment:
+        raise CallError(f"a server's address ends before any `?` and `#`: {url.split('?')[0].split('#')[0]}")
+    return url
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is that of this machine: no proxy can know it."""
+    import ipaddress
+
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+# What `phalanx login` kept --------------------------------------------------------------------------------------------
+
+
+def logins_file(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CONFIG_HOME")
+    folder = Path(base) if base and os.path.isabs(base) else Path("~/.config").expanduser()
+    return folder / "phalanx" / "servers.json"
+
+
+def logins(environment: Mapping[str, str]) -> Logins:
+    """Raises CallError when the file is there and cannot be read."""
+    path = logins_file(environment)
+    try:
+        data = json.loads(path.read_bytes())
+        tokens = {str(url): str(server["token"]) for url, server in data["servers"].items()}
+        default = data.get("default")
+        return Logins(default if default in tokens else None, tokens)
+    except (FileNotFoundError, NotADirectoryError):
+        return Logins(None, {})
+    except OSError as fault:
+        raise CallError(f"cannot read {path}: {(fault.strerror or str(fault)).lower()}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CallError(f"{path} is damaged: remove it, and log in again") from None
+
+
+def save_login(environment: Mapping[str, str], url: str, token: str) -> Path:
+    """Log in: the server becomes the one that is asked by default. Raises CallError when that cannot be kept."""
+    return _write(environment, Logins(url, {**logins(environment).tokens, url: token}))
+
+
+def delete_login(environment: Mapping[str, str], url: str | None = None) -> list[str]:
+    """Log out of a server, or of all. Answers of which. Raises CallError."""
+    known = logins(environment)
+    gone = [one for one in known.tokens if url in (None, one)]
+    if gone:
+        left = {one: token for one, token in known.tokens.items() if one not in gone}
+        _write(environment, Logins(None if known.default in gone else known.default, left))
+    return gone
+
+
+def _write(environment: Mapping[str, str], known: Logins) -> Path:
+    """There whole or not at all, and never readable by others, not even for a moment."""
+    path = logins_file(environment)
+    data = {"default": known.default, "servers": {url: {"token": token} for url, token in known.tokens.items()}}
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(data, stream, indent=1)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as fault:
+        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
+    return path

@@ -1,0 +1,235 @@
+"""What was tracked, for Python: `phalanx.open()` gives runs and their series as plain values, numpy or pandas.
+
+import phalanx
+
+for run in phalanx.open().runs("status:succeeded, metric.loss:<0.1"):
+    loss = run.series("loss")
+    print(run.name, run.params["lr"], run.metrics["loss"], loss.steps[-1], loss.numpy().values.min())
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from phalanx import extras
+from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from phalanx.home.home import Home
+    from phalanx.registry.registry import Registry
+    from phalanx.store import Artifact, ReplicaRecord, StatusChange, Store, Summary
+    from phalanx.store.records import Run as Record
+    from phalanx.store.series.run_series import Bucket, RunSeries, Spread
+    from phalanx.store.series.run_series import Series as Columns
+
+
+class MetricLine:
+    """One metric of one replica: `steps`, `times`, `values` and `attempts` are arrays of equal length."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.metric = columns.metric
+        self.replica = columns.replica
+        self.rank = columns.rank
+        self.steps: Sequence[int] = columns.steps
+        self.times: Sequence[float] = columns.times
+        self.values: Sequence[float] = columns.values
+        self.attempts: Sequence[int] = columns.attempts
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        """Steps and values."""
+        return zip(self.steps, self.values, strict=True)
+
+    def numpy(self) -> MetricLine:
+        """The same with arrays of numpy, which share the memory."""
+        with extras.needed("pandas", "`numpy()`"):
+            import numpy as np
+
+        other = MetricLine.__new__(MetricLine)
+        other.metric, other.replica, other.rank = self.metric, self.replica, self.rank
+        for name in ("steps", "times", "values", "attempts"):
+            setattr(other, name, np.asarray(getattr(self, name)))
+        return other
+
+    def pandas(self) -> Any:
+        """A frame of step, time, value and attempt."""
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
+
+        columns = {"step": self.steps, "time": self.times, "value": self.values, "attempt": self.attempts}
+        frame = pd.DataFrame(columns)
+        frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
+        return frame
+
+    def __repr__(self) -> str:
+        return f"<{self.metric} of {self.replica}: {len(self)} points>"
+
+
+class RunReader:
+    """One run. What is in its row stands as attributes: `id`, `name`, `status`, `params`, `tags`, `created_at` and so
+    on; `metrics` has the last value of each."""
+
+    id: str
+    project: str
+    name: str | None
+    status: str
+    params: Mapping[str, Any]
+    tags: tuple[str, ...]
+    created_at: datetime
+
+    def __init__(self, home: Home, store: Store, record: Record) -> None:
+        self._home = home
+        self._store = store
+        self._record = record
+        self._series: RunSeries | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._record, name)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return self._record.summary
+
+    @property
+    def folder(self) -> Path:
+        return self._home.run(self._record.id).path
+
+    @property
+    def all_series(self) -> RunSeries:
+        """Everything that can be asked of its series: buckets, values at a step, mean over ranks."""
+        if self._series is None:
+            from phalanx.store.series.run_series import RunSeries
+
+            self._series = RunSeries(self.folder)
+        return self._series
+
+    def names(self) -> list[str]:
+        """Its metrics."""
+        return self.all_series.names()
+
+    def series(self, metric: str, replica: str | None = None) -> MetricLine:
+        """The line of a metric: of a replica, or of the first that logged it. Raises KeyError when there is none."""
+        found = self.every_series(metric) if replica is None else self._lines(metric, replica)
+        if not found:
+            raise KeyError(f"run {self._record.id} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
+        return found[0]
+
+    def every_series(self, metric: str) -> list[MetricLine]:
+        """The lines of all replicas that logged a metric."""
+        return self._lines(metric, None)
+
+    def _lines(self, metric: str, replica: str | None) -> list[MetricLine]:
+        return [MetricLine(columns) for columns in self.all_series.series(metric, replica)]
+
+    def buckets(self, metric: str, count: int = 1000) -> Mapping[str, list[Bucket]]:
+        """For charts, by replica: no spike is left out."""
+        return self.all_series.buckets(metric, count)
+
+    def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
+        return self.all_series.over_ranks(metric, count)
+
+    def summaries(self) -> Mapping[str, Summary]:
+        return self._store.summaries(self._record.id)
+
+    def labels(self) -> Mapping[str, str]:
+        return self._store.labels(self._record.id)
+
+    def artifacts(self) -> list[Artifact]:
+        return self._store.artifacts(self._record.id)
+
+    def replicas(self) -> list[ReplicaRecord]:
+        return self._store.replicas(self._record.id)
+
+    def statuses(self) -> list[StatusChange]:
+        return self._store.statuses(self._record.id)
+
+    def pandas(self) -> Any:
+        """All points of all metrics and replicas as one frame."""
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
+
+        frames = []
+        for metric in self.names():
+            for line in self.every_series(metric):
+                frame = line.pandas()
+                frame.insert(0, "metric", line.metric)
+                frame.insert(1, "replica", line.replica)
+                frames.append(frame)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def __repr__(self) -> str:
+        return f"<run {self._record.id} ({self._record.name or 'no name'}): {self._record.status}>"
+
+
+class HomeReader:
+    """The runs of a home. For one thread; `close` it, or use it in a `with`."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self._home = home
+        self._store = store
+
+    def runs(
+        self, query: str = "", sort: str = "-created_at", limit: int | None = None, project: str | None = None
+    ) -> list[RunReader]:
+        """The runs that a query finds, in the language of `phalanx ps -q`. Raises CallError when it is wrong."""
+        records = self._store.runs(query, sort, limit, project=project)
+        return [RunReader(self._home, self._store, record) for record in records]
+
+    def run(self, name: str) -> RunReader:
+        """By id, the beginning of one, or a name. Raises CallError unless it is exactly one."""
+        return RunReader(self._home, self._store, self._store.find(name))
+
+    def projects(self) -> list[str]:
+        return [project for project, _ in self._store.projects()]
+
+    @property
+    def models(self) -> Registry:
+        from phalanx.registry.registry import Registry
+
+        return Registry(self._home, self._store)
+
+    def pandas(self, query: str = "", sort: str = "-created_at", limit: int | None = None) -> Any:
+        """A frame with one row a run: what is known of it, `params.*` and `metrics.*`."""
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
+
+        rows = []
+        for run in self.runs(query, sort, limit):
+            row = {name: value for name, value in run._record._asdict().items() if name not in ("params", "summary")}
+            row |= {f"params.{name}": value for name, value in run.params.items()}
+            row |= {f"metrics.{name}": value for name, value in run.metrics.items()}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_home(home: str | os.PathLike[str] | None = None) -> HomeReader:
+    """Raises CallError when it cannot be used, or is not there."""
+    from phalanx.home.home import Home, default_home
+    from phalanx.scheduler.runner import schedule_once
+    from phalanx.store import Store
+
+    path = default_home() if home is None else Path(home).expanduser().absolute()
+    if not (path / "runs").is_dir():
+        raise CallError(f"there is no home in {path}: nothing was run or tracked there yet")
+    found = Home(path)
+    store = Store.open(path, os.environ.get("PHALANX_DATABASE"))
+    schedule_once(found, store)
+    return HomeReader(found, store)

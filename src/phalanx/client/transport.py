@@ -1,0 +1,272 @@
+"""Requests to one server, and what can go wrong on the way, in words that say what to do.
+
+Refused(CallError)          the server said no; `status` and `hint` are its own
+├── NotFound                there is no such thing
+Unreachable(StoreError)     nobody answers, or cannot now: it may pass
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from phalanx.client.config import is_loopback
+from phalanx.errors import CallError, Location, SpecError, SpecErrors, StoreError
+
+if TYPE_CHECKING:
+    import httpx
+
+API = "/api/v1"
+TIMEOUT_S = 30.0
+CONNECT_S = 10.0
+TRIES = 3  # of what may be asked again
+PAUSE_S = 0.2  # before the second; before each further one three times as long
+LONGEST_PAUSE_S = 5.0  # however long the server asks us to wait
+SAFE = ("GET", "HEAD")
+BUSY = (429, 502, 503, 504)
+
+
+class RequestRefused(CallError):
+    def __init__(self, message: str, status: int, hint: str | None = None) -> None:
+        super().__init__(f"{message}: {hint}" if hint else message)
+        self.message = message
+        self.status = status
+        self.hint = hint
+
+
+class NotFound(RequestRefused):
+    """There is no such run, file or model."""
+
+
+class ServerUnreachable(StoreError):
+    """Nobody answers at the address, or nobody who can now."""
+
+
+def joined(*steps: str) -> str:
+    """A path of the API; whatever people called their things is one step of it."""
+    return API + "".join(f"/{quote(step, safe='')}" for step in steps)
+
+
+class Transport:
+    """Keeps its connections. For one thread; to be closed."""
+
+    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
+        import httpx
+
+        self.url = url
+        self.token = token
+        headers = {"User-Agent": "phalanx", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        is_here = is_loopback(url)
+        try:
+            self._http = httpx.Client(
+                base_url=url,
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+                trust_env=not is_here,  # proxies, and certificates of one's own
+                verify=not is_here or url.startswith("https:"),  # reading all certificates takes a while
+                follow_redirects=False,  # a token goes to nobody but whom it was given for
+            )
+        except (ValueError, UnicodeError, OSError) as fault:
+            raise CallError(f"cannot ask {url}: {str(fault)[:200] or type(fault).__name__}") from None
+
+    def close(self) -> None:
+        self._http.close()
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, /, **params: Any) -> Any:
+        """JSON. What is None is not asked for. Raises Refused, Unreachable."""
+        return self._json(self._request("GET", path, params=_given(params)))
+
+    def text(self, path: str, /, **params: Any) -> str:
+        return str(self._request("GET", path, params=_given(params)).text)
+
+    def send(self, method: str, path: str, body: Any = None, /, **params: Any) -> Any:
+        """JSON for JSON. Raises Refused, Unreachable, SpecErrors for faults of a file."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if content is not None else {}
+        return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
+
+    def put(self, method: str, path: str, content: Any, length: int | None = None, /, **params: Any) -> Any:
+        """Bytes, or pieces of them, for JSON. Raises Refused, Unreachable."""
+        headers = {"Content-Type": "application/octet-stream"}
+        if length is not None:
+            headers["Content-Length"] = str(length)  # else it would go in chunks, which nobody can judge beforehand
+        return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
+
+    @contextmanager
+    def stream(self, path: str, headers: Mapping[str, str] | None = None, /, **params: Any) -> Iterator[httpx.Response]:
+        """An answer that is read bit by bit. Its end may still fail: `failed` tells of what. Raises as `get` does."""
+        import httpx
+
+        request = self._http.build_request("GET", path, params=_given(params), headers=dict(headers or {}))
+        try:
+            response = self._http.send(request, stream=True)
+        except httpx.HTTPError as fault:
+            raise self.failed(fault) from None
+        try:
+            if response.status_code >= 300:
+                response.read()
+                raise self._refusal(response)
+            yield response
+        finally:
+            response.close()
+
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        import httpx
+
+        pause_s = PAUSE_S
+        for left in reversed(range(TRIES)):
+            try:
+                response = self._http.request(method, path, **more)
+            except httpx.HTTPError as fault:
+                # of what may change something only that which has not even begun is tried again
+                if not left or not (method in SAFE or isinstance(fault, httpx.ConnectError)) or "[SSL" in str(fault):
+                    raise self.failed(fault) from None
+            except (httpx.InvalidURL, UnicodeError) as fault:
+                raise CallError(f"cannot ask {self.url}{path[:200]}: {fault}") from None
+            else:
+                may_again = method in SAFE or response.status_code == 429
+                if not left or not may_again or response.status_code not in BUSY:
+                    return self._judged(response)
+                pause_s = max(pause_s, _asked_pause(response))
+            time.sleep(min(pause_s, LONGEST_PAUSE_S))
+            pause_s *= 3
+        raise AssertionError("the last try returns or raises")
+
+    # judging -----------------------------------------------------------------------------------------------------
+
+    def failed(self, fault: Exception) -> CallError | StoreError:
+        """What a fault of the connection means for the user."""
+        import httpx
+
+        said = str(fault)[:300] or type(fault).__name__
+        if _is_tls(fault):
+            hint = "is it the right address? A certificate of one's own is named by SSL_CERT_FILE"
+            return CallError(f"the certificate of {self.url} is not one to trust: {_tls_words(fault)}; {hint}")
+        if "[SSL" in said:
+            return CallError(f"{self.url} does not speak TLS as we do ({said}): is it http://?")
+        if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
+            return ServerUnreachable(f"nobody answers at {self.url}: is the server up, and the address right? ({said})")
+        if isinstance(fault, httpx.ProxyError):
+            return ServerUnreachable(f"the proxy on the way to {self.url} refuses: {said}")
+        if isinstance(fault, httpx.TimeoutException):
+            return ServerUnreachable(f"{self.url} has not answered in time: it may be busy, try again")
+        if isinstance(fault, httpx.UnsupportedProtocol):
+            return CallError(f"a server's address is like https://host:8000, not `{self.url}`")
+        return ServerUnreachable(f"the connection to {self.url} broke off: {said}")
+
+    def _judged(self, response: httpx.Response) -> httpx.Response:
+        if response.status_code >= 300:
+            raise self._refusal(response)
+        return response
+
+    def _json(self, response: httpx.Response) -> Any:
+        try:
+            return response.json()
+        except ValueError:
+            raise self._stranger() from None
+
+    def _stranger(self) -> CallError:
+        return CallError(f"who answers at {self.url} is not Phalanx: is the address right?")
+
+    def _refusal(self, response: httpx.Response) -> CallError | StoreError | SpecErrors:
+        """What the server said, and for the usual cases what to do."""
+        status = response.status_code
+        body = _object(response)
+        error = body.get("error")
+        if status in (301, 302, 303, 307, 308):
+            there = response.headers.get("location", "elsewhere")
+            return CallError(f"{self.url} sends us on to {there[:200]}: name that address if it is the right one")
+        if isinstance(body.get("faults"), list) and body["faults"]:
+            return SpecErrors(_faults(body["faults"]))
+        if not isinstance(error, dict):
+            return self._unworded(status)
+        message, hint = str(error.get("message", "")), error.get("hint")
+        if status == 401:
+            return RequestRefused(
+                f"{self.url} does not know this token" if self.token else f"{self.url} wants a token", 401, LOG_IN
+            )
+        if status in (404, 405) and message in OLD:
+            return RequestRefused(
+                f"{self.url} is of an older Phalanx, which cannot do that", status, "upgrade the server"
+            )
+        if status in BUSY:
+            return ServerUnreachable(f"{self.url} cannot now: {message}")
+        kind = NotFound if status == 404 else RequestRefused
+        return kind(message or f"{self.url} answered {status}", status, str(hint) if hint else None)
+
+    def _unworded(self, status: int) -> CallError | StoreError:
+        """Not one of our answers: somebody stands before the server, or in its place."""
+        if status in BUSY:
+            return ServerUnreachable(f"{self.url} cannot now: it, or a proxy before it, answered {status}")
+        if status in (401, 407):
+            return RequestRefused(f"{self.url} wants a token", status, LOG_IN)
+        if status == 403:
+            return RequestRefused(
+                f"{self.url} refuses us", 403, "whoever stands before the server may not let us through"
+            )
+        if status >= 500:
+            return RequestRefused(
+                f"something is wrong with {self.url}: it answered {status}", status, "its log tells more"
+            )
+        return self._stranger()
+
+
+LOG_IN = "`phalanx login URL` asks for one, and PHALANX_TOKEN has one; `phalanx token create` on the server makes one"
+OLD = ("there is nothing at this address", "this address does not take that method")
+
+
+def _given(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: int(value) if isinstance(value, bool) else value for name, value in params.items() if value is not None
+    }
+
+
+def _object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _faults(rows: Iterable[Any]) -> Iterator[SpecError]:
+    for row in rows:
+        place = Location(
+            str(row.get("file") or "the file"),
+            int(row.get("line") or 0),
+            int(row.get("column") or 0),
+            int(row.get("width") or 1),
+            str(row.get("excerpt") or ""),
+        )
+        yield SpecError(place, str(row.get("path") or ""), str(row.get("message") or ""), row.get("suggestion"))
+
+
+def _asked_pause(response: httpx.Response) -> float:
+    asked = response.headers.get("retry-after", "")
+    return float(asked) if asked.isdecimal() else 0.0
+
+
+def _is_tls(fault: BaseException | None) -> bool:
+    """Whether a certificate was refused; httpx tells it as the cause of a cause."""
+    while fault is not None:
+        if isinstance(fault, ssl.SSLCertVerificationError):
+            return True
+        fault = fault.__cause__ or fault.__context__
+    return False
+
+
+def _tls_words(fault: BaseException | None) -> str:
+    while fault is not None:
+        if isinstance(fault, ssl.SSLCertVerificationError):
+            return str(fault.verify_message)
+        fault = fault.__cause__ or fault.__context__
+    return ""

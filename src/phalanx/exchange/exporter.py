@@ -1,0 +1,193 @@
+"""Runs as plain files: for people, for other tools, and to come back by `phalanx import`.
+
+An exported run's folder is the run's own, without what belongs to this machine (its environment, its processes), and
+with everything that is binary in it also written as text: `metrics/*.csv`, `events.jsonl`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from phalanx import __version__
+from phalanx.errors import CallError
+from phalanx.exchange import phalanx_runs
+from phalanx.exchange.table_files import json_line
+from phalanx.formats import safe_files
+from phalanx.formats.foreign_run import ImportLosses
+from phalanx.formats.safe_files import FileMissing, FileRefused, Names
+from phalanx.home.home import Home
+from phalanx.home.run_folder import encode_run
+from phalanx.spool import JSON, Reader
+from phalanx.store import Run, Store
+from phalanx.store.series.run_series import RunSeries
+
+MAX_SPEC = 4 << 20
+MAX_NODES = 200_000
+FILES_OF_RUNS = ("outputs/", "artifacts/", "models/", "code/")
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Exporter:
+    """Writes runs below a folder. `told` hears of every file."""
+
+    def __init__(self, home: Home, store: Store, *, with_files: bool, told: Callable[[], None] = lambda: None) -> None:
+        self.home = home
+        self.store = store
+        self.with_files = with_files
+        self.told = told
+        self.losses = ImportLosses()
+        self.counts: Counter[str] = Counter()
+
+    def write(self, runs: Sequence[Run], folder: Path) -> None:
+        """All runs, each in a folder of its own. Raises OSError, CallError."""
+        for run in runs:
+            self._write_run(run, folder / run.id)
+        listed = [{"id": run.id, "name": run.name, "project": run.project, "status": run.status} for run in runs]
+        _write_json(folder / "export.json", {"phalanx": __version__, "format": "files", "runs": listed})
+
+    def _write_run(self, run: Run, folder: Path) -> None:
+        source = self.home.run(run.id).path
+        if not phalanx_runs.is_run(source):
+            raise CallError(f"run {run.id} has no folder in {self.home.runs}: `phalanx doctor` tells more")
+        safe_files.make_folder(folder)
+        safe_files.write(folder / "run.json", encode_run(run))
+        _write_json(folder / "params.json", dict(run.params))
+        _write_json(folder / "labels.json", self.store.labels(run.id))
+        self._copy(source, folder, "history", source / "history")
+        self._write_plan(source, folder)
+        for name, path in phalanx_runs.files_of(source):
+            if name == "spec.yml":
+                self._write_spec(path, folder / name)
+            elif self.with_files or not (name.startswith(FILES_OF_RUNS) or "/media/" in name):
+                self._copy(source, folder, name, path)
+        for name, data in phalanx_runs.documents_of(source, self.losses):
+            safe_files.write(folder / name, data)
+        self._write_metrics(source, folder / "metrics")
+        self._write_events(source, folder / "events.jsonl")
+        self.counts["runs"] += 1
+
+    def _copy(self, source: Path, folder: Path, name: str, path: Path) -> None:
+        try:
+            self.counts["bytes"] += safe_files.copy(path, source, folder / name)
+            self.counts["files"] += 1
+        except FileMissing:
+            pass  # points move to `series`, which is copied after them
+        except FileRefused as fault:
+            self.losses.add(str(fault), example=name)
+        self.told()
+
+    def _write_plan(self, source: Path, folder: Path) -> None:
+        """Who ran, and not with which variables: those may be secrets."""
+        try:
+            plan = phalanx_runs.document(source / "plan.json", source)
+        except (OSError, FileRefused, ValueError):
+            raise CallError(f"the plan of run {source.name} cannot be read: `phalanx doctor` tells more") from None
+        bare: dict[str, Any] = {"environment": {}, "defaults": {}}
+        replicas = [{**replica, **bare} for replica in plan.get("replicas", ())]
+        _write_json(folder / "plan.json", {**plan, "environment": {}, "replicas": replicas})
+
+    def _write_spec(self, path: Path, target: Path) -> None:
+        try:
+            text = safe_files.read_bytes(path, path.parent, MAX_SPEC)
+            spec = _without_variables(yaml.load(text, Loader=Loader), [MAX_NODES])  # noqa: S506 - a safe one
+        except (OSError, FileRefused, yaml.YAMLError, ValueError, RecursionError):
+            self.losses.add("files of runs that could not be read", example=path.parent.name)
+            return
+        safe_files.write(target, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True).encode())
+
+    def _write_metrics(self, source: Path, folder: Path) -> None:
+        series, names, index = RunSeries(source), Names(), {}
+        for metric in series.names():
+            index[metric] = f"{names.name(metric)}.csv"
+            safe_files.make_folder(folder)
+            with _new_text(folder / index[metric]) as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(["replica", "rank", "attempt", "step", "time", "value"])
+                for line in series.series(metric):
+                    columns = zip(line.attempts, line.steps, line.times, line.values, strict=True)
+                    writer.writerows([line.replica, line.rank, *row] for row in columns)
+                    self.counts["points"] += len(line.steps)
+            self.told()
+        if index:
+            _write_json(folder / "index.json", index)
+
+    def _write_events(self, source: Path, target: Path) -> None:
+        found = [(name, path) for name, path in safe_files.walk(source / "replicas") if name.endswith(".events")]
+        if not found:
+            return
+        with _new_text(target) as stream:
+            for name, path in found:
+                replica, attempt, _ = (*name.split("/"), "", "")[:3]
+                for event in _events(path, self.losses):
+                    told = {"replica": replica, "attempt": attempt.removeprefix("attempt-"), **event}
+                    stream.write(json_line(told))
+                    self.counts["events"] += 1
+
+
+def _events(path: Path, losses: ImportLosses) -> Iterator[dict[str, Any]]:
+    for record in Reader(path).poll():
+        try:
+            event = record.data() if record.kind == JSON else None
+        except (ValueError, RecursionError):
+            event = None
+        if isinstance(event, dict):
+            yield event
+        else:
+            losses.add("events that could not be read", example=path.name)
+
+
+def _without_variables(node: Any, left: list[int]) -> Any:
+    """`left` is how many nodes may still come: aliases unfold to more than any disk holds."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError("too many nodes")
+    if isinstance(node, dict):
+        return {key: _without_variables(value, left) for key, value in node.items() if key != "env_vars"}
+    return [_without_variables(value, left) for value in node] if isinstance(node, list) else node
+
+
+@contextmanager
+def target_folder(path: Path) -> Iterator[Path]:
+    """Where to write; it becomes the folder, or the zip, that was wanted once everything is there. Raises CallError."""
+    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        raise CallError(f"{path} is there already: name a new folder with -o")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        draft.mkdir(mode=0o700)
+        yield draft
+        if path.suffix.lower() == ".zip":
+            archive = draft.with_suffix(".zip")
+            _pack(draft, archive, path.stem)
+            archive.replace(path)
+        else:
+            draft.rename(path)
+    except OSError as fault:
+        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.with_suffix(".zip").unlink(missing_ok=True)
+
+
+def _pack(folder: Path, archive: Path, name: str) -> None:
+    with zipfile.ZipFile(archive, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
+        for inside, path in safe_files.walk(folder):
+            packed.write(path, f"{name}/{inside}")
+
+
+def _new_text(path: Path) -> Any:
+    return os.fdopen(safe_files.new(path), "w", encoding="utf-8", errors="backslashreplace", newline="")
+
+
+def _write_json(path: Path, data: Any) -> None:
+    safe_files.write(path, json.dumps(data, indent=1, default=str).encode())

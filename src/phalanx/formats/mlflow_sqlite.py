@@ -1,0 +1,235 @@
+"""Runs of MLflow's SQLite database, of any version since 1.0: each table is asked which columns it has."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from phalanx.errors import CallError
+from phalanx.formats import mlflow
+from phalanx.formats.foreign_run import ForeignRun, FoundRuns, ImportLosses, Record
+from phalanx.formats.mlflow import MlflowRunFacts, MlflowVersion
+
+MAX_VALUE = 16 << 20  # bytes of one value
+_HEADER = b"SQLite format 3\0"
+_INFINITE = 1.7976931348623157e308  # what MLflow stores for infinity
+_LEFT_BEHIND = {
+    "trace_info": "traces",
+    "assessments": "assessments of traces",
+    "evaluation_datasets": "evaluation sets",
+}
+
+Row = dict[str, Any]
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is a SQLite database with runs in it."""
+    try:
+        with path.open("rb") as stream:
+            if stream.read(16) != _HEADER:
+                return False
+        database = MlflowDatabase(path)
+    except (OSError, CallError):
+        return False
+    try:
+        return {"runs", "experiments", "metrics"} <= set(database.tables)
+    except CallError:
+        return False
+    finally:
+        database.close()
+
+
+class MlflowDatabase:
+    """Read only; of the tables that are really tables, and the columns they have."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises CallError."""
+        self.path = path
+        try:
+            self.connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+            self.connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            self.connection.execute("PRAGMA trusted_schema = OFF")  # nothing of the file is called
+            names = self._query(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+            )
+            self.tables = {
+                str(name): [str(row[1]) for row in self._query(f"PRAGMA table_info({_quoted(str(name))})")]
+                for (name,) in names
+            }
+        except sqlite3.Error as fault:
+            raise CallError(f"{path} cannot be read as MLflow's database: {fault}") from None
+
+    def _query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, args).fetchall()
+
+    def rows(self, table: str, columns: tuple[str, ...], where: str = "", *args: Any) -> Iterator[Row]:
+        """Columns that the table does not have are None; a table that is not there has no rows. Raises CallError."""
+        there = self.tables.get(table)
+        if there is None:
+            return
+        chosen = ", ".join(_quoted(column) if column in there else "NULL" for column in columns)
+        sql = f"SELECT {chosen} FROM {_quoted(table)} {where}"  # noqa: S608 - of constants alone
+        try:
+            for row in self.connection.execute(sql, args):
+                yield dict(zip(columns, row, strict=True))
+        except sqlite3.Error as fault:
+            raise CallError(f"{self.path} cannot be read: {fault}") from None
+
+    def count(self, table: str) -> int:
+        if table not in self.tables:
+            return 0
+        try:
+            return int(self._query(f"SELECT count(*) FROM {_quoted(table)}")[0][0])  # noqa: S608 - of constants alone
+        except sqlite3.Error as fault:
+            raise CallError(f"{self.path} cannot be read: {fault}") from None
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __del__(self) -> None:
+        """Its runs are read for as long as somebody has them."""
+        if hasattr(self, "connection"):
+            self.connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def find(path: Path) -> FoundRuns:
+    """Raises CallError; so does the reading of its runs."""
+    losses = ImportLosses()
+    return FoundRuns("mlflow", _runs(MlflowDatabase(path), losses), losses)
+
+
+def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun]:
+    for table, what in _LEFT_BEHIND.items():
+        losses.add(what, database.count(table))
+    experiments = {
+        row["experiment_id"]: row for row in database.rows("experiments", ("experiment_id", "name", "lifecycle_stage"))
+    }
+    registered, logged = _registered(database), _logged(database)
+    columns = (
+        *("run_uuid", "name", "user_id", "status", "start_time", "end_time", "lifecycle_stage"),
+        *("artifact_uri", "experiment_id"),
+    )
+    for row in list(database.rows("runs", columns, "ORDER BY start_time")):
+        experiment = experiments.get(row["experiment_id"], {})
+        if "deleted" in (row["lifecycle_stage"], experiment.get("lifecycle_stage")):
+            losses.add("runs that were deleted in MLflow")
+            continue
+        facts = _facts(row, str(experiment.get("name") or row["experiment_id"]))
+        params, tags = _texts(database, "params", facts.run_id), _texts(database, "tags", facts.run_id)
+        versions = registered.get(facts.run_id, [])
+        known = {version.model_id for version in versions}
+        versions = versions + [version for version in logged.get(facts.run_id, []) if version.model_id not in known]
+        yield mlflow.foreign(facts, params, tags, partial(_read, database, facts, versions))
+
+
+def _facts(row: Row, experiment: str) -> MlflowRunFacts:
+    return MlflowRunFacts(
+        run_id=str(row["run_uuid"]),
+        experiment=experiment,
+        name=str(row["name"] or ""),
+        user=str(row["user_id"] or ""),
+        status=row["status"],
+        start_ms=row["start_time"],
+        end_ms=row["end_time"],
+        artifact_uri=str(row["artifact_uri"] or ""),
+    )
+
+
+def _texts(database: MlflowDatabase, table: str, run_id: str) -> dict[str, str]:
+    found = database.rows(table, ("key", "value"), "WHERE run_uuid = ? ORDER BY key", run_id)
+    return {str(row["key"]): "" if row["value"] is None else str(row["value"]) for row in found}
+
+
+def _read(
+    database: MlflowDatabase, facts: MlflowRunFacts, versions: list[MlflowVersion], losses: ImportLosses
+) -> Iterator[Record]:
+    near = database.path.resolve().parent
+    order = "WHERE run_uuid = ? ORDER BY timestamp" + (", step" if "step" in database.tables["metrics"] else "")
+    for row in database.rows("metrics", ("key", "value", "timestamp", "step", "is_nan"), order, facts.run_id):
+        found = mlflow.point(str(row["key"]), _number(row), row["timestamp"], row["step"])
+        if found is not None:
+            yield found
+        else:
+            losses.add("points that could not be read", example=str(row["key"]))
+    yield from _datasets(database, facts)
+    yield from mlflow.artifacts(mlflow.local_folder(facts.artifact_uri, facts.run_id, near), facts, losses)
+    folders = {
+        version.model_id: mlflow.local_folder(version.source, version.model_id, near)
+        for version in versions
+        if version.model_id
+    }
+    yield from mlflow.models(versions, facts, folders, losses)
+    yield mlflow.ending(facts)
+
+
+def _number(row: Row) -> object:
+    value = row["value"]
+    if row["is_nan"]:
+        return "nan"
+    if isinstance(value, float) and abs(value) >= _INFINITE:
+        return "inf" if value > 0 else "-inf"
+    return value
+
+
+def _datasets(database: MlflowDatabase, facts: MlflowRunFacts) -> Iterator[Record]:
+    columns = ("input_uuid", "source_id")
+    where = "WHERE destination_id = ? AND source_type = 'DATASET'"
+    for link in list(database.rows("inputs", columns, where, facts.run_id)):
+        contexts = database.rows("input_tags", ("name", "value"), "WHERE input_uuid = ?", link["input_uuid"])
+        context = next((str(row["value"]) for row in contexts if row["name"] == "mlflow.data.context"), "")
+        names = ("name", "digest", "dataset_source_type", "dataset_source", "dataset_schema", "dataset_profile")
+        for row in database.rows("datasets", names, "WHERE dataset_uuid = ?", link["source_id"]):
+            about = {name.removeprefix("dataset_"): value for name, value in row.items()}
+            yield mlflow.dataset(about, context, mlflow.seconds(facts.start_ms) or 0.0)
+
+
+def _registered(database: MlflowDatabase) -> dict[str, list[MlflowVersion]]:
+    """The versions of registered models, by the run that made them."""
+    aliases: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in database.rows("registered_model_aliases", ("name", "version", "alias")):
+        aliases[str(row["name"]), str(row["version"])].append(str(row["alias"]))
+    columns = (
+        *("name", "version", "creation_time", "description", "current_stage", "source", "run_id", "storage_location"),
+    )
+    found: defaultdict[str, list[MlflowVersion]] = defaultdict(list)
+    for row in database.rows("model_versions", columns, "ORDER BY name, version"):
+        name, version, source = str(row["name"]), str(row["version"]), str(row["source"] or "")
+        labels = {"mlflow.version": version}
+        if row["current_stage"] not in (None, "None"):
+            labels["mlflow.stage"] = str(row["current_stage"])
+        if aliases[name, version]:
+            labels["mlflow.aliases"] = ",".join(aliases[name, version])
+        found[str(row["run_id"])].append(
+            MlflowVersion(
+                name=name,
+                version=version,
+                source=str(row["storage_location"] or source),
+                model_id=source.removeprefix("models:/") if source.startswith("models:/m-") else "",
+                made_ms=row["creation_time"],
+                description=str(row["description"] or ""),
+                labels=labels,
+            )
+        )
+    return found
+
+
+def _logged(database: MlflowDatabase) -> Mapping[str, list[MlflowVersion]]:
+    """The models that MLflow 3 keeps beside the runs, by the run that made them."""
+    columns = ("model_id", "name", "artifact_location", "creation_timestamp_ms", "source_run_id", "lifecycle_stage")
+    found: defaultdict[str, list[MlflowVersion]] = defaultdict(list)
+    for row in database.rows("logged_models", columns):
+        if row["lifecycle_stage"] != "deleted" and row["source_run_id"]:
+            model_id, source = str(row["model_id"]), str(row["artifact_location"] or "")
+            name, made = str(row["name"] or model_id), row["creation_timestamp_ms"]
+            found[str(row["source_run_id"])].append(MlflowVersion(name, model_id, source, model_id, made, "", {}))
+    return found

@@ -1,0 +1,155 @@
+"""Files of others, read and copied with care: nothing outside of what was named, nothing without end, no devices."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+MAX_DEPTH = 40
+MAX_FILES = 1_000_000
+SPARE_BYTES = 256 << 20  # of the disk, which no copy may take
+LONGEST_STEP = 200  # bytes of one step of a path: file systems take 255
+_PIECE = 1 << 20
+
+
+class FileRefused(Exception):
+    """A file that is not taken, and why: a few words, the same for all of its kind."""
+
+
+class FileMissing(FileRefused):
+    """It is not there, or no longer."""
+
+
+def open_within(path: Path, root: Path) -> int:
+    """A descriptor of a regular file that really lies below the root, wherever links lead. Raises Refused."""
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        raise FileRefused("links that lead out of the source")
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise FileMissing("files that are not there") from None
+    except PermissionError:
+        raise FileRefused("files that may not be read") from None
+    except (OSError, ValueError):
+        raise FileRefused("files that cannot be opened") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileRefused("what is no file")
+    return descriptor
+
+
+def read_bytes(path: Path, root: Path, limit: int) -> bytes:
+    """The whole of a small file. Raises Refused, OSError."""
+    with os.fdopen(open_within(path, root), "rb") as stream:
+        if os.fstat(stream.fileno()).st_size > limit:
+            raise FileRefused("files that are far too long for what they are")
+        return stream.read(limit)
+
+
+def read_text(path: Path, root: Path, limit: int) -> str:
+    return read_bytes(path, root, limit).decode("utf-8", "replace")
+
+
+def walk(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every file and link to a file below a folder, by its relative name, in order. Links to folders are not entered,
+    and what cannot be read is passed over."""
+    waiting = [(folder, "", 0)]
+    count = 0
+    while waiting:
+        here, before, depth = waiting.pop()
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        folders = []
+        for entry in entries:
+            name = before + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if depth < MAX_DEPTH:
+                    folders.append((here / entry.name, name + "/", depth + 1))
+            elif count < MAX_FILES:
+                count += 1
+                yield name, here / entry.name
+        waiting.extend(reversed(folders))
+
+
+def copy(path: Path, root: Path, target: Path) -> int:
+    """A private copy of a file, there whole or not at all; answers its size. Raises Refused, OSError."""
+    with os.fdopen(open_within(path, root), "rb") as source:
+        size = os.fstat(source.fileno()).st_size
+        make_folder(target.parent)
+        if size + SPARE_BYTES > shutil.disk_usage(target.parent).free:
+            raise FileRefused("files for which the disk has no room")
+        draft = target.with_name(f".{os.getpid()}.draft")
+        try:
+            with os.fdopen(new(draft), "wb") as copied:
+                left = size  # not more: it may grow for ever
+                while left and (piece := source.read(min(left, _PIECE))):
+                    copied.write(piece)
+                    left -= len(piece)
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    return size - left
+
+
+def write(target: Path, data: bytes) -> None:
+    """A private file, there whole or not at all. Raises OSError."""
+    make_folder(target.parent)
+    draft = target.with_name(f".{os.getpid()}.draft")
+    with os.fdopen(new(draft), "wb") as stream:
+        stream.write(data)
+    draft.replace(target)
+
+
+def make_folder(folder: Path) -> None:
+    """A private folder, and those above it that are not there yet."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def new(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def digest(path: Path, root: Path, algorithm: str = "sha256") -> bytes:
+    """Raises Refused, OSError."""
+    with os.fdopen(open_within(path, root), "rb") as stream:
+        return hashlib.file_digest(stream, algorithm).digest()
+
+
+def below(name: str) -> str:
+    """A relative path that stays below its folder, whatever it was called. Raises Refused when none can be made."""
+    if "\0" in name or "\\" in name or name.startswith("/"):
+        raise FileRefused("names that are no relative paths")
+    steps = [step for step in PurePosixPath(name).parts if step != "."]
+    if not steps or ".." in steps:
+        raise FileRefused("names that are no relative paths")
+    cut = [step.encode("utf-8", "replace")[:LONGEST_STEP].decode("utf-8", "ignore") for step in steps]
+    return "/".join("_" + step[1:] if step.startswith(".") else step for step in cut)
+
+
+class Names:
+    """Names for files made of any text: no two are alike, also where case does not count."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def name(self, text: str) -> str:
+        kept = "".join(c if (c.isascii() and c.isalnum()) or c in "-_.=+ " else "_" for c in text)[:80].strip(" .")
+        while True:
+            count = self._taken[kept.lower()] = self._taken.get(kept.lower(), 0) + 1
+            name = kept if count == 1 and kept else f"{kept}~{count}"
+            if name == kept or name.lower() not in self._taken:
+                self._taken.setdefault(name.lower(), 1)
+                return name

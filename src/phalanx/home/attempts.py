@@ -1,0 +1,121 @@
+"""The folder of an attempt: where agents, on whatever machine, leave what became of their replicas.
+
+On a shared filesystem nobody locks anything: one writer per file, readers only follow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.agent.supervisor import ASKED_TO_ABORT, ASKED_TO_END, last_lines
+from phalanx.home.atomic_files import make_private, read_json, write_atomic
+
+SAID = ("log", "agent.json")
+
+
+class AttemptFolder(NamedTuple):
+    """Where one attempt of a run lives."""
+
+    run_folder: Path
+    run_id: str
+    attempt: int
+    replicas: tuple[str, ...]
+
+    def folder(self, replica: str) -> Path:
+        return self.run_folder / "replicas" / replica / f"attempt-{self.attempt}"
+
+    @property
+    def facts_file(self) -> Path:
+        return self.run_folder / "job" / f"attempt-{self.attempt}.json"
+
+
+class ReplicaState(NamedTuple):
+    """What is seen of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid`
+    is whom to tell to end; none for one that is not on this machine."""
+
+    state: str
+    pid: int | None = None
+    end: Mapping[str, Any] | None = None
+    message: str = "its agent was killed"  # of one that is lost
+    cause: str = "lost"  # as its end will have it
+    lines: tuple[str, ...] = ()  # what was said last, where it has no log
+
+
+def read_facts(seat: AttemptFolder) -> dict[str, Any]:
+    """What an attempt was started with; nothing when it was not."""
+    found = read_json(seat.facts_file)
+    return found if isinstance(found, dict) else {}
+
+
+def request_end(folder: Path, number: int) -> None:
+    """For an agent that no signal of ours reaches: to end its replica, or to have it say where it hangs."""
+    (folder / (ASKED_TO_ABORT if number == signal.SIGQUIT else ASKED_TO_END)).touch(mode=0o600)
+
+
+def read_end(folder: Path) -> Any:
+    """A damaged one counts as none: the replica is then declared lost."""
+    end = read_json(folder / "end.json")
+    return end if isinstance(end, dict) and isinstance(end.get("ended_at"), int | float) and "cause" in end else None
+
+
+def tail_of(log: Path) -> tuple[str, ...]:
+    """The last lines of a log."""
+    return tuple(last_lines(str(log)))
+
+
+def replica_tail(seat: AttemptFolder, replica: str) -> list[str]:
+    """The end of a replica's log."""
+    return last_lines(str(seat.folder(replica) / "log"))
+
+
+def last_activity(seat: AttemptFolder) -> float:
+    """When any replica, or a process that it started, last wrote a line or a metric. When they began, if none has."""
+    newest = 0.0
+    for place in (seat.run_folder / "replicas").glob(f"*/attempt-{seat.attempt}"):
+        try:
+            with os.scandir(place) as entries:
+                said = (entry for entry in entries if entry.name in SAID or entry.name.endswith((".points", ".events")))
+                newest = max([newest, *(entry.stat().st_mtime for entry in said)])
+        except OSError:
+            continue  # it was just removed
+    return newest or time.time()
+
+
+def record_lost(  # noqa: PLR0913
+    seat: AttemptFolder,
+    replica: str,
+    message: str,
+    *,
+    cause: str = "lost",
+    lines: tuple[str, ...] = (),
+    just_now: bool = True,
+) -> None:
+    """Write the end that a killed agent could not. Does nothing when there is one. `just_now`: it was there a moment
+    ago; otherwise it ended when it last gave a sign of life, which tells whether it was the first to fail.
+    """
+    folder = seat.folder(replica)
+    make_private(folder, seat.run_folder)
+    content = {
+        "version": 1, "replica": replica, "attempt": seat.attempt,
+        "cause": cause, "code": None, "signal": None, "message": message,
+        "started_at": None, "ended_at": time.time() if just_now else last_write(folder), "host": socket.gethostname(),
+        "log_bytes": 0, "last_lines": last_lines(str(folder / "log")) or list(lines), "peak": {},
+    }  # fmt: skip
+    if read_end(folder) is None:
+        write_atomic(folder / "end.json", json.dumps(content).encode())
+
+
+def last_write(folder: Path) -> float:
+    """When anything in its folder was last written."""
+    try:
+        with os.scandir(folder) as entries:
+            return max((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=time.time())
+    except OSError:
+        return time.time()

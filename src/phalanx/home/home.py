@@ -1,0 +1,167 @@
+"""A home: the folder where runs live. A run's folder is the truth of that run; the store is an index over them.
+
+<home>/runs/<id>/  run.json  spec.yml  plan.json  history  stop.json  job/…  code/…  outputs/…
+                   replicas/<role>-<index>/attempt-<n>/{log, spool, agent.json, end.json}
+<home>/stops/<id>     somebody asked the run to stop
+<home>/resumes/<id>   somebody asked a run that is over to go on
+<home>/arrivals/<id>  a run that somebody else made; to be adopted
+<home>/settling/<id>  a run that is over, whose series and files are to be settled
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from phalanx.errors import CallError
+from phalanx.home.atomic_files import make_private, write_atomic
+from phalanx.home.run_folder import RunFolder, encode_run
+from phalanx.store import Run, StatusChange
+from phalanx.tracking import external_folder
+
+BALLAST_BYTES = 256 << 10
+LEFTOVERS_S = 3600.0  # after which a draft is nobody's work in progress
+
+
+def default_home() -> Path:
+    return Path(external_folder.default_home())
+
+
+class Home:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs = path / "runs"
+        self.agents = path / "agents"
+        self.environments = path / "environments"
+        self.stops = path / "stops"
+        self.resumes = path / "resumes"
+        self.arrivals = path / "arrivals"
+        self.settling = path / "settling"
+        self.ballast = path / "ballast"
+        marks = (self.stops, self.resumes, self.arrivals, self.settling)
+        try:
+            for folder in (path, self.runs, self.agents, self.environments, *marks):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, f"{folder} may not be written")
+        except OSError as fault:
+            reason = (fault.strerror or str(fault)).lower()
+            raise CallError(f"cannot use {path} as home: {reason}; PHALANX_HOME names another") from None
+
+    def run(self, run_id: str) -> RunFolder:
+        return RunFolder(self.runs / run_id)
+
+    def run_ids(self) -> list[str]:
+        return [entry.name for entry in os.scandir(self.runs) if not entry.name.startswith(".")]
+
+    def add(
+        self,
+        run: Run,
+        files: Mapping[str, bytes],
+        environment: Mapping[str, str],
+        fill: Callable[[Path], None] | None = None,
+    ) -> RunFolder:
+        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun: a
+        scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
+        it, private, and only until the run is over: it may hold secrets. Raises CallError when the disk refuses.
+        """
+        draft = self.runs / f".{run.id}"
+        try:
+            self.keep_environment(run.id, environment)
+            draft.mkdir(mode=0o700)
+            for name, data in {"run.json": encode_run(run), **files}.items():
+                make_private((draft / name).parent, draft)
+                write_atomic(draft / name, data, sync=False)
+            if fill is not None:
+                fill(draft)
+            RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
+            draft.rename(self.runs / run.id)
+        except BaseException as fault:
+            shutil.rmtree(draft, ignore_errors=True)
+            self.forget_environment(run.id)
+            if isinstance(fault, OSError):
+                reason = (fault.strerror or str(fault)).lower()
+                raise CallError(f"the run cannot be kept in {self.runs}: {reason}") from None
+            raise
+        return self.run(run.id)
+
+    def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:
+        write_atomic(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode(), sync=False)
+
+    def environment(self, run_id: str) -> dict[str, str]:
+        """What the submitter's shell had set; ours when it is gone."""
+        try:
+            found: dict[str, str] = json.loads((self.environments / f"{run_id}.json").read_bytes())
+        except (OSError, ValueError):
+            return dict(os.environ)
+        return found
+
+    def forget_environment(self, run_id: str) -> None:
+        (self.environments / f"{run_id}.json").unlink(missing_ok=True)
+
+    def asked_to_stop(self) -> list[str]:
+        """The runs that someone asked to stop and nobody has looked at since."""
+        return [entry.name for entry in os.scandir(self.stops)]
+
+    def forget_stop(self, run_id: str) -> None:
+        (self.stops / run_id).unlink(missing_ok=True)
+
+    def asked_to_resume(self) -> list[str]:
+        """The runs that someone asked to go on, and nobody has looked at since."""
+        return [entry.name for entry in os.scandir(self.resumes)]
+
+    def arrived(self) -> list[str]:
+        """The runs that somebody else made and nobody has adopted yet."""
+        return [entry.name for entry in os.scandir(self.arrivals)]
+
+    def reserve_disk(self) -> None:
+        """Some disk of our own, to let go of when there is none left: runs that end for want of disk end on record."""
+        try:
+            if not self._holds_ballast() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
+                write_atomic(self.ballast, bytes(BALLAST_BYTES))
+        except OSError:
+            pass  # the disk became full meanwhile: then there is nothing to hold
+
+    def release_disk(self) -> bool:
+        """True when that made room. The emptied file stays: its time says when the disk was full."""
+        is_held = self._holds_ballast()
+        if is_held:
+            os.truncate(self.ballast, 0)
+        return is_held
+
+    def _holds_ballast(self) -> bool:
+        try:
+            return self.ballast.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def full_at(self) -> float | None:
+        """When the ballast was dropped for want of disk; None while it is held."""
+        try:
+            state = self.ballast.stat()
+        except FileNotFoundError:
+            return None
+        return None if state.st_size else state.st_mtime
+
+    def tidy(self) -> None:
+        """Remove what killed submitters left: drafts of runs, and environments without a run."""
+        horizon = time.time() - LEFTOVERS_S
+        for path in map(self.runs.joinpath, os.listdir(self.runs)):
+            if path.name.startswith(".") and _is_older(path, horizon):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in map(self.environments.joinpath, os.listdir(self.environments)):
+            if _is_older(path, horizon) and not (self.runs / path.name.removesuffix(".json")).exists():
+                path.unlink(missing_ok=True)
+
+
+def _is_older(path: Path, horizon: float) -> bool:
+    """What is gone is not: a draft that was just renamed."""
+    try:
+        return path.stat().st_mtime < horizon
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,97 @@
+"""One run's folder: run.json, history, requests to stop, plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.home.atomic_files import write_atomic
+from phalanx.spool import Reader, Writer
+from phalanx.store import DONE, Run, StatusChange
+
+RESUME_REQUEST = "resume.json"  # in a run's folder: who asked
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "stop.json"
+
+    def read(self) -> Run | None:
+        """The run as it was submitted, with what its history says; None when it cannot be read."""
+        try:
+            run = decode_run(json.loads((self.path / "run.json").read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        for change in self.history():
+            run = run._replace(status=change.status, reason=change.reason, attempt=change.attempt, updated_at=change.at)
+        return run
+
+    def history(self) -> list[StatusChange]:
+        found: list[StatusChange] = []
+        for record in Reader(self.path / "history").poll():
+            change = _decode_change(self.path.name, record.data())
+            if change.number == len(found) + 1:  # any other was written by two at once: the first one counts
+                found.append(change)
+        return found
+
+    def append(self, change: StatusChange) -> None:
+        """One more line of the history. That a run is over is on the disk itself before anyone is told; the steps
+        before it need not outlive the machine, which its processes do not either."""
+        writer = Writer(self.path / "history")
+        try:
+            writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})
+            if change.status in DONE:
+                writer.sync()
+        finally:
+            writer.close()
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Leave word for whoever schedules; the first word counts. The run may be one of thousands that wait, so a
+        mark in the home tells which one to look at."""
+        if not self.stop_file.exists():
+            write_atomic(self.stop_file, json.dumps({"reason": reason}).encode())
+        (self.path.parent.parent / "stops" / self.path.name).touch(mode=0o600)
+
+    def stop_reason(self) -> str | None:
+        try:
+            return str(json.loads(self.stop_file.read_bytes())["reason"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def replica_folders(self, attempt: int) -> Iterator[tuple[str, Path]]:
+        base = self.path / "replicas"
+        for folder in sorted(base.iterdir()) if base.is_dir() else ():
+            if (folder / f"attempt-{attempt}").is_dir():
+                yield folder.name, folder / f"attempt-{attempt}"
+
+
+def encode_run(run: Run) -> bytes:
+    times = ("created_at", "updated_at", "started_at", "finished_at")
+    data: dict[str, Any] = {**run._asdict(), "tags": list(run.tags), "params": dict(run.params), "summary": {}}
+    data |= {name: value.timestamp() if (value := data[name]) is not None else None for name in times}
+    return json.dumps(data, default=str, indent=1).encode()
+
+
+def decode_run(data: dict[str, Any]) -> Run:
+    for name in ("created_at", "updated_at", "started_at", "finished_at"):
+        data[name] = _time(data[name]) if data[name] is not None else None
+    return Run(**{**data, "tags": tuple(data["tags"])})
+
+
+def _decode_change(run_id: str, data: dict[str, Any]) -> StatusChange:
+    return StatusChange(**{**data, "run_id": run_id, "at": _time(data["at"])})
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,283 @@
+"""From what the replicas of a run write to what lists show: summaries of metrics, params, tags, artifacts, models.
+
+The files are the truth. Everything here may be done again from their beginning, and gives the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.errors import CallError, StoreError
+from phalanx.home.home import Home
+from phalanx.ingest.tensorboard import EventFileFollower
+from phalanx.spool import JSON, Reader, Record
+from phalanx.store import Artifact, Run, Store, Summary
+from phalanx.store.series.points import FolderSummaries
+
+EVERY_S = 1.0  # how often a live run is looked at
+LOWEST = ("master", "chief", "launcher")  # whose metrics stand for the run's
+# What an event that is not as we would have written it may make us raise; it must not hold up the others.
+UNFIT = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, CallError)
+
+
+class SpooledEvent(NamedTuple):
+    at: float
+    path: Path  # of its file
+    content: Mapping[str, Any]
+
+
+class RunIndexer:
+    """Follows one attempt of a run."""
+
+    def __init__(self, home: Home, store: Store, run: Run, replicas: Iterable[str]) -> None:
+        self.home = home
+        self.store = store
+        self.run_id = run.id
+        self.attempt = run.attempt
+        self.next_at = 0.0
+        self.folder = home.run(run.id).path
+        names = sorted(replicas, key=lambda name: name.rpartition("-")[0] not in LOWEST)
+        self.order = {name: place for place, name in enumerate(names)}
+        self.folders = {name: self.folder / "replicas" / name / f"attempt-{run.attempt}" for name in names}
+        after = {name: row.step for name, row in store.summaries(run.id).items() if row.step is not None}
+        self.before = after if run.attempt > 1 else {}
+        self.progress_since: dict[str, Any] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing has been read."""
+        self.is_torn = False  # the files of the boards will be cut
+        self.points = {name: FolderSummaries(path, self.before) for name, path in self.folders.items()}
+        self.owners: dict[str, str] = {}  # the first replica, by our order, that logged a metric stands for it
+        self.events: dict[Path, Reader] = {}
+        self.dropped: dict[Path, Mapping[str, int]] = {}  # why, and how many, by the file that said it
+        self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
+
+    def run_pass(self, *, is_over: bool = False) -> None:
+        """Look at what is new, now and then; at all of it when the run is over. Raises OSError, StoreError."""
+        now = time.monotonic()
+        if now < self.next_at and not is_over:
+            return
+        self._look_for_more()
+        faults = []
+        for look in (self._follow_boards, self._take_events, self._take_points):
+            try:
+                look(is_over=is_over)
+            except OSError as fault:
+                faults.append(fault)
+        # Looking at a run with many files takes a while: it must not be all that is done.
+        self.next_at = time.monotonic() + max(EVERY_S, 10 * (time.monotonic() - now))
+        if faults:
+            raise faults[0]
+
+    def _look_for_more(self) -> None:
+        """Processes that a replica started itself write beside it: `worker-0.1`."""
+        for name in sorted(os.listdir(self.folder / "replicas")):
+            folder = self.folder / "replicas" / name / f"attempt-{self.attempt}"
+            if name not in self.folders and name.partition(".")[0] in self.folders and folder.is_dir():
+                self.order[name] = len(self.order)
+                self.folders[name] = folder
+                self.points[name] = FolderSummaries(folder, self.before)
+
+    def close(self) -> None:
+        self.boards.close()
+
+    def _follow_boards(self, *, is_over: bool) -> None:
+        if self.is_torn:
+            self._begin()
+        try:
+            self.boards.follow(is_over=is_over)
+        except OSError:
+            self.is_torn = True
+            raise
+
+    def _take_points(self, *, is_over: bool) -> None:
+        changed: dict[str, Summary] = {}
+        for name, points in self.points.items():
+            for metric in points.poll():
+                if self.order[name] <= self.order[self.owners.get(metric, name)]:
+                    self.owners[metric] = name
+                    changed[metric] = points.summaries[metric]
+        # The attempts before it have a part in the line; and what is compacted is not in the files any more.
+        if is_over and (self.attempt > 1 or (self.folder / "series").is_dir()):
+            from phalanx.store.series.run_series import RunSeries
+
+            changed = RunSeries(self.folder).summaries()
+        if changed:
+            self.store.put_summaries(self.run_id, changed)
+
+    def _take_events(self, *, is_over: bool) -> None:  # noqa: ARG002 - like the others
+        """In the order in which they were said, as far as that can be known: so it is the same whoever looks, and when.
+        Raises OSError after all of them."""
+        found: list[SpooledEvent] = []
+        faults = []
+        for path in [path for folder in self.folders.values() for path in _event_files(folder)]:
+            reader = self.events.setdefault(path, Reader(path))
+            try:
+                found += [event for record in reader.poll() if (event := _decoded(path, record)) is not None]
+            except OSError as fault:
+                faults.append(fault)
+        for event in _merged(sorted(found, key=lambda event: event.at)):
+            try:
+                self._take(event)
+            except OSError as fault:
+                self.events.pop(event.path, None)  # to be read again
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+
+    def _take(self, event: SpooledEvent) -> None:
+        with suppress(*UNFIT):
+            _TAKERS[str(event.content["kind"])](self, event.path, event.content)
+
+    def _take_params(self, _: Path, event: Mapping[str, Any]) -> None:
+        self.store.put_params(self.run_id, dict(event["values"]), reset=bool(event.get("reset")))
+
+    def _take_tags(self, _: Path, event: Mapping[str, Any]) -> None:
+        found = self.store.find(self.run_id).tags
+        before = _texts(event["set"]) if "set" in event else found
+        removed = set(_texts(event.get("remove", [])))
+        wanted = dict.fromkeys(tag for tag in (*before, *_texts(event.get("add", []))) if tag not in removed)
+        if tuple(wanted) != found:
+            self.store.update(self.run_id, tags=wanted)
+
+    def _take_labels(self, _: Path, event: Mapping[str, Any]) -> None:
+        told = {name: None if text is None else str(text) for name, text in dict(event["values"]).items()}
+        self.store.put_labels(self.run_id, told)
+
+    def _take_description(self, _: Path, event: Mapping[str, Any]) -> None:
+        known = ("name", "description", "framework", "commit")
+        told: dict[str, Any] = {name: str(event[name]) for name in known if event.get(name) is not None}
+        self.store.update(self.run_id, **told)
+
+    def _take_progress(self, path: Path, event: Mapping[str, Any]) -> None:
+        """The run is as far as its first replica. Where that began tells how fast it is."""
+        if path.parent == next(iter(self.folders.values())):
+            told = {name: event.get(name) for name in ("at", "done", "total", "label")}
+            self.progress_since = self.progress_since or {"at": told["at"], "done": told["done"]}
+            self.store.put_fact(self.run_id, "progress", {**told, "since": self.progress_since})
+
+    def _take_artifact(self, _: Path, event: Mapping[str, Any]) -> None:
+        at = datetime.fromtimestamp(event["at"], UTC)
+        size = min(max(0, int(event["size"])), 2**63 - 1)
+        row = Artifact(self.run_id, str(event["path"]), str(event["type"]), str(event["name"]), size, None, at)
+        self.store.put_artifacts(self.run_id, [row])
+
+    def _take_model(self, _: Path, event: Mapping[str, Any]) -> None:
+        from phalanx.registry.registry import Registry
+
+        Registry(self.home, self.store).ingest(self.run_id, event)
+
+    def _take_dataset(self, _: Path, event: Mapping[str, Any]) -> None:
+        self.store.put_fact(self.run_id, f"dataset {event['name']}", dict(event))
+
+    def _take_dropped(self, path: Path, event: Mapping[str, Any]) -> None:
+        """Each process of a replica tells its own."""
+        self.dropped[path] = {str(why): int(count) for why, count in event["why"].items()}
+        total: Counter[str] = Counter()
+        for other, why in self.dropped.items():
+            if other.parent == path.parent:
+                total.update(why)
+        told = {"count": sum(total.values()), "why": dict(total)}
+        self.store.put_fact(self.run_id, f"dropped {path.parent.parent.name}", told)
+
+
+_TAKERS = {
+    "params": RunIndexer._take_params,
+    "tags": RunIndexer._take_tags,
+    "labels": RunIndexer._take_labels,
+    "describe": RunIndexer._take_description,
+    "progress": RunIndexer._take_progress,
+    "artifact": RunIndexer._take_artifact,
+    "model": RunIndexer._take_model,
+    "dataset": RunIndexer._take_dataset,
+    "dropped": RunIndexer._take_dropped,
+}
+_NAMES = list(_TAKERS)  # a kind that is no text cannot be looked up by its hash
+
+
+def _decoded(path: Path, record: Record) -> SpooledEvent | None:
+    """None for what says nothing to us: to be read from the file itself, of a newer Phalanx, or no event at all."""
+    try:
+        content = record.data() if record.kind == JSON else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("kind") not in _NAMES:
+        return None
+    at = content.get("at")
+    return SpooledEvent(float(at) if isinstance(at, int | float) and abs(at) < 1e18 else 0.0, path, content)
+
+
+def _merged(events: Iterable[SpooledEvent]) -> list[SpooledEvent]:
+    """Labels that follow each other as one: who looks meanwhile must not see one that is taken away again."""
+    found: list[SpooledEvent] = []
+    for event in events:
+        told = event.content.get("values") if event.content["kind"] == "labels" else None
+        before = found[-1].content.get("values") if found and found[-1].content["kind"] == "labels" else None
+        if isinstance(told, dict) and isinstance(before, dict):
+            found[-1] = event._replace(content={**event.content, "values": {**before, **told}})
+        else:
+            found.append(event)
+    return found
+
+
+def _texts(values: Any) -> list[str]:
+    """Raises TypeError for anything but a list."""
+    if not isinstance(values, list):
+        raise TypeError("not a list")
+    return [str(value) for value in values]
+
+
+def _event_files(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(".events")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+class RunIndexers:
+    """Those of all runs that are live."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.home = home
+        self.store = store
+        self.live: dict[str, RunIndexer] = {}
+
+    def run_pass(self, run: Run, replicas: Iterable[str]) -> None:
+        """Files that cannot be read are no reason not to watch the run: the next turn may read them. Raises
+        StoreError."""
+        gatherer = self.live.get(run.id)
+        if gatherer is not None and gatherer.attempt != run.attempt:
+            self._forget(run)
+            gatherer = None
+        try:
+            with suppress(OSError):
+                if gatherer is None:
+                    gatherer = self.live[run.id] = RunIndexer(self.home, self.store, run, replicas)
+                gatherer.run_pass()
+        except StoreError:
+            self._forget(run)  # what it has read and could not tell is read again
+            raise
+
+    def _forget(self, run: Run) -> None:
+        gatherer = self.live.pop(run.id, None)
+        if gatherer is not None:
+            gatherer.close()
+
+    def finish(self, run: Run) -> None:
+        """An attempt is over: everything of it into the store. What cannot be read of its files is no reason not to say
+        that it is over. Raises StoreError."""
+        gatherer = self.live.get(run.id)
+        try:
+            if gatherer is not None and gatherer.attempt == run.attempt:
+                with suppress(OSError):
+                    gatherer.run_pass(is_over=True)
+        finally:
+            self._forget(run)

@@ -1,0 +1,77 @@
+"""The database made again from the folders of the runs, which are the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from phalanx.artifacts.outputs import index_outputs, read_manifest
+from phalanx.errors import CallError
+from phalanx.home.attempts import ReplicaState, read_end
+from phalanx.home.home import Home, default_home
+from phalanx.home.lease import Lease
+from phalanx.home.run_folder import RunFolder
+from phalanx.ingest.adoption import add_to_store
+from phalanx.ingest.indexer import RunIndexer
+from phalanx.ingest.replica_rows import replica_record
+from phalanx.insight import autopsy
+from phalanx.naming import replica_name
+from phalanx.registry.registry import Registry
+from phalanx.store import Run, Store
+from phalanx.store.statuses import Status
+
+
+def rebuild_store() -> int:
+    """Replace what the database says by what the folders say. Answers how many runs there are. Raises CallError while
+    someone schedules."""
+    home = Home(default_home())
+    lease = Lease(home)
+    if not lease.take():
+        raise CallError("a scheduler is at work in this home: stop its runs, or wait until they are over")
+    with Store.open(home.path, os.environ.get("PHALANX_DATABASE")) as store:
+        folders = set(home.run_ids())
+        store.clear()
+        for run_id in sorted(folders):
+            run = home.run(run_id).read()
+            if run is not None:
+                index(home, store, run)
+        Registry(home, store)  # which brings its index up to its journal
+    lease.release()
+    lease.close()
+    return len(folders)
+
+
+def index(home: Home, store: Store, run: Run) -> None:
+    """The database's part of a run, as its folder has it."""
+    add_to_store(store, home.run(run.id), run)
+    _add_replicas(store, home.run(run.id), run)
+    _gather(home, store, run)
+    index_outputs(store, run.id, read_manifest(home.run(run.id).path))
+
+
+def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
+    try:
+        plan = json.loads(folder.plan_file.read_bytes())
+        planned = {replica_name(r): r for r in plan["replicas"]}
+    except (OSError, ValueError, KeyError):
+        return
+    status = store.find(run.id).status
+    for attempt in range(1, run.attempt + 1):
+        found = {name: read_end(place) for name, place in folder.replica_folders(attempt)}
+        ends = {name: end for name, end in found.items() if end is not None}
+        seen = {name: ReplicaState("ended", end=end) for name, end in ends.items() if name in planned}
+        failed = autopsy.first_failure(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
+        again = run._replace(attempt=attempt)
+        store.put_replicas([replica_record(again, planned[name], sight, failed) for name, sight in seen.items()])
+        if failed is not None:
+            store.put_fact(run.id, "failure", failed.as_fact(attempt))
+
+
+def _gather(home: Home, store: Store, run: Run) -> None:
+    """Everything that its replicas tracked, in every attempt."""
+    for attempt in range(1, run.attempt + 1):
+        names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
+        if names:
+            gatherer = RunIndexer(home, store, run._replace(attempt=attempt), names)
+            gatherer.run_pass(is_over=True)
+            gatherer.close()

@@ -1,0 +1,257 @@
+"""TensorBoard's event files that appear among a run's outputs, followed while they grow.
+
+What they say becomes points and events like any other's, in files of our own: `tensorboard.points` and
+`tensorboard.events`. How far each was read is noted there too, behind what was read: whoever goes on after a kill cuts
+off what stands behind the last note, so nothing is lost and nothing is there twice. Only whoever schedules writes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.home.atomic_files import write_atomic
+from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
+
+if TYPE_CHECKING:
+    from phalanx.formats.tfevents import EventFileReader, ImageSummary
+
+NAME = "tensorboard"
+LOOK_S = 2.0  # how often new files are looked for
+MOST_ENTRIES = 20_000  # of the outputs looked at: data sets are written there, too
+BUDGET = 4 << 20  # bytes read in one turn: the scheduler has other runs
+LONGEST_TEXT = 1 << 20
+IMAGES_KEPT = 200  # of one name: they are many, and large
+PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "eval", "evaluation", "dev"])
+
+
+class EventFileFollower:
+    def __init__(self, run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> None:
+        self.outputs = run_folder / "outputs"
+        self.attempt = attempt
+        self.replicas = replicas
+        self.look_at = 0.0
+        self.followers: dict[str, EventFileReader] = {}
+        self.scribes: dict[str, EventFileConverter] = {}
+        self.first_folder: str | None = None
+        later = (folder.parent / f"attempt-{attempt + 1}" for folder in replicas.values())
+        self.is_past = any(folder.exists() for folder in later)  # then what is new in the outputs is not of this one
+
+    def follow(self, *, is_over: bool = False) -> None:
+        """Read what is new, a bounded part of it unless the run is over. Raises OSError when it cannot be kept; then it
+        is read again."""
+        if self.is_past:
+            return
+        try:
+            if time.monotonic() >= self.look_at or is_over:
+                self._look()
+                self.look_at = time.monotonic() + LOOK_S
+            for inside, follower in self.followers.items():
+                self._read(inside, follower, to_the_end=is_over)
+        except OSError:
+            self.close()
+            raise
+
+    def _read(self, inside: str, follower: EventFileReader, *, to_the_end: bool) -> None:
+        scribe = self._scribe(inside)
+        while True:
+            before = follower.offset
+            for item in follower.poll(BUDGET):
+                scribe.keep(self._name(inside, item.tag), item)
+            if follower.offset == before:
+                return
+            scribe.note(inside, follower.offset, self.first_folder or "")
+            if not to_the_end:
+                return
+
+    def close(self) -> None:
+        """Whoever goes on begins at the last notes."""
+        for scribe in self.scribes.values():
+            scribe.close()
+        self.scribes.clear()
+        self.followers.clear()
+        self.look_at = 0.0
+
+    def _look(self) -> None:
+        found = sorted(self._files())
+        if found and self.first_folder is None:
+            self.first_folder = self._first(found)
+        for inside in found:
+            from phalanx.formats.tfevents import EventFileReader
+
+            if inside not in self.followers:
+                self.followers[inside] = EventFileReader(
+                    self.outputs / inside, self._scribe(inside).read_to.get(inside, 0)
+                )
+
+    def _first(self, found: list[str]) -> str:
+        """The folder whose tags need nothing before them: it was the first one; of several, the one on top."""
+        known = [self._scribe_of(replica).first_folder for replica in self.replicas]
+        folders = [self._split(inside)[0] for inside in found]
+        return next(
+            (folder for folder in known if folder is not None), min(folders, key=lambda one: len(Path(one).parts))
+        )
+
+    def _files(self) -> Iterator[str]:
+        entries = 0
+        for folder, _, names in os.walk(self.outputs):
+            for name in names:
+                path = os.path.join(folder, name)
+                if ".tfevents." in name and os.path.isfile(path):  # opening a pipe would wait for ever
+                    yield os.path.relpath(path, self.outputs)
+            entries += len(names) + 1
+            if entries > MOST_ENTRIES:
+                return
+
+    def _replica(self, inside: str) -> str:
+        """Whose file it is: a replica's that is named in its path, or else the first one's."""
+        named = map(_replica_name, Path(inside).parts)
+        return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
+
+    def _scribe(self, inside: str) -> EventFileConverter:
+        return self._scribe_of(self._replica(inside))
+
+    def _scribe_of(self, replica: str) -> EventFileConverter:
+        if replica not in self.scribes:
+            self.scribes[replica] = EventFileConverter(self.replicas[replica], self.attempt)
+        return self.scribes[replica]
+
+    def _split(self, inside: str) -> tuple[str, str]:
+        """Its folder, and the part of the training that it is of. Without the replica's name: the others say the same
+        tags, and what they say is kept apart already."""
+        replica = self._replica(inside)
+        steps = [step for step in Path(inside).parts[:-1] if _replica_name(step) != replica]
+        part = steps.pop() if steps and steps[-1].lower() in PARTS else ""
+        return "/".join(steps), part
+
+    def _name(self, inside: str, tag: str) -> str:
+        """`train` and `validation` beside each other say the same tags; folders that come later are other things."""
+        folder, part = self._split(inside)
+        name = f"{part}/{tag}" if part else tag
+        return name if folder == self.first_folder else f"{folder or '.'}/{name}"
+
+
+def _replica_name(step: str) -> str:
+    """TensorFlow calls the master `chief`."""
+    return "master-0" if step == "chief-0" else step
+
+
+class EventFileConverter:
+    """Writes for one replica."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self.folder = folder
+        self.points_file = folder / f"{NAME}.points"
+        self.events_file = folder / f"{NAME}.events"
+        self.images: Counter[str] = Counter()
+        self.points: PointWriter | None = None
+        self.events: Writer | None = None
+        self.first_folder: str | None = None  # what was seen first in the run
+        # An earlier attempt's files are among the outputs still, and what they said is known.
+        earlier = [folder.parent / f"attempt-{number}" / f"{NAME}.events" for number in range(1, attempt)]
+        self.read_to: dict[str, int] = {}
+        for path in earlier:
+            for record in Reader(path).poll():
+                self._take_note(_content(record))
+        self._cut()
+
+    def _take_note(self, event: Mapping[str, Any]) -> int | None:
+        """How many bytes of points there were. None when it is no note."""
+        if event.get("kind") != NAME:
+            return None
+        try:
+            file, offset, points = str(event["file"]), int(event["offset"]), int(event["points"])
+            self.first_folder = str(event["first"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        self.read_to[file] = max(0, offset)
+        return max(0, points)
+
+    def _cut(self) -> None:
+        """Back to the last note: what stands behind it will be read again."""
+        points_size = events_size = kept = position = 0
+        images: list[str] = []
+        reader = Reader(self.events_file)
+        for seen, record in enumerate(reader.poll(), 1):
+            event = _content(record)
+            position += len(frame(record.kind, record.payload))
+            if event.get("kind") == "image":
+                images.append(str(event.get("name")))
+            size = self._take_note(event)
+            if size is not None:
+                points_size, events_size, kept = size, position, seen
+                self.images.update(images)
+                images.clear()
+        if self.points_file.exists() and self.points_file.stat().st_size > points_size:
+            os.truncate(self.points_file, points_size)
+        if reader.skipped_bytes:  # a full disk, once: then no sum of lengths tells where a record stands
+            records = islice(Reader(self.events_file).poll(), kept)
+            write_atomic(self.events_file, b"".join(frame(record.kind, record.payload) for record in records))
+        elif self.events_file.exists() and self.events_file.stat().st_size > events_size:
+            os.truncate(self.events_file, events_size)
+
+    def keep(self, name: str, item: Any) -> None:
+        from phalanx.formats.tfevents import HistogramSummary, HparamsSummary, ImageSummary, ScalarSummary, TextSummary
+
+        if isinstance(item, ScalarSummary):
+            if self.points is None:
+                self.points = PointWriter(self.points_file)
+            self.points.add(max(item.step, -(2**62)), item.time, {name[:500]: item.value})
+            return
+        told: dict[str, Any] = {"at": item.time, "name": name, "step": item.step}
+        if isinstance(item, TextSummary):
+            self._note({**told, "kind": "text", "text": item.text[:LONGEST_TEXT]})
+        elif isinstance(item, HistogramSummary):
+            self._note({**told, "kind": "histogram", "edges": item.edges, "counts": item.counts})
+        elif isinstance(item, HparamsSummary):
+            self._note({"at": item.time, "kind": "params", "values": item.values})
+        elif isinstance(item, ImageSummary):
+            self._keep_image(told, item)
+
+    def _keep_image(self, told: dict[str, Any], item: ImageSummary) -> None:
+        self.images[told["name"]] += 1
+        count = self.images[told["name"]]
+        if count > IMAGES_KEPT:
+            return
+        ending = {b"\x89P": ".png", b"\xff\xd8": ".jpg", b"GI": ".gif"}.get(item.data[:2], "")
+        media = self.folder / "media"
+        media.mkdir(mode=0o700, exist_ok=True)
+        inside = f"media/{NAME}-{item.step}-{list(self.images).index(told['name'])}-{count}{ending}"
+        descriptor = os.open(self.folder / inside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(item.data)
+        self._note({**told, "kind": "image", "path": inside})
+
+    def note(self, inside: str, offset: int, first_folder: str) -> None:
+        """How far a file was read: behind everything that it said."""
+        size = self.points_file.stat().st_size if self.points_file.exists() else 0
+        read = {"file": inside, "offset": offset, "points": size, "first": first_folder}
+        self._note({"at": time.time(), "kind": NAME, **read})
+        self.read_to[inside] = offset
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if self.events is None:
+            self.events = Writer(self.events_file)
+        with suppress(ValueError):  # one of more than 16 MiB
+            self.events.append_json(event)
+
+    def close(self) -> None:
+        for writer in (self.points, self.events):
+            if writer is not None:
+                writer.close()
+        self.points = self.events = None
+
+
+def _content(record: Record) -> dict[str, Any]:
+    """Nothing for what is no event."""
+    try:
+        found = record.data() if record.kind == JSON else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

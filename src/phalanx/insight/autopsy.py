@@ -1,0 +1,315 @@
+"""Who failed first, who only followed, and what to do about it: from how the replicas ended. Pure.
+
+When one replica of a run dies, the others fail soon after, each with an error of its own about a lost connection. The
+one to look at is the first that failed for a reason of its own. Frameworks know what it looks like when another is lost
+(their `symptoms`), so that a replica which died faster of its loss than the culprit of its fault is not blamed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from phalanx.naming import is_launcher, replica_name
+from phalanx.plan import frameworks
+
+FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled", "setup")
+LINES_TOLD = 15
+TEXT_TOLD = 200  # characters of a line in a reason
+
+_EXCEPTION = re.compile(r"(?:\[rank\d+\]:\s?|\[\d+,\d+\]<stderr>:\s*)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?)\s*\Z")
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
+_STACK = "(most recent call first):"
+_MPI_RANK = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]|mpirun noticed that process rank (\d+) ")
+_MPI_TAG = re.compile(r"\[\d+,(\d+)\]<std(?:err|out)>:\s?(.*)")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
+
+_OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")  # though it is told as a fault of the network
+_NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's say nothing
+
+End = Mapping[str, Any]
+
+
+class FirstFailure(NamedTuple):
+    """The replica that failed first, what it said last, and what may be done."""
+
+    replica: str
+    end: End
+    why: str
+    advice: str
+    lines: tuple[str, ...]
+    is_symptom: bool  # nobody failed for a reason of its own
+    others: Mapping[str, str]  # what became of the others for it
+
+    @property
+    def reason(self) -> str:
+        return f"{self.replica}: {self.why}" + (f"; {self.advice}" if self.advice else "")
+
+    def as_fact(self, attempt: int) -> dict[str, Any]:
+        return {
+            "attempt": attempt,
+            "replica": self.replica,
+            "why": self.why,
+            "advice": self.advice,
+            "lines": list(self.lines),
+            "consequences": dict(self.others),
+        }
+
+
+def first_failure(
+    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[str] = FAILURES
+) -> FirstFailure | None:
+    """None when no replica failed. `of` are the causes that count as a failure."""
+    failed = {name: end for name, end in ends.items() if end["cause"] in of}
+    if not failed:
+        return None
+    symptoms = symptoms_of(plan.get("wiring"))
+    suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
+    first = min(failed, key=lambda name: (suspects[name], failed[name]["ended_at"], name))
+    end = failed[first]
+    others = {name: _consequence(other, first) for name, other in ends.items() if name != first and _followed(other)}
+    if end["cause"] == "stalled":
+        return _stall(plan, ends, first)
+    name, lines = _launched(plan, first, end)
+    why = _why(end, lines)
+    advice = _advice(plan, name, end, why)
+    if not advice and suspects[first]:
+        advice = _lost_whom(ends, first)
+    return FirstFailure(name, end, why, advice, lines[-LINES_TOLD:], suspects[first], others)
+
+
+@lru_cache(maxsize=32)
+def symptoms_of(framework: str | None) -> re.Pattern[str]:
+    """What its ranks say when they lost another. By its name: a plan may come from elsewhere, and a pattern in it might
+    take for ever."""
+    found = frameworks.find(framework) if isinstance(framework, str) else None
+    return re.compile("|".join(f"(?:{text})" for text in found.symptoms) if found and found.symptoms else "(?!)")
+
+
+def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
+    """Whether it says itself that it lost another. Whoever was killed did not."""
+    killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose another
+    if end["cause"] != "error" or killed:
+        return False
+    said = _last_fault(end.get("last_lines") or [])
+    return any(map(symptoms.search, said)) and not any(map(_OWN_FAULT.search, said))
+
+
+def _last_fault(lines: Sequence[str]) -> Sequence[str]:
+    """From the last traceback on; that one only, as far as there is one."""
+    starts = [place for place, line in enumerate(lines) if _TRACEBACK in line]
+    return lines[starts[-1] :] if starts else lines[-LINES_TOLD:]
+
+
+def _lost_whom(ends: Mapping[str, End], first: str) -> str:
+    """Of a run in which nobody failed for a reason of its own."""
+    early = sorted(name for name, end in ends.items() if end["cause"] == "finished")
+    if early:
+        return f"{', '.join(early[:8])} had ended already: do all ranks take the same number of steps?"
+    return f"{first} lost another replica, none of which failed by itself: see what the others were doing"
+
+
+def _followed(end: End) -> bool:
+    return end["cause"] in ("stopped", *FAILURES)
+
+
+def _consequence(end: End, first: str) -> str:
+    """What is said of a replica that another took with it."""
+    if end["cause"] == "stopped":
+        return f"stopped, because {first} failed"
+    return f"{end.get('message', '')}, after {first} failed"
+
+
+def _why(end: End, lines: Sequence[str]) -> str:
+    """How it ended, and the error that it ended with where one can be told."""
+    message = str(end.get("message") or "lost")
+    if end["cause"] != "error":
+        return message
+    raised = _raised(lines)
+    if raised is not None:
+        return f"{raised} ({message})"
+    if end.get("code") in (126, 127) and lines:
+        return f"{lines[-1].strip()[:TEXT_TOLD]} ({message})"
+    return message
+
+
+def _raised(lines: Sequence[str]) -> str | None:
+    """The last exception that Python told of."""
+    if not any(_TRACEBACK in line for line in lines):
+        return None
+    told = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
+    return next((text[:TEXT_TOLD] for text in told), None)
+
+
+def ends_with_exception(lines: Sequence[str]) -> bool:
+    """Whether the last thing said is that nobody caught an exception, as far as lines can tell."""
+    return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-LINES_TOLD:]) is not None
+
+
+def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
+    """The rank that mpirun says failed, and its own lines, where all ranks are in the log of one replica."""
+    lines = tuple(end.get("last_lines") or ())
+    if plan.get("launch", "each") == "each":
+        return first, lines
+    ranks = [found[1] or found[2] for line in lines if (found := _MPI_RANK.search(line))]
+    names = {str(replica["rank"]): replica_name(replica) for replica in plan["replicas"]}
+    if not ranks or ranks[0] not in names:
+        return first, lines
+    own = tuple(found[2] for line in lines if (found := _MPI_TAG.match(line)) and found[1] == ranks[0])
+    return names[ranks[0]], own or lines
+
+
+def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> FirstFailure:
+    """Nobody did anything any more. Of many that wait at one place, whoever is elsewhere is waited for."""
+    places: dict[StackLocation, list[str]] = {}
+    for name, end in ends.items():
+        place = whereabouts(end.get("last_lines") or ()) if end["cause"] == "stalled" else None
+        if place is not None and not place.serves:
+            places.setdefault(place, []).append(name)
+    # The fewest first; of as many, those in the user's own code before those who called a library.
+    groups = sorted(places.items(), key=lambda group: (len(group[1]), group[0].call))
+    suspect = groups[0][1][0] if len(groups) > 1 else first
+    told = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
+    for name, end in ends.items():
+        raised = _raised(_before_stack(end.get("last_lines") or ())) if end["cause"] == "stalled" else None
+        if raised is not None:
+            return _stuck(ends, name, raised)
+    gave_up = sorted(
+        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and not is_launcher(name)
+    )
+    if gave_up:
+        name = gave_up[0][1]
+        quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].get('last_lines') or ())}"
+    else:
+        quiet = f"no replica wrote a line or a metric for {plan.get('stall_timeout_s') or 0:g} s"
+    if len(groups) > 1 or gave_up:
+        advice = f"the others wait for {suspect}: see why it did not come as far"
+    else:
+        advice = "all wait for the same: is another rank expected, or something outside of the run?"
+    why = f"stalled: {quiet}" + (f"; {told}" if told else "")
+    waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
+    others = {
+        name: _consequence(end, suspect) if end["cause"] == "stopped" else f"{end['message']}{waited}"
+        for name, end in ends.items()
+        if name != suspect and _followed(end)
+    }
+    return FirstFailure(suspect, ends[suspect], why, advice, _stack(ends[suspect]), is_symptom=False, others=others)
+
+
+def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
+    """It failed, and then could not end, because it waits for the others as it goes. MPI's ranks do."""
+    others = {other: _consequence(end, name) for other, end in ends.items() if other != name and _followed(end)}
+    advice = (
+        "it could not end after that, as it waits for the others (with mpi4py, `python -m mpi4py …` aborts them all)"
+    )
+    lines = _before_stack(ends[name]["last_lines"])
+    return FirstFailure(name, ends[name], f"{raised} (then stalled)", advice, tuple(lines[-LINES_TOLD:]), False, others)
+
+
+def _before_stack(lines: Sequence[str]) -> Sequence[str]:
+    """What was said before the program was ended."""
+    starts = [place for place, line in enumerate(lines) if line.startswith("Fatal Python error:")]
+    return lines[: starts[0]] if starts else lines
+
+
+def _stack(end: End) -> tuple[str, ...]:
+    """What a program said of where it was, without the list of its modules."""
+    lines = end.get("last_lines") or ()
+    frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
+    return tuple((frames or lines)[-LINES_TOLD:])
+
+
+class StackLocation(NamedTuple):
+    """Where a Python program was: the last line of the user's own code, and what that had called of a library."""
+
+    line: str
+    call: str
+    serves: bool  # it waited as it should: a parameter server, a scheduler
+
+    def __str__(self) -> str:
+        return f"{self.line} ({self.call})" if self.call else self.line
+
+
+def whereabouts(lines: Sequence[str]) -> StackLocation | None:
+    """From the stacks that Python wrote when it was ended. The last one is the main thread's."""
+    starts = [place for place, line in enumerate(lines) if line.rstrip().endswith(_STACK)]
+    frames = []
+    for line in lines[starts[-1] + 1 if starts else 0 :]:  # a deep one is cut at its beginning
+        found = _FRAME.match(line)
+        if found is None:
+            break
+        frames.append((found[1], found[2], found[3]))
+    serves = any("kvstore_server" in file or function == "join" for file, _, function in frames)
+    call = ""
+    for file, number, function in frames:
+        if not _LIBRARY.search(file):
+            return StackLocation(f"{file.rpartition('/')[2]}:{number}", call, serves)
+        if function not in _NAMELESS:
+            call = function
+    return StackLocation(f"{frames[0][0].rpartition('/')[2]}:{frames[0][1]}", "", serves) if frames else None
+
+
+def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
+    """What to do, where it can be told."""
+    settings = _settings(plan, name)
+    if end["cause"] == "memory":
+        peak = end.get("peak") or {}
+        used = peak.get("fair_mib") or peak.get("memory_mib") or 0.0
+        more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
+        return f"ask for more memory: `{settings}.resources.memory`{more}"
+    if end["cause"] == "setup":
+        return _advice_of_setup(end)
+    if end["cause"] == "timeout":
+        return "allow it more time: `environment.timeout`"
+    for pattern, advice in _KNOWN:
+        found = re.search(pattern, why)
+        if found:
+            return advice.format(*found.groups(), name=name)
+    if end.get("signal") == 9:
+        return "somebody killed it, or the kernel did for memory (see `dmesg`)"
+    if end.get("signal") in (4, 6, 7, 8, 11):
+        return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
+    return ""
+
+
+def _advice_of_setup(end: End) -> str:
+    """Of a node that could not be prepared."""
+    text = "\n".join(end.get("last_lines") or ())
+    found = re.search(r"No matching distribution found for (\S+)", text)
+    if found:
+        return f"`phalanx wheels {found[1]}` lists what there is for this Python: see `environment.python`"
+    if re.search(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable", text):
+        return "the nodes have no internet: install from a wheelhouse, `environment.python.wheelhouse`"
+    return "see `environment.python` and `build.build_steps`" if text else ""  # it never came so far
+
+
+_KNOWN = (
+    (r"ModuleNotFoundError: No module named '([\w.]+)'", "install `{0}` in the Python that {name} runs"),
+    (r"ImportError: (?:lib|cannot open shared object)", "load the module or set the path that has this library"),
+    (r"(\S+): (?:command )?not found", "`{0}` is not on the PATH of {name}"),
+    (r"cannot start (\S+):", "`{0}` is not on the PATH of {name}"),
+    (r"EADDRINUSE|[Aa]ddress already in use", "another program has this port: run again to be given another"),
+    (r"CUDA out of memory|OutOfMemoryError", "smaller batches, or more GPUs, fit into the memory of a GPU"),
+    (r"[Nn]o space (?:is )?left on|ENOSPC", "free space, or put PHALANX_HOME elsewhere"),
+    (
+        r"[Tt]imed? ?out.*(?:clients joined|rendezvous|barrier|waiting for)",
+        "a rank did not arrive: is the world size that of the replicas?",
+    ),
+)
+
+
+def _settings(plan: Mapping[str, Any], name: str) -> str:
+    """Where the file says what a replica asks for."""
+    role = name.rpartition("-")[0]
+    if role == "master" or len(plan.get("replicas", ())) == 1:
+        return "environment"
+    return f"environment.replicas.default_{'worker' if role == 'worker' else 'ps'}"
+
+
+def _rounded(mib: float) -> float:
+    """Up to the next of the sizes that people write."""
+    step = 64 if mib < 1024 else 256 if mib < 8192 else 1024
+    return -(-mib // step) * step

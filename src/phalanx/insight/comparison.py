@@ -1,0 +1,86 @@
+"""Runs beside each other: the params, metrics, files, code and surroundings in which they differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LARGEST = 4 << 20  # bytes of a file or of records
+MOST_ENTRIES = 5_000  # of one of them
+DEEPEST = 30
+
+
+def compare(columns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row for each name that anybody has."""
+    for name in sorted({name for column in columns for name in column}):
+        values = [column.get(name) for column in columns]
+        differs = any(repr(value) != repr(values[0]) for value in values)
+        yield {"name": name, "values": values, "differs": differs}
+
+
+def read_tree(path: Path) -> Any:
+    """A run's `spec.yml` or `records.json`; None when it is not there, or cannot be read. Not to be changed: it is kept
+    for whoever asks again."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return _tree(path, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=512)
+def _tree(path: Path, _mtime_ns: int, size: int) -> Any:
+    if size > LARGEST:
+        return None
+    try:
+        data = path.read_bytes()
+        return json.loads(data) if path.suffix == ".json" else yaml.load(data, Loader=_LOADER)  # noqa: S506 - a safe one
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def flattened(tree: Any) -> dict[str, Any]:
+    """Everything in it by paths such as `environment.worker.count`."""
+    found: dict[str, Any] = {}
+    _flatten(tree, "", found, DEEPEST)
+    return found
+
+
+def _flatten(tree: Any, path: str, found: dict[str, Any], deep: int) -> None:
+    """Lists of plain values are one entry: moved by one, all of them would differ."""
+    if len(found) >= MOST_ENTRIES:
+        return
+    branches: Mapping[Any, Any] = {}
+    if isinstance(tree, dict):
+        branches = tree
+    elif isinstance(tree, list) and any(isinstance(item, dict | list) for item in tree):
+        branches = dict(enumerate(tree))
+    if branches and deep:
+        for name, branch in branches.items():
+            _flatten(branch, f"{path}.{name}" if path else str(name), found, deep - 1)
+    elif path and tree not in ({}, []):
+        found[path] = tree if isinstance(tree, bool | int | float | str | None) else json.dumps(tree, default=str)
+
+
+def code_entries(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of the code and the packages that a run was submitted with."""
+    git = dict(found) if isinstance(found := records.get("git"), dict) else {}
+    if git.get("diff"):
+        git["diff"] = f"uncommitted changes {hashlib.sha256(str(git['diff']).encode()).hexdigest()[:12]}"
+    return flattened({**git, "packages": records.get("packages")})
+
+
+def environment_entries(records: Mapping[str, Any]) -> dict[str, Any]:
+    """Machine, Python and variables of whoever submitted a run."""
+    about = {name: records.get(name) for name in ("phalanx", "host", "system", "python", "seeds")}
+    variables = records.get("environment")
+    return flattened({**about, **({"variables": variables} if isinstance(variables, dict) else {})})

@@ -1,0 +1,63 @@
+"""Trials on one machine: held to the cores that they ask for, and whether they had them for themselves."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from phalanx.insight.advice import DEFAULT_CORES, asked_of
+from phalanx.insight.resource_edits import ResourceAmount
+
+
+def held_to_cores(
+    document: Mapping[str, Any], plan: Mapping[str, Any], cores: Sequence[int], taskset: str
+) -> dict[str, Any] | None:
+    """A file whose replicas are each held to as many cores as they ask for, and to others than the rest. On a cluster
+    the scheduler sees to that; here nobody would. None when it cannot be done: too few cores, or ranks that a launcher
+    starts. `plan` is as in plan.json, `taskset` the program of that name."""
+    if plan["launch"] != "each":
+        return None
+    free, sets = list(cores), {}
+    for replica in plan["replicas"]:
+        if replica.get("local"):
+            continue
+        amount = asked_of(replica).get("cpu", ResourceAmount())
+        asked = amount.limits if amount.requests is None else amount.requests
+        count = max(1, math.ceil(DEFAULT_CORES if asked is None else asked))
+        if count > len(free):
+            return None
+        sets[f"{replica['role']}-{replica['index']}"] = ",".join(map(str, free[:count]))
+        free = free[count:]
+    hold = f"{shlex.quote(taskset)} -cp"
+    if len(sets) == 1:
+        line = f"{hold} {next(iter(sets.values()))} $$ > /dev/null"
+    else:
+        cases = " ".join(f"{name}) {hold} {listed} $$;;" for name, listed in sets.items())
+        line = f"case $PHALANX_ROLE-$PHALANX_INDEX in {cases} esac > /dev/null"
+    command = document["run"]["cmd"]
+    return {**document, "run": {"cmd": [line, *(command if isinstance(command, list) else [command])]}}
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_IDLE = (3, 4)  # of the columns of /proc/stat: idle, and waiting for disks
+_COUNTED_TWICE = (8, 9)  # guests, who are in the first columns already
+
+
+def busy_s(cores: Collection[int], stat: Path = Path("/proc/stat")) -> float | None:
+    """For how long these cores have worked since the machine started, all together and for whomever; None where
+    nobody tells."""
+    total = 0
+    try:
+        for line in stat.read_text().splitlines():
+            name, *columns = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+                total += sum(
+                    int(ticks) for place, ticks in enumerate(columns) if place not in (*_IDLE, *_COUNTED_TWICE)
+                )
+    except (OSError, ValueError):
+        return None
+    return total / _TICKS if total else None

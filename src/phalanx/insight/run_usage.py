@@ -1,0 +1,61 @@
+"""What a run's folder tells of the use of each replica."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from phalanx.insight.advice import RecordedRun, Seat, asked_of
+from phalanx.insight.resource_edits import ResourceAmount
+from phalanx.insight.samples import read_attempts
+from phalanx.insight.usage import ReplicaUsage, use_of
+from phalanx.naming import LAUNCHER, replica_name
+
+SPOOLS_READ = 64  # replicas whose every look is read; of the others, what their ends say
+
+
+def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
+    """A run as its folder has it. Of a trial, the GPUs of the second half count. Raises OSError, ValueError, KeyError
+    or TypeError when it has no plan that can be read."""
+    plan = json.loads((run_folder / "plan.json").read_bytes())
+    uses = uses_of(run_folder, plan, is_trial=is_trial)
+    return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
+
+
+def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[Seat, ReplicaUsage]:
+    """Of every replica of which anything is known. Of a run with very many, most are known by their ends alone: their
+    peaks and sums, not how these were spread over time."""
+    processes: dict[Seat, list[tuple[str, float | None]]] = {}
+    for replica in plan["replicas"]:
+        if replica["role"] != LAUNCHER:
+            limit = asked_of(replica).get("memory", ResourceAmount()).limits
+            processes.setdefault((replica["role"], replica["index"]), []).append((replica_name(replica), limit))
+    every = -(-len(processes) // SPOOLS_READ)
+    found = {}
+    for number, (seat, members) in enumerate(processes.items()):
+        with_notes = number % every == 0
+        attempts = [read_attempts(run_folder, name, with_notes=with_notes, limit_mib=mib) for name, mib in members]
+        if is_trial:
+            attempts = [{number: one.in_second_half() for number, one in known.items()} for known in attempts]
+        use = use_of(attempts)
+        if use is not None:
+            found[seat] = use
+    return found
+
+
+def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[Seat, int]:
+    """How many GPUs each replica really had; nothing where that was not written down."""
+    try:
+        facts = json.loads((run_folder / "job" / f"attempt-{attempt}.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    given = facts.get("gpus") if isinstance(facts, dict) else None
+    if not isinstance(given, dict):
+        return {}
+    return {
+        (replica["role"], replica["index"]): len(given[replica_name(replica)])
+        for replica in plan["replicas"]
+        if not replica.get("local") and isinstance(given.get(replica_name(replica)), list)
+    }

@@ -1,0 +1,123 @@
+"""Trials with different allocations, and the smallest that is nearly as fast as the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from phalanx.insight.advice import FEW_LOOKS, IDLE_PERCENT
+from phalanx.insight.amounts import memory_text
+from phalanx.insight.throughput import Speeds
+from phalanx.insight.usage import GpuUsage
+
+MOST_TRIALS = 32
+RESOURCES = ("gpu", "cpu", "memory", "workers")
+OTHERS_CORES = 0.25  # that others may take without disturbing
+LOOSE_CORES = 0.25  # used beyond what was asked for: then the trial says nothing of what it was asked to be
+PAYS = 1.5  # times as fast as without: then a GPU is worth what it blocks
+
+Choice = Mapping[str, float]
+
+
+class Cost(NamedTuple):
+    """What a trial asked for in all its replicas, the dearest first: that is the order in which trials are small."""
+
+    gpus: float
+    cpus: float
+    memory_mib: float
+
+
+class Trial(NamedTuple):
+    """One trial that is over. `state`: `measured`, `failed`, `memory` (killed for it), `interrupted`."""
+
+    choice: Choice
+    cost: Cost
+    run_id: str
+    state: str
+    reason: str
+    seconds: float
+    cpu_s: float = 0.0
+    speeds: Speeds | None = None
+    cores_p95: float | None = None  # of all replicas together
+    memory_mib: float | None = None  # of the largest replica
+    gpu: GpuUsage | None = None
+    others_cores: float | None = None  # what else the machine did meanwhile; None: not known
+
+    @property
+    def is_loose(self) -> bool:
+        """It was to be tried with so many cores and took more: nobody held it to them."""
+        if "cpu" not in self.choice or self.cores_p95 is None:
+            return False
+        return self.cores_p95 > self.cost.cpus * 1.1 + LOOSE_CORES
+
+    @property
+    def is_disturbed(self) -> bool:
+        return self.others_cores is not None and self.others_cores > OTHERS_CORES
+
+    @property
+    def has_idle_gpu(self) -> bool:
+        """In its second half, looked at often enough to say so."""
+        if not self.cost.gpus or self.gpu is None or self.gpu.looks < FEW_LOOKS:
+            return False
+        return self.gpu.mean_percent < IDLE_PERCENT
+
+
+class SizingVerdict(NamedTuple):
+    """Places in the list of trials. `best` is the fastest, `larger` the next that costs more than the `chosen` one,
+    `smaller` the next that costs less."""
+
+    chosen: int
+    best: int
+    larger: int | None
+    smaller: int | None
+
+
+def combinations(tries: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+    """Every choice of one value each, the smallest first."""
+    names = list(tries)
+    rows = product(*(sorted(set(tries[name])) for name in names))
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def label(choice: Choice) -> str:
+    """`cpu=2 memory=1Gi`."""
+    return " ".join(f"{name}={value_text(name, value)}" for name, value in choice.items())
+
+
+def value_text(name: str, value: float) -> str:
+    return memory_text(value) if name == "memory" else f"{value:g}"
+
+
+def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: float) -> SizingVerdict | None:
+    """The cheapest trial whose speed is at least that share of the best one's. Trials that nobody held to what they
+    asked for are no evidence. One with GPUs must be faster by half than the best without: a GPU is for those who fill
+    it, and one trial each is a rough measure. None when no trial is evidence."""
+    told = {
+        place: speed
+        for place, (trial, speed) in enumerate(zip(trials, speeds, strict=True))
+        if speed is not None and speed > 0 and math.isfinite(speed) and trial.state == "measured" and not trial.is_loose
+    }
+    if not told:
+        return None
+    best = max(told, key=lambda place: (told[place], _smallness(trials[place])))
+    enough = [place for place in told if told[place] >= within * told[best]]
+    without = [place for place in told if not trials[place].cost.gpus]
+    if without and len(without) < len(told):
+        fair = max(without, key=lambda place: told[place])
+        if told[best] < PAYS * told[fair]:
+            enough = [place for place in without if told[place] >= within * told[fair]]
+    chosen = min(enough, key=lambda place: (trials[place].cost, -told[place]))
+    dearer = [place for place in told if trials[place].cost > trials[chosen].cost]
+    cheaper = [place for place in told if trials[place].cost < trials[chosen].cost]
+    return SizingVerdict(
+        chosen=chosen,
+        best=best,
+        larger=min(dearer, key=lambda place: trials[place].cost, default=None),
+        smaller=max(cheaper, key=lambda place: trials[place].cost, default=None),
+    )
+
+
+def _smallness(trial: Trial) -> tuple[float, ...]:
+    return tuple(-part for part in trial.cost)

@@ -1,0 +1,65 @@
+"""Whether a run that says nothing still does anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder
+from phalanx.insight.autopsy import ends_with_exception
+from phalanx.spool import JSON, split
+
+STUCK_S = 20.0  # after an exception, of silence and idleness of all replicas
+IDLE_PERCENT = 10.0  # of one core, all replicas together
+SPOOL_TAIL = 1 << 16  # bytes: minutes of notes, however chatty the log
+
+
+class UsageSample(NamedTuple):
+    """What a replica used when it was last measured."""
+
+    at: float
+    cpu_percent: float | None
+    memory_mib: float
+    threads: int
+
+
+def silent_s(seat: AttemptFolder) -> float:
+    """For how long no replica has written a line or a metric."""
+    return time.time() - attempts.last_activity(seat)
+
+
+def is_stuck(seat: AttemptFolder) -> bool:
+    """Whether a rank raised and cannot end: its log ends with an exception, and nobody says or does anything any more.
+    Ranks of JAX, MXNet and MPI wait for the others as they go, and those wait for them."""
+    if len(seat.replicas) < 2 or silent_s(seat) < STUCK_S:
+        return False
+    if not any(ends_with_exception(attempts.replica_tail(seat, name)) for name in seat.replicas):
+        return False
+    uses = [newest_use(seat.folder(name) / "spool") for name in seat.replicas]
+    if any(use is not None and (use.cpu_percent is None or time.time() - use.at > STUCK_S) for use in uses):
+        return False  # nobody knows
+    return sum(use.cpu_percent or 0.0 for use in uses if use is not None) < IDLE_PERCENT
+
+
+def newest_use(spool: Path) -> UsageSample | None:
+    """The last measurement in a spool, of which only the end is read. CPU is that since the one before it."""
+    try:
+        with spool.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - SPOOL_TAIL))
+            records = split(stream.read())[0]
+    except OSError:
+        return None
+    notes = [record.data() for record in records if record.kind == JSON]
+    uses = [note for note in notes if "use" in note]
+    if not uses:
+        return None
+    last = uses[-1]
+    start = next((note["at"] for note in notes if "start" in note), None)
+    before_at, before_s = (uses[-2]["at"], uses[-2]["use"]["cpu_s"]) if len(uses) > 1 else (start, 0.0)
+    percent = None
+    if before_at is not None and last["at"] > before_at:
+        percent = max(0.0, 100.0 * (last["use"]["cpu_s"] - before_s) / (last["at"] - before_at))
+    return UsageSample(last["at"], percent, last["use"]["memory_mib"], int(last["use"]["threads"]))

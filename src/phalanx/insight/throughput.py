@@ -1,0 +1,144 @@
+"""How fast a trial was. Only its second half counts: the first is for starting up and getting warm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.insight.samples import attempt_folders, read_end, read_notes
+from phalanx.store.series.run_series import RunSeries
+
+CHUNK = 1 << 20
+
+
+class Measure(StrEnum):
+    """By what trials are compared, the best first."""
+
+    METRIC = "metric"  # a throughput that the program tracks itself
+    STEPS = "steps"
+    DURATION = "duration"
+    LINES = "lines"
+
+
+class Pace(NamedTuple):
+    """One line of metrics in the second half of a trial."""
+
+    points: int
+    steps_per_s: float | None
+    mean: float | None
+
+
+class Speeds(NamedTuple):
+    """Everything that could be measured of one trial. `duration_s` only when it finished by itself."""
+
+    paces: Mapping[str, Pace]  # by metric
+    duration_s: float | None
+    lines_per_s: float | None
+
+
+class SpeedComparison(NamedTuple):
+    """The measure that suits all trials, and how fast each was by it; None: not to be said."""
+
+    measure: Measure
+    metric: str | None
+    speeds: tuple[float | None, ...]
+
+
+def choose(trials: Sequence[Speeds | None], metric: str | None = None) -> SpeedComparison | None:
+    """None for trials that did not get far. None when there is nothing to measure by."""
+    known = [speeds for speeds in trials if speeds is not None]
+    if metric is not None:
+        told = [speeds.paces[metric].mean if speeds and metric in speeds.paces else None for speeds in trials]
+        return (
+            SpeedComparison(Measure.METRIC, metric, tuple(told)) if any(value is not None for value in told) else None
+        )
+    name = _steadiest(known)
+    if name is not None:
+        steps = (speeds.paces[name].steps_per_s if speeds and name in speeds.paces else None for speeds in trials)
+        return SpeedComparison(Measure.STEPS, name, tuple(steps))
+    if any(speeds.duration_s for speeds in known):
+        times = (1 / speeds.duration_s if speeds and speeds.duration_s else None for speeds in trials)
+        return SpeedComparison(Measure.DURATION, None, tuple(times))
+    if any(speeds.lines_per_s for speeds in known):
+        return SpeedComparison(Measure.LINES, None, tuple(speeds.lines_per_s if speeds else None for speeds in trials))
+    return None
+
+
+def _steadiest(known: Sequence[Speeds]) -> str | None:
+    """The metric whose steps are known in most trials and, of those, the one with most points: it is logged as the
+    training goes, not once in a while."""
+    names = {name for speeds in known for name, pace in speeds.paces.items() if pace.steps_per_s is not None}
+
+    def worth(name: str) -> tuple[int, int]:
+        paces = [speeds.paces[name] for speeds in known if name in speeds.paces]
+        told = [pace for pace in paces if pace.steps_per_s is not None]
+        return len(told), sum(pace.points for pace in told)
+
+    return max(sorted(names), key=worth, default=None)
+
+
+def pace_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float], since: float) -> Pace:
+    """One replica's line from a moment on."""
+    chosen = [row for row in zip(times, steps, values, strict=True) if row[0] >= since]
+    finite = [value for _, _, value in chosen if math.isfinite(value)]
+    average = math.fsum(finite) / len(finite) if finite else None
+    if len(chosen) < 2:
+        return Pace(len(chosen), None, average)
+    chosen.sort()
+    seconds, walked = chosen[-1][0] - chosen[0][0], chosen[-1][1] - chosen[0][1]
+    return Pace(len(chosen), walked / seconds if seconds > 0 and walked > 0 else None, average)
+
+
+def measure(run_folder: Path, names: Iterable[str], attempt: int, *, finished: bool) -> Speeds | None:
+    """What there is to measure of one attempt of a run. None when it never began."""
+    spans = [span for name in names if (span := _span(run_folder, name, attempt)) is not None]
+    if not spans:
+        return None
+    began, ended = min(since for since, _ in spans), max(until for _, until in spans)
+    middle = began + (ended - began) / 2
+    series = RunSeries(run_folder)
+    paces = {}
+    for metric in series.names():
+        line = series.series(metric, series.replicas(metric)[0])[0]
+        paces[metric] = pace_of(line.steps, line.times, line.values, middle)
+    lines = sum(_lines_since(run_folder, name, attempt, middle) for name in names)
+    return Speeds(
+        paces=paces,
+        duration_s=ended - began if finished and ended > began else None,
+        lines_per_s=lines / (ended - middle) if lines and ended > middle else None,
+    )
+
+
+def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | None:
+    """When a replica's command began, and the last that was heard of it."""
+    folder = dict(attempt_folders(run_folder / "replicas" / name)).get(attempt)
+    notes = read_notes(folder / "spool", (b'"at"',)) if folder is not None else []
+    times = [float(note["at"]) for note in notes if isinstance(note.get("at"), int | float)]
+    begun = next((float(note["at"]) for note in notes if "start" in note), None)
+    if folder is None or begun is None:
+        return None
+    ended = (read_end(folder) or {}).get("ended_at")
+    return begun, float(ended) if isinstance(ended, int | float) and ended >= begun else max(times)
+
+
+def _lines_since(run_folder: Path, name: str, attempt: int, moment: float) -> int:
+    """How many lines a replica wrote after a moment, by what its agent noted of its log's size."""
+    folder = run_folder / "replicas" / name / f"attempt-{attempt}"
+    offset = log_size_at(read_notes(folder / "spool", (b'"log"',)), moment)
+    count = 0
+    try:
+        with (folder / "log").open("rb") as stream:
+            stream.seek(offset)
+            while piece := stream.read(CHUNK):
+                count += piece.count(b"\n")
+    except OSError:
+        pass
+    return count
+
+
+def log_size_at(notes: Iterable[Mapping[str, Any]], moment: float) -> int:
+    sizes = [int(note["log"]) for note in notes if "log" in note and note.get("at", math.inf) <= moment]
+    return max(sizes, default=0)

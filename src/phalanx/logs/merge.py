@@ -1,0 +1,22 @@
+"""Many logs ordered as one."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from phalanx.logs.lines import LogLine
+
+
+def merged(logs: Iterable[Iterable[LogLine]]) -> Iterator[LogLine]:
+    """The lines of all in the order of time. Reads no further ahead than one line of each."""
+    return heapq.merge(*logs, key=lambda line: line.at)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=_order))
+
+
+def _order(name: str) -> tuple[str, int]:
+    role, _, index = name.rpartition("-")
+    return (role, int(index)) if index.isdigit() else (name, -1)

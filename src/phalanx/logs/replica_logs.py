@@ -1,0 +1,197 @@
+"""The logs of a run's replicas: whose they are, their lines with the times that agents noted, and how each ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
+from phalanx.naming import replica_name
+from phalanx.spool import Reader, split
+
+CHUNK = 1 << 18
+UNNOTED_S = 1.0  # after so long no agent will say any more when a line was written
+STRANGE_S = 5.0  # what is so far in the future was written by a clock that was set since
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LogSource(NamedTuple):
+    """A replica that may have a log."""
+
+    name: str
+    role: str
+    rank: int | None
+
+
+def log_sources(run_folder: Path) -> list[LogSource]:
+    """The replicas that run something, by rank; those that left a folder when the plan cannot be read."""
+    try:
+        planned = json.loads((run_folder / "plan.json").read_bytes())["replicas"]
+        return [
+            LogSource(replica_name(r), r["role"], r["rank"])
+            for r in planned
+            if r["argv"] and "/" not in replica_name(r)
+        ]
+    except (OSError, ValueError, LookupError, TypeError):
+        base = run_folder / "replicas"
+        found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
+        return [LogSource(name, name.rpartition("-")[0], None) for name in found]
+
+
+def attempt_folder(run_folder: Path, replica: str, attempt: int) -> Path:
+    return run_folder / "replicas" / replica / f"attempt-{attempt}"
+
+
+def open_log(folder: Path) -> BinaryIO | None:
+    """The log in the folder of a replica's attempt; None when there is none, or something else stands there."""
+    try:
+        descriptor = os.open(folder / "log", _FLAGS)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
+
+
+class ReplicaLog:
+    """The log of one replica in one attempt. Reads a little at a time, however long it is."""
+
+    def __init__(self, run_folder: Path, voice: LogSource, attempt: int, tail: int | None = None) -> None:
+        self.folder = attempt_folder(run_folder, voice.name, attempt)
+        self.voice = voice
+        self.attempt = attempt
+        self.offset = 0 if tail is None else tail_start(self.folder, tail)
+        self.last_at = float("-inf")
+        self.times = TimeIndex(TimeNoteFollower(self.folder / "spool", self.offset))
+
+    def lines(self, until: float | None = None) -> Iterator[LogLine]:
+        """The lines that came since the last look. With `until` only whole ones, and only those that were written
+        before that time: an older one of another replica may still come."""
+        stream = open_log(self.folder)
+        if stream is None:
+            return
+        self.times.refresh()
+        with stream:
+            facts = os.fstat(stream.fileno())
+            stream.seek(self.offset)
+            chunks = _chunks(stream, facts.st_size - self.offset)
+            for piece, end in split_lines(chunks, self.offset, whole=until is None):
+                at = self.times.at(end)
+                patience_s = 0.0 if at is not None else UNNOTED_S
+                at = max(self.last_at, facts.st_mtime if at is None else at)  # clocks may be set back
+                if until is not None and until - patience_s < at < until + STRANGE_S:
+                    return
+                first, self.offset, self.last_at = self.offset, end, at
+                text = piece.decode("utf-8", "replace").removesuffix("\r")
+                yield LogLine(at, self.voice.name, self.voice.rank, self.attempt, text, first, end)
+
+    def end(self) -> dict[str, Any] | None:
+        """How the replica ended; None when it has not, or nobody wrote it down."""
+        try:
+            found = json.loads((self.folder / "end.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+
+def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:
+    """Up to that many bytes: a log that grows faster than we print must not keep us for ever."""
+    while count > 0 and (data := stream.read(min(CHUNK, count))):
+        count -= len(data)
+        yield data
+
+
+def tail_start(folder: Path, lines: int) -> int:
+    """Where the last so many lines of a log begin, found from its end; an endless line counts by its pieces."""
+    stream = open_log(folder)
+    if stream is None:
+        return 0
+    with stream:
+        position = stream.seek(0, os.SEEK_END)
+        stop = max(0, position - (lines + 1) * LONGEST_LINE)
+        left = lines + 1  # the newline of the line before them is the first that is not passed
+        size = position
+        while position > stop:
+            start = max(stop, position - CHUNK)
+            stream.seek(start)
+            block = stream.read(position - start)
+            if position == size and not block.endswith(b"\n"):
+                left -= 1  # an unfinished line is one too
+            while (found := block.rfind(b"\n")) != -1:
+                left -= 1
+                if left <= 0:
+                    return start + found + 1
+                block = block[:found]
+            position = start
+        return stop
+
+
+class TimeNoteFollower:
+    """What the agent noted of its log, from about where the log is read. Gives what is new at each call."""
+
+    def __init__(self, path: Path, log_offset: int) -> None:
+        self.reader = Reader(path, _spool_start(path, log_offset) if log_offset else 0)
+
+    def __call__(self) -> Iterator[tuple[float, int]]:
+        for record in self.reader.poll():
+            note = note_of(record.payload)
+            if note is not None:
+                yield note
+
+
+def note_of(payload: bytes) -> tuple[float, int] | None:
+    """When a log had which size, if that is what a record of the spool says."""
+    if b'"log"' not in payload:
+        return None
+    try:
+        data = json.loads(payload)
+        return float(data["at"]), int(data["log"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _spool_start(path: Path, log_offset: int) -> int:
+    """A place in the spool before the note that covers a place in the log, found from the end."""
+    try:
+        stream = path.open("rb")
+    except OSError:
+        return 0
+    with stream:
+        size = stream.seek(0, os.SEEK_END)
+        back = 1 << 16
+        while back < size:
+            stream.seek(size - back)
+            records, _, _ = split(stream.read(1 << 16))
+            first = next((note for record in records if (note := note_of(record.payload)) is not None), None)
+            if first is not None and first[1] < log_offset:
+                return size - back
+            back *= 2
+    return 0
+
+
+class ReplicaFailure(NamedTuple):
+    """A replica that ended badly."""
+
+    log: ReplicaLog
+    at: float
+    cause: str
+    message: str
+
+
+def failures_of(logs: Iterable[ReplicaLog]) -> list[ReplicaFailure]:
+    """Those that ended badly, the first one first: the others died of it. One that was told to end did not fail."""
+    found = (_failure(log, end) for log in logs if (end := log.end()) is not None)
+    return sorted((failure for failure in found if failure is not None), key=lambda failure: failure.at)
+
+
+def _failure(log: ReplicaLog, end: Mapping[str, Any]) -> ReplicaFailure | None:
+    try:
+        failure = ReplicaFailure(log, float(end["ended_at"]), str(end["cause"]), str(end["message"]))
+    except (LookupError, ValueError, TypeError):
+        return None  # no agent wrote this
+    return failure if failure.cause not in ("finished", "stopped") else None

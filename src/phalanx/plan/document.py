@@ -1,0 +1,145 @@
+"""A plan as data: whole and exact for machines, readable and without secrets for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from phalanx.placeholders import Hole, Value, encode, fill
+from phalanx.plan.model import DEFAULT_PORT, Plan, Replica
+from phalanx.spec.model import RESOURCE_NAMES, Resources
+from phalanx.spec.quantities import tidy
+
+MANY = 256  # addresses of a role beyond which people see one line for all of them
+HIDDEN = "***"
+_SECRET = re.compile(r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value is nobody's business."""
+    return _SECRET.search(name) is not None
+
+
+def resources_view(resources: Resources) -> dict[str, Any]:
+    """`{"cpu": {"requests": 1, "limits": 2}, …}`, with null for what nobody asked for."""
+    view: dict[str, Any] = {}
+    for name in RESOURCE_NAMES:
+        amount = getattr(resources, name)
+        if amount is None:
+            if name != "tpu":  # Polyaxon's oldest releases had none, and hardly a file has
+                view[name] = None
+            continue
+        view[name] = {
+            bound: None if (value := getattr(amount, bound)) is None else tidy(value)
+            for bound in ("requests", "limits")
+        }
+    return view
+
+
+class PlanView:
+    """A plan for people: hosts and folders in angle brackets, secrets hidden."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.members = {
+            role: names if len(names) <= MANY else [f"{role}-0..{len(names) - 1}"]
+            for role, names in plan.members.items()
+        }
+
+    def text(self, value: Value) -> str:
+        return fill(value, self.members, shown)
+
+    def variables(self, environment: Mapping[str, Value]) -> dict[str, str]:
+        return {name: self.hide(name, self.text(value)) for name, value in environment.items()}
+
+    @staticmethod
+    def hide(name: str, text: str) -> str:
+        return HIDDEN if is_secret(name) and text else text
+
+    def replica(self, replica: Replica, shared: Mapping[str, str]) -> dict[str, Any]:
+        defaults = self.variables(replica.defaults)
+        return {
+            "name": replica.name,
+            "role": replica.role,
+            "index": replica.index,
+            "rank": replica.rank,
+            "resources": resources_view(replica.resources),
+            "environment": {**defaults, **shared, **self.variables(replica.environment)},
+            "defaults": sorted(defaults),
+            "command": self.plan.command if replica.argv else None,
+            "argv": [self.text(argument) for argument in replica.argv],
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        plan = self.plan
+        shared = self.variables(plan.shared)
+        return {
+            "run_id": plan.run_id,
+            "kind": plan.kind,
+            "name": plan.name,
+            "framework": plan.framework,
+            "backend": plan.backend,
+            "launch": plan.launch,
+            "command": plan.command,
+            "is_distributed": plan.is_distributed,
+            "roles": dict(plan.roles),
+            "resources": resources_view(plan.totals),
+            "timeout_s": plan.timeout_s,
+            "stall_timeout_s": plan.stall_timeout_s,
+            "max_restarts": plan.max_restarts,
+            "replicas": [self.replica(replica, shared) for replica in plan.replicas],
+        }
+
+
+def shown(hole: Hole) -> str:
+    if hole.kind == "interface":
+        return "<interface>"
+    return str(DEFAULT_PORT) if hole.kind == "port" else f"<{hole.of}>"
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """The plan as the agent reads it from `plan.json`: every value, holes and all."""
+    return {
+        "version": 1,
+        "run_id": plan.run_id,
+        "launch": plan.launch,
+        "roles": dict(plan.roles),
+        "timeout_s": plan.timeout_s,
+        "stall_timeout_s": plan.stall_timeout_s,
+        "max_restarts": plan.max_restarts,
+        "meets": list(plan.meets),
+        "service": None if plan.service is None else dict(plan.service),
+        "wiring": plan.wiring,
+        "launcher": [encode(word) for word in plan.launcher],
+        "segment_s": plan.slurm.segment_s,
+        "checkpoint": {"before_s": plan.slurm.checkpoint_s, "signal": plan.slurm.checkpoint_signal},
+        "python": _python(plan),
+        "environment": _encoded(plan.shared.items()),
+        "replicas": [
+            {
+                "role": replica.role,
+                "index": replica.index,
+                "rank": replica.rank,
+                "local": replica.local,
+                "resources": resources_view(replica.resources),
+                "environment": _encoded(replica.environment.items()),
+                "defaults": _encoded(replica.defaults.items()),
+                "argv": [encode(argument) for argument in replica.argv],
+            }
+            for replica in plan.replicas
+        ],
+    }
+
+
+def _python(plan: Plan) -> dict[str, Any]:
+    """What there is to prepare on a node."""
+    asked = plan.python._asdict()
+    steps = list(plan.build.build_steps) if plan.build is not None else []
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()} | {
+        "steps": steps
+    }
+
+
+def _encoded(items: Iterable[tuple[str, Value]]) -> dict[str, Any]:
+    return {name: encode(value) for name, value in items}

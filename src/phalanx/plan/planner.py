@@ -1,0 +1,301 @@
+"""Spec to Plan: who runs what, with which resources, rank and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from phalanx.errors import Location, Note, SpecError, SpecErrors
+from phalanx.naming import LAUNCHER
+from phalanx.placeholders import Value, host, path, port
+from phalanx.plan import frameworks, replica_variables
+from phalanx.plan.framework_checks import replicas_fault, wired_as
+from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
+from phalanx.plan.model import Member, Plan, Replica
+from phalanx.spec.model import (
+    RESOURCE_NAMES,
+    Amount,
+    Kind,
+    Replicas,
+    ReplicaSettings,
+    Resources,
+    Spec,
+)
+
+# Settings that the run's `environment` gives to every replica; the others are the master's own, as in Polyaxon.
+RUN_WIDE = (
+    "service_account",
+    "image_pull_secrets",
+    "secret_refs",
+    "config_map_refs",
+    "data_refs",
+    "artifact_refs",
+    "max_restarts",
+)
+THREADS = "OMP_NUM_THREADS"
+
+
+def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
+    """The plan of one run. Pure: the same spec gives the same plan.
+
+    Groups and pipelines are many runs: plan their suggestions and operations. Raises SpecErrors when the file
+    asks for replicas that its framework does not have.
+    """
+    assert spec.kind not in (Kind.GROUP, Kind.PIPELINE), "a plan is of one run"
+    replicas = spec.environment.replicas
+    framework = _framework(spec, replicas)
+    roles = _roles(replicas, framework)
+    command, argv = _command(spec)
+    members = tuple(_members(spec, roles, framework, command or ""))
+    wiring = Wiring()
+    if framework is not None and replicas is not None:
+        wiring = framework.wire(ProcessGroup(members, roles, run_id, command or "", replicas, spec.build))
+    notes = [_note(spec, *note) for note in wiring.notes]
+    if len(members) > sum(roles.values()) and replicas is not None and replicas.processes is None:
+        said = "replicas with several GPUs have a process for each (`processes: 1` for one of its own)"
+        notes.append(_note(spec, "environment.replicas", said))
+    if framework is not None and not framework.has_master and spec.environment.settings.resources is not None:
+        notes.append(_note(spec, "environment", "MPI has no master: these resources go to no replica"))
+    if command is None:
+        notes.append(_note(spec, "", "nothing to run: there is no `run: {cmd: ...}`"))
+    shared = {**replica_variables.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
+    firsts = {member.role: member for member in reversed(members)}.values()  # roles may be wired differently
+    wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
+    from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
+    settings = _Settings(spec, roles, wired, notes)
+    built = tuple(
+        _replica(member, settings, wiring, argv if wiring.launch != "own" or member.rank == 0 else (), from_build)
+        for member in members
+    )
+    if wiring.launch == "mpirun" and argv:
+        built = (*built, _launcher(built[0], len(members), wiring.launcher))
+    return Plan(
+        run_id=run_id,
+        kind=str(spec.kind),
+        name=spec.name,
+        framework=spec.framework,
+        backend=spec.backend or "native",
+        command=command,
+        launch=wiring.launch,
+        roles=MappingProxyType(dict(roles)),
+        replicas=built,
+        shared=MappingProxyType({**from_build, **shared}),
+        totals=total(replica.resources for replica in built if not replica.local and replica.role != LAUNCHER),
+        launcher=wiring.launcher,
+        meets=wiring.meets if len(members) > 1 else (),
+        service=wiring.service,
+        wiring=wired_as(spec.framework, spec.backend) if framework is not None else None,
+        timeout_s=spec.environment.timeout_s,
+        stall_timeout_s=spec.environment.stall_timeout_s,
+        max_restarts=spec.environment.settings.max_restarts or 0,
+        slurm=spec.environment.slurm,
+        kubernetes=spec.environment.kubernetes,
+        python=spec.environment.python,
+        build=spec.build,
+        notes=tuple(notes),
+    )
+
+
+def total(resources: Iterable[Resources]) -> Resources:
+    """What all replicas ask for together; None where none of them says anything."""
+    sums: dict[str, dict[str, float]] = {name: {} for name in RESOURCE_NAMES}
+    for asked in resources:
+        for name in RESOURCE_NAMES:
+            amount: Amount | None = getattr(asked, name)
+            for bound in ("requests", "limits") if amount else ():
+                value = getattr(amount, bound)
+                if value is not None:
+                    sums[name][bound] = sums[name].get(bound, 0.0) + value
+    return Resources(**{name: Amount(**found) for name, found in sums.items() if found})
+
+
+def roles_of(spec: Spec) -> Mapping[str, int]:
+    """How many replicas of each role a spec has. Raises SpecErrors."""
+    return _roles(spec.environment.replicas, _framework(spec, spec.environment.replicas))
+
+
+def _framework(spec: Spec, replicas: Replicas | None) -> Framework | None:
+    """What wires the replicas; None when there is only one."""
+    if replicas is None or not (replicas.n_workers or replicas.n_ps or (replicas.processes or 1) > 1):
+        return None
+    name = wired_as(spec.framework, spec.backend)
+    fault = replicas_fault(name, replicas.n_ps, replicas.processes or 1)
+    if fault is not None:
+        path_, message, hint = fault
+        raise SpecErrors([SpecError(_place(spec, path_), path_, message, hint)])
+    return frameworks.find(name) if name is not None else None
+
+
+def _roles(replicas: Replicas | None, framework: Framework | None) -> dict[str, int]:
+    if framework is None or replicas is None:
+        return {"master": 1}
+    roles = {"master": 1} if framework.has_master else {}
+    roles["worker"] = replicas.n_workers
+    if framework.ps_role is not None:
+        roles[framework.ps_role] = replicas.n_ps
+    return roles
+
+
+def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, command: str) -> Iterator[Member]:
+    """Every process, by its rank: those of a replica stand together."""
+    replicas = spec.environment.replicas or Replicas()
+    launchers = framework.launchers if framework is not None else None
+    one_each = launchers is None or launchers.search(command) is not None
+    node = rank = 0
+    for role, count in roles.items():
+        listed = replicas.worker if role == "worker" else replicas.ps
+        for index in range(count):
+            asked = _asked(spec, replicas, role, listed.get(index))
+            gpus = _gpus(asked.gpu if asked is not None else None)
+            size = 1 if one_each or role not in ("master", "worker") else replicas.processes or max(1, gpus)
+            for local in range(size):
+                yield Member(role, index, rank, node, local, size, gpus)
+                rank += 1
+            node += 1
+
+
+def _gpus(asked: Amount | None) -> int:
+    if asked is None:
+        return 0
+    return int((asked.limits if asked.requests is None else asked.requests) or 0)
+
+
+def _asked(spec: Spec, replicas: Replicas, role: str, listed: ReplicaSettings | None) -> Resources | None:
+    """The resources of a replica, as `_Settings` finds them."""
+    if role == "master":
+        return spec.environment.settings.resources
+    default = replicas.default_worker if role == "worker" else replicas.default_ps
+    return next((layer.resources for layer in (listed, default) if layer is not None and layer.resources), None)
+
+
+def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
+    """The command as the user reads it, and as it is executed."""
+    if spec.kind is Kind.NOTEBOOK:
+        server = spec.backend or "notebook"
+        argv: tuple[Value, ...] = (
+            "jupyter", server, "--no-browser",
+            ("--ip=", host("master-0")), ("--port=", port("master-0")),
+        )  # fmt: skip
+        return f"jupyter {server}", argv
+    if spec.kind is Kind.TENSORBOARD:
+        argv = (
+            "tensorboard",
+            ("--logdir=", path("outputs")), ("--host=", host("master-0")), ("--port=", port("master-0")),
+        )  # fmt: skip
+        return "tensorboard", argv
+    command = spec.command
+    if spec.kind is Kind.BUILD and spec.build is not None:
+        command = " && ".join(spec.build.build_steps) or None
+    return command, ("bash", "-c", command) if command else ()
+
+
+class _Settings:
+    """What each replica asks for: the file's settings of its role and index, laid over each other once."""
+
+    def __init__(self, spec: Spec, roles: Mapping[str, int], wired: set[str], notes: list[Note]) -> None:
+        self.run = spec.environment.settings
+        self.replicas = spec.environment.replicas or Replicas()
+        self.spec, self.wired, self.notes = spec, wired, notes
+        self.ps_role = next((role for role in roles if role not in ("master", "worker")), None)
+        self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], int]] = {}
+
+    def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], int]:
+        """The settings of a replica, the user's variables for it, and its share of threads; 0 when nobody says."""
+        listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
+        key = (member.role, member.index if member.role != "master" and member.index in listed else None)
+        if key not in self.made:
+            settings = self._settings(member, listed)
+            variables = _own_variables(
+                settings.env_vars or (), self.wired, "environment.env_vars", self.spec, self.notes
+            )
+            self.made[key] = (settings, variables, _threads(settings, variables))
+        return self.made[key]
+
+    def _settings(self, member: Member, listed: Mapping[int, ReplicaSettings]) -> ReplicaSettings:
+        if member.role == "master":
+            return self.run
+        default = self.replicas.default_worker if member.role == "worker" else self.replicas.default_ps
+        layers = [layer for layer in (listed.get(member.index), default) if layer is not None]
+        values: dict[str, Any] = {}
+        for name in ReplicaSettings._fields:
+            sources = [*layers, self.run] if name in RUN_WIDE else layers
+            values[name] = next((found for layer in sources if (found := getattr(layer, name)) is not None), None)
+        variables = dict(self.run.env_vars or ()) | dict(values["env_vars"] or ())
+        values["env_vars"] = tuple(variables.items()) or None
+        return ReplicaSettings(**values)
+
+
+def _replica(
+    member: Member,
+    settings: _Settings,
+    wiring: Wiring,
+    argv: tuple[Value, ...],
+    from_build: Mapping[str, Value],
+) -> Replica:
+    asked, variables, threads = settings.of(member)
+    defaults: dict[str, Value] = {name: value for name, value in wiring.defaults.items() if name not in variables}
+    if threads and THREADS not in from_build:
+        defaults[THREADS] = str(max(1, threads // member.local_size))
+    if member.local:
+        memory = asked.resources.memory if asked.resources else None
+        limit = Amount(0.0, memory.limits) if memory is not None else None
+        asked = asked._replace(resources=Resources(cpu=Amount(0.0), memory=limit))  # the first process has the others
+    return Replica(
+        role=member.role,
+        index=member.index,
+        rank=member.rank,
+        settings=asked,
+        environment={**variables, **replica_variables.own(member), **wiring.own(member)},
+        defaults={name: value for name, value in defaults.items() if name not in from_build},
+        argv=argv,
+        local=member.local,
+    )
+
+
+def _launcher(first: Replica, rank: int, launcher: tuple[Value, ...]) -> Replica:
+    """Who starts the ranks: they inherit its variables. It computes nothing, so it asks for nothing."""
+    nothing = ReplicaSettings(resources=Resources(cpu=Amount(0.0)))
+    environment = {**first.environment, **replica_variables.own(Member(LAUNCHER, 0, rank))}
+    return Replica(LAUNCHER, 0, rank, nothing, environment, first.defaults, (*launcher, *first.argv))
+
+
+def _variables_of_build(spec: Spec) -> Iterable[tuple[str, str]]:
+    """What an image built by the file would have set: its locale, and its own variables."""
+    if spec.build is None:
+        return ()
+    locale = ((name, spec.build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if spec.build.lang_env else ()
+    return (*locale, *spec.build.env_vars)
+
+
+def _own_variables(
+    pairs: Iterable[tuple[str, str]], wired: set[str], path_: str, spec: Spec, notes: list[Note]
+) -> dict[str, Value]:
+    """The user's variables, less those that the wiring sets: two truths about a rank would break the run."""
+    mine: dict[str, Value] = {}
+    for name, value in pairs:
+        if name in wired:
+            note = _note(spec, path_, f"`{name}` is set by the wiring of the run; this value is not used")
+            if note not in notes:
+                notes.append(note)
+        else:
+            mine[name] = value
+    return mine
+
+
+def _threads(settings: ReplicaSettings, variables: Mapping[str, Value]) -> int:
+    """As many threads as the replica has CPUs; without it every replica of a machine would start one per core."""
+    cpu = settings.resources.cpu if settings.resources else None
+    share = (cpu.requests if cpu.requests is not None else cpu.limits) if cpu else None
+    return 0 if share is None or THREADS in variables else max(1, int(share))
+
+
+def _place(spec: Spec, path_: str) -> Location:
+    steps = path_.split(".")
+    while steps and ".".join(steps) not in spec.places:
+        steps.pop()
+    return spec.places.get(".".join(steps)) or Location(spec.name or "file")
+
+
+def _note(spec: Spec, path_: str, message: str) -> Note:
+    return Note(_place(spec, path_), path_, message)

@@ -1,0 +1,1 @@
+"""The registry of models: names, versions, aliases, lineage."""

@@ -1,0 +1,161 @@
+"""What we know of a run that is not over, and what is seen of its replicas."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from phalanx.backends.contract import Observation
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.run_folder import RunFolder
+from phalanx.ingest.replica_rows import replica_record
+from phalanx.insight import autopsy
+from phalanx.insight.autopsy import FirstFailure
+from phalanx.insight.stalls import is_stuck, silent_s
+from phalanx.naming import is_helper, replica_name
+from phalanx.scheduler.capacity import Capacity, requested_by
+from phalanx.scheduler.executors import Executor
+from phalanx.store import Run, StatusChange, Store
+from phalanx.store.statuses import Status
+
+SYMPTOM_S = 2.0
+_STATUSES = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}  # of replicas, by how they ended
+LISTEN_S = 2.0  # how often to look whether anybody says anything
+
+
+class AttemptOutcome(NamedTuple):
+    """What the sightings of a run's replicas mean together."""
+
+    is_running: bool
+    has_run: bool  # some of it, however short
+    is_settled: bool  # nothing runs, and nothing will come
+    is_finished: bool
+    goes_on: bool  # in its next segment
+    failed: FirstFailure | None
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any], seen: Mapping[str, ReplicaState], *, is_stopping: bool) -> AttemptOutcome:
+        essential = [sight for name, sight in seen.items() if not is_helper(name)]
+        finished = all(is_finished(sight) for sight in essential or seen.values())
+        ends = {name: sight.end for name, sight in seen.items() if sight.end is not None}
+        failed = autopsy.first_failure(plan, ends)
+        goes_on = failed is None and not finished and any(end["cause"] == "segment" for end in ends.values())
+        if failed is None and not (is_stopping or finished or goes_on):
+            failed = autopsy.first_failure(plan, ends, of=("stopped",))  # somebody else told its agent to end
+        states = {sight.state for sight in seen.values()}
+        is_running = "running" in states
+        has_run = is_running or any(end.get("started_at") is not None for end in ends.values())
+        return cls(is_running, has_run, states.isdisjoint(("running", "absent")), finished, goes_on, failed)
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """What we know of a run that is not over. Its folder has all of it: forgetting one costs a look, nothing else."""
+
+    plan: Any
+    share: Capacity
+    number: int  # of its last status
+    at: datetime  # of its last status
+    restarts: int  # since it was submitted or resumed
+    facts: Mapping[str, Any] | None = None  # what its attempt was started with
+    kept: Any = None  # what the store was last told of its replicas
+    asked_to_end: float | None = None  # when we last told it to
+    absent_since: float | None = None  # when we first missed an agent
+    look_at: float = 0.0  # not before
+    job: tuple[str, str] | None = None  # as we last told of it
+    waits_for: str | None = None  # what we last said that it waits for
+    listen_at: float = 0.0
+
+    @classmethod
+    def read(cls, folder: RunFolder, history: list[StatusChange]) -> ActiveRun:
+        """Raises whatever a plan that is not there, or not one, makes us raise."""
+        plan = json.loads(folder.plan_file.read_bytes())
+        begun = max((n for n, change in enumerate(history) if change.status == Status.RESUMING), default=0)
+        return cls(
+            plan=plan,
+            share=requested_by(plan),
+            number=len(history),
+            at=history[-1].at if history else datetime.fromtimestamp(0, UTC),
+            restarts=sum(change.status == Status.WARNING for change in history[begun:]),
+        )
+
+    def how_to_end(
+        self, seat: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None
+    ) -> signal.Signals | None:
+        """What still runs; None: not at all. SIGQUIT has it say where it was."""
+        if stop is not None or picture.is_finished:
+            return signal.SIGTERM
+        failed = picture.failed
+        if failed is None:
+            return signal.SIGQUIT if not picture.goes_on and self._is_dead(seat) else None
+        if not failed.is_symptom:
+            return signal.SIGTERM
+        # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
+        return signal.SIGQUIT if now - failed.end["ended_at"] > SYMPTOM_S else None
+
+    def _is_dead(self, seat: AttemptFolder) -> bool:
+        """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
+        began = time.monotonic()
+        if began < self.listen_at:
+            return False
+        allowed_s: float | None = self.plan.get("stall_timeout_s")
+        is_dead = (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
+        self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # many logs take a while
+        return is_dead
+
+
+def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: AttemptFolder) -> dict[str, ReplicaState]:
+    """What is seen of the replicas that run something; whoever lost its agent, or never got one, is declared so."""
+    idle = {replica_name(r) for r in watched.plan["replicas"] if not r["argv"]}
+    seat = seat._replace(replicas=tuple(name for name in seat.replicas if name not in idle))
+    before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
+    while True:  # until all that is seen has a meaning: one may be lost while we declare another so
+        seen = place.observe(seat)
+        lost = [name for name, sight in seen.items() if sight.state == "lost"]
+        for name in lost:
+            seen_before = before.get(name, ("",))[0] == "running"
+            sight = seen[name]
+            attempts.record_lost(seat, name, sight.message, cause=sight.cause, lines=sight.lines, just_now=seen_before)
+        missing = [name for name, sight in seen.items() if sight.state == "absent"]
+        if missing and watched.absent_since is None:
+            watched.absent_since = time.monotonic()
+        interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
+        if missing and not interrupted and not place.may_appear(run, seen, watched.absent_since or 0.0):
+            for name in missing:
+                attempts.record_lost(seat, name, "its agent never started")
+        elif not lost:
+            return seen
+
+
+def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Mapping[str, ReplicaState]:
+    """Agents that were told to end do not know why; their place may."""
+    if not verdict.why or verdict.cause in ("stopped", "finished"):
+        return seen
+    told = {"cause": verdict.cause, "message": verdict.why}
+    return {
+        name: sight._replace(end={**sight.end, **told})
+        if sight.end is not None and sight.end["cause"] == "stopped"
+        else sight
+        for name, sight in seen.items()
+    }
+
+
+def save_replicas(
+    store: Store, watched: ActiveRun, run: Run, seen: Mapping[str, ReplicaState], failed: FirstFailure | None = None
+) -> None:
+    """The store's rows of the replicas, when anything about them is new."""
+    facts = {name: (sight.state, sight.pid) for name, sight in seen.items()}
+    if watched.kept != (run.attempt, facts) or failed is not None:
+        planned = {replica_name(r): r for r in watched.plan["replicas"]}
+        store.put_replicas([replica_record(run, planned[name], sight, failed) for name, sight in seen.items()])
+        watched.kept = (run.attempt, facts)
+
+
+def is_finished(sight: ReplicaState) -> bool:
+    return sight.end is not None and sight.end["cause"] == "finished"

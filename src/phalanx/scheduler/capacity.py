@@ -1,0 +1,98 @@
+"""What this machine has, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.naming import member_name, replica_name
+
+DEFAULT_CPUS = 1.0  # of a replica that does not say: a thousand of them must not start at once
+
+
+class Capacity(NamedTuple):
+    """CPUs, MiB of memory, and GPUs."""
+
+    cpus: float
+    memory_mib: float
+    gpus: int
+
+    def __add__(self, other: object) -> Capacity:
+        assert isinstance(other, Capacity)
+        return Capacity(self.cpus + other.cpus, self.memory_mib + other.memory_mib, self.gpus + other.gpus)
+
+    def fits_in(self, room: Capacity) -> bool:
+        return all(mine <= theirs + 1e-9 for mine, theirs in zip(self, room, strict=True))
+
+
+NOTHING = Capacity(0.0, 0.0, 0)
+
+
+def requested_by(plan: Mapping[str, Any]) -> Capacity:
+    """What all replicas of a plan (as in plan.json) ask for together."""
+    total = NOTHING
+    for replica in plan["replicas"]:
+        cpus = _amount(replica, "cpu")
+        memory_mib, gpus = _amount(replica, "memory") or 0.0, int(_amount(replica, "gpu") or 0)
+        total += Capacity(DEFAULT_CPUS if cpus is None else cpus, memory_mib, gpus)
+    return total
+
+
+def allocate(gpus: Sequence[str], busy: Collection[str], plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """GPUs to the replicas of a plan, none twice as long as there are enough; nothing where there are none at all."""
+    if not gpus:
+        return {}
+    free = [gpu for gpu in gpus if gpu not in busy]
+    given: dict[str, list[str]] = {}
+    for replica in plan["replicas"]:
+        if replica.get("local"):  # it shares those of its replica's first process, and knows which is its own
+            given[replica_name(replica)] = given[member_name(replica["role"], replica["index"])]
+            continue
+        count = int(_amount(replica, "gpu") or 0)
+        shared = [gpu for gpu in gpus if gpu not in free]
+        given[replica_name(replica)] = [*free, *shared][:count]
+        free = free[count:]
+    return given
+
+
+def _amount(replica: Mapping[str, Any], name: str) -> float | None:
+    """The request, or the limit where only that is named."""
+    amount = replica["resources"].get(name) or {}
+    requested: float | None = amount.get("requests")
+    return amount.get("limits") if requested is None else requested
+
+
+def this_machine() -> tuple[Capacity, tuple[str, ...]]:
+    """What there is, and the names of the GPUs."""
+    gpus = _gpu_names()
+    memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024.0**2
+    return Capacity(float(len(os.sched_getaffinity(0))), memory_mib, len(gpus)), gpus
+
+
+def _gpu_names() -> tuple[str, ...]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1", "none"))
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in answer.stdout.decode().splitlines() if line.strip())
+
+
+def excess(asked: Capacity, room: Capacity) -> str | None:
+    """What a run asks for beyond what there is, in words; None when it fits."""
+    parts = []
+    if asked.cpus > room.cpus + 1e-9:
+        parts.append(f"{asked.cpus:g} CPUs of {room.cpus:g}")
+    if asked.memory_mib > room.memory_mib + 1e-9:
+        parts.append(f"{asked.memory_mib / 1024:.1f} GiB of memory of {room.memory_mib / 1024:.1f}")
+    if asked.gpus > room.gpus:
+        parts.append(f"{asked.gpus} GPUs of {room.gpus}")
+    return ", ".join(parts) or None

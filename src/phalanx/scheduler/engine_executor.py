@@ -1,0 +1,388 @@
+"""Replicas of a job that an engine (Slurm, Kubernetes) runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, Engine, EngineUnavailable, JobRejected, Observation
+from phalanx.home import atomic_files, attempts
+from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.run_tokens import run_token
+from phalanx.store import Run
+
+SEGMENT_OVER = "the time of its segment was over"
+AT_ONCE = 4  # submissions
+POLL_S = 2.0  # how often an engine is asked: ever more slowly while nothing changes
+LOOK_S = 0.5  # how often the files of a run elsewhere are looked at: they lie on a filesystem that others share
+WAITING_LOOK_S = 5.0
+SETTLES_S = 10.0  # for what an agent wrote last to be seen here, after its job has ended
+FORGOTTEN_S = 60.0  # after so long a job that its engine does not know is gone
+CANCEL_S = 10.0
+COMPLAINT = "phalanx: "  # what the script of a job says begins with it
+RETRY_S = 5.0
+SUBMITTING_S = 20.0  # for a submission to reach the engine
+
+
+class StartRequest(NamedTuple):
+    """An attempt to be started."""
+
+    seat: AttemptFolder
+    working: Path
+    environment: Mapping[str, str]
+
+
+class EngineExecutor:
+    """The machines of an engine: its word, and that of the agents on a shared filesystem."""
+
+    is_here = False
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.known: dict[str, Observation] = {}
+        self.handles: dict[
+            tuple[str, int], str
+        ] = {}  # of attempts: they do not change, and reading files takes a while
+        self.unseen_since: dict[str, float] = {}  # ended or unknown jobs, since when we know
+        self.cancelled_at: dict[str, float] = {}
+        self.retry_at: dict[str, float] = {}
+        self.orders: dict[str, tuple[StartRequest, Future[str | JobRejected | None]]] = {}
+        self.pool: ThreadPoolExecutor | None = None
+        self.next_order_at = float("-inf")
+        self.noticed: dict[tuple[str, int], float] = {}  # when we saw that a job had begun an attempt
+        self.asked_at = float("-inf")
+        self.poll_at = float("-inf")
+        self.poll_s = min(POLL_S, engine.slowest_poll_s)
+        self.trouble = ""  # why the engine does not answer
+
+    def handle(self, seat: AttemptFolder) -> str | None:
+        """How its engine finds an attempt; None when it was not submitted, or we do not know."""
+        known = self.handles.get((seat.run_id, seat.attempt))
+        if known is None and seat.attempt > 0:
+            known = handle_of(seat)
+            if known is not None:
+                self.handles[seat.run_id, seat.attempt] = known
+        return known
+
+    # what the engine says ----------------------------------------------------------------------------------------
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
+        now = time.monotonic()
+        if now < self.poll_at or not runs:
+            return
+        live = {(seat.run_id, seat.attempt - earlier) for seat in runs.values() for earlier in (0, 1)}
+        self.handles = {key: handle for key, handle in self.handles.items() if key in live}
+        self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
+        handles = {handle for seat in runs.values() if (handle := self.handle(seat)) is not None}
+        before = {handle: self.known.get(handle) for handle in handles}
+        self._ask(handles)
+        self._cancel_strays(runs, is_over)
+        took_s = time.monotonic() - now
+        is_news = any(before[handle] != self.known.get(handle) for handle in handles)
+        slowest_s = self.engine.slowest_poll_s
+        self.poll_s = min(slowest_s, POLL_S if is_news else self.poll_s * 1.3)
+        self.poll_at = time.monotonic() + max(self.poll_s, min(20 * took_s, 4 * slowest_s))
+
+    def _ask(self, handles: Collection[str]) -> None:
+        now = time.monotonic()
+        try:
+            self.known = self.engine.observe(handles)
+        except EngineUnavailable as fault:
+            self.trouble = str(fault)
+            return
+        self.asked_at, self.trouble = now, ""
+        missing = {handle for handle in handles if self._state(handle) in (None, ENDED)}
+        self.unseen_since = {handle: self.unseen_since.get(handle, now) for handle in missing}
+
+    def _cancel_strays(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
+        """Jobs that wait to start again, of runs that are over: they had just finished when a node was lost. And what
+        goes on of a run whose end somebody could not tell any more."""
+        states = (WAITING, RUNNING) if self.engine.makes_room else (WAITING,)
+        going = {seen.run_id: handle for handle, seen in self.known.items() if seen.state in states}
+        strays = [handle for run_id, handle in going.items() if run_id and run_id not in runs and is_over(run_id)]
+        with suppress(EngineUnavailable):
+            if strays:
+                self.engine.cancel(strays)
+
+    def _state(self, handle: str) -> str | None:
+        seen = self.known.get(handle)
+        return seen.state if seen is not None else None
+
+    def hurry(self) -> None:
+        """Something is about to change: look again soon."""
+        self.poll_at = min(self.poll_at, time.monotonic() + 0.2)
+        self.poll_s = min(POLL_S, self.engine.slowest_poll_s)
+
+    def observation(self, seat: AttemptFolder) -> Observation | None:
+        """Of the job of an attempt; None when its engine has not said anything of it. One that it has forgotten, and
+        whose end is in no record, has ended."""
+        handle = self.handle(seat)
+        seen = self.known.get(handle) if handle is not None else None
+        if seen is not None and seen.run_id not in (None, seat.run_id):
+            seen = None  # numbers are used again, after some years or a reset
+        if seen is None and handle is not None and self._since(handle) > FORGOTTEN_S:
+            return Observation(ENDED, f"{self.engine.name} does not know job {handle} any more")
+        return seen
+
+    def _since(self, handle: str) -> float:
+        began = self.unseen_since.get(handle)
+        return 0.0 if began is None else time.monotonic() - began
+
+    def waits_for(self, seat: AttemptFolder) -> str:
+        """What an attempt waits for, in words; empty when it does not wait."""
+        if self.trouble:
+            return f"{self.engine.name} does not answer: {self.trouble}"
+        seen = self.observation(seat)
+        if seen is None or seen.state != WAITING:
+            return ""
+        expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
+        return f"{self.handle(seat)} waits: {seen.why}{expected}"
+
+    def token_for(self, home: Path, run: Run) -> dict[str, str]:
+        """What lets an attempt write to itself through a server, where it may have to."""
+        return {"PHALANX_RUN_TOKEN": run_token(home, run.id, run.attempt)} if self.engine.needs_token else {}
+
+    # starting ----------------------------------------------------------------------------------------------------
+
+    def order(self, order: StartRequest) -> None:
+        """An attempt to be submitted, several at a time while the next ones are made ready. Raises OSError."""
+        run_id, now = order.seat.run_id, time.monotonic()
+        if now < max(self.retry_at.get(run_id, 0.0), self.next_order_at):
+            return
+        self.next_order_at = now + self.engine.submit_interval_s
+        try:
+            if not self.orders and not self.engine.makes_room:
+                self._look_for_orders(order.seat)
+            known = self._known(order.seat)
+        except EngineUnavailable as fault:
+            self.trouble = str(fault)
+            self.retry_at[run_id] = now + RETRY_S
+            return
+        answer: Future[str | JobRejected | None] = Future()
+        if known is None:
+            _write_handle(order.seat, None)
+            self.pool = self.pool or ThreadPoolExecutor(max_workers=AT_ONCE)
+            answer = self.pool.submit(self._submit, order)
+        else:
+            answer.set_result(known)
+        self.orders[run_id] = (order, answer)
+
+    def _look_for_orders(self, seat: AttemptFolder) -> None:
+        """What the engine has already: whoever submitted these may have been killed before it could say so. Raises
+        Unavailable."""
+        handle = self.handle(_before(seat))
+        self.known |= self.engine.observe([handle] if handle is not None else [])
+
+    def answers(self) -> dict[str, str | JobRejected | None]:
+        """What became of all that was ordered: its handle; or why its engine refuses it; or None when it must be tried
+        again later. Raises OSError."""
+        ordered, self.orders = self.orders, {}
+        answers = {}
+        for run_id, (order, future) in ordered.items():
+            answer = answers[run_id] = future.result()
+            if isinstance(answer, str):
+                _write_handle(order.seat, answer)
+                self.hurry()
+            elif answer is None:
+                self.retry_at[run_id] = time.monotonic() + RETRY_S
+            else:
+                _handle_file(order.seat).unlink(missing_ok=True)
+        return answers
+
+    def _submit(self, order: StartRequest) -> str | JobRejected | None:
+        seat = order.seat
+        try:
+            return self.engine.submit(
+                seat.run_folder,
+                seat.run_id,
+                seat.attempt,
+                first_of(seat),
+                working=order.working,
+                environment=order.environment,
+            )
+        except JobRejected as fault:
+            return fault
+        except EngineUnavailable as fault:
+            self.trouble = str(fault)
+            return None
+
+    def _known(self, seat: AttemptFolder) -> str | None:
+        """The job of an attempt that was submitted already."""
+        for handle, seen in self.known.items():
+            if (seen.run_id, seen.attempt) == (seat.run_id, seat.attempt):
+                return handle
+        return self._inherited(seat) or self._recalled(seat)
+
+    def _inherited(self, seat: AttemptFolder) -> str | None:
+        """The job of the attempt before, when its engine has started it again, or will."""
+        handle = self.handle(_before(seat))
+        return handle if handle is not None and self._goes_on(handle, _before(seat)) else None
+
+    def _recalled(self, seat: AttemptFolder) -> str | None:
+        """A job that was submitted by someone who could not write down its handle, and that is over already. Raises
+        Unavailable while it may be under way: the command of one that was killed goes on for a moment."""
+        if self.engine.makes_room:
+            return None  # submitting twice is submitting once
+        try:
+            age_s = time.time() - _handle_file(seat).stat().st_mtime
+        except OSError:
+            return None
+        if age_s < SUBMITTING_S:
+            raise EngineUnavailable("it may have been submitted just now, by someone who was killed")
+        found = self.engine.history(seat.run_id)
+        return next((handle for handle, seen in found.items() if seen.attempt == seat.attempt), None)
+
+    def _goes_on(self, handle: str, seat: AttemptFolder) -> bool:
+        """Whether a job that ran an attempt waits to run the next, or does so already."""
+        if _job_of(seat._replace(attempt=seat.attempt + 1)) == handle:
+            return True
+        if self._state(handle) != WAITING or _job_of(seat) != handle:
+            return False
+        # That it waits may be older than that it began.
+        noticed = self.noticed.setdefault((handle, seat.attempt), time.monotonic())
+        if self.asked_at <= noticed:
+            self._ask([handle])
+        return self._state(handle) == WAITING and self.asked_at > noticed
+
+    def is_free(self, seat: AttemptFolder) -> bool:
+        before = _before(seat)
+        handle = self.handle(before)
+        if handle is None or self.engine.makes_room or self._goes_on(handle, before):
+            return True
+        if self.known.get(handle) is None or self._state(handle) == RUNNING:
+            self._ask([handle])
+        return self._state(handle) == ENDED or self._since(handle) > FORGOTTEN_S or self._goes_on(handle, before)
+
+    def has_begun(self, run: Run, seat: AttemptFolder) -> bool:  # noqa: ARG002
+        return self.handle(seat) is not None
+
+    # watching ----------------------------------------------------------------------------------------------------
+
+    def pause_s(self, seat: AttemptFolder) -> float:
+        seen = self.observation(seat)
+        is_waiting = seen is not None and seen.state == WAITING
+        return min(WAITING_LOOK_S, self.engine.slowest_poll_s) if is_waiting else LOOK_S
+
+    def restart_reason(self, seat: AttemptFolder) -> str | None:
+        """Why, when the engine has taken the job of an attempt back into its queue."""
+        handle = self.handle(seat)
+        if handle is None or not self._goes_on(handle, seat):
+            return None
+        ends = [attempts.read_end(seat.folder(name)) for name in seat.replicas]
+        if any(end is not None and end["cause"] == "segment" for end in ends):
+            return SEGMENT_OVER
+        return self.engine.why_restarted(handle)
+
+    def verdict(self, seat: AttemptFolder) -> Observation | None:
+        seen = self.observation(seat)
+        return self.engine.refine(seen, self._said(seat)) if seen is not None and seen.state == ENDED else None
+
+    def _said(self, seat: AttemptFolder) -> tuple[str, ...]:
+        """The last lines of the script of a job that has ended."""
+        log = self.engine.log_of(seat.run_folder, self.handle(seat) or "")
+        if log.exists() or seat.facts_file.exists():
+            return attempts.tail_of(log)
+        where = f"it could not write to {seat.run_folder}: can the nodes? PHALANX_HOME names another place"
+        return (f"{COMPLAINT}{where}",)
+
+    def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
+        handle = self.handle(seat)
+        if handle is not None:
+            with suppress(EngineUnavailable):  # then it is brought later
+                self.engine.fetch(seat, handle)
+        verdict = self.verdict(seat)
+        # What was never begun leaves nothing to wait for.
+        if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
+            verdict = None
+        said = self._said(seat) if verdict is not None and verdict.cause != "stopped" else ()
+        ends = {name: attempts.read_end(seat.folder(name)) for name in seat.replicas}
+        if verdict is not None and not any(ends.values()):  # otherwise the script has nothing to add
+            verdict = _with_complaint(verdict, said)
+        return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
+
+    def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:  # noqa: ARG002
+        return True  # as long as their job is there, and when it is not they are lost
+
+    def signal(
+        self, seat: AttemptFolder, seen: Mapping[str, ReplicaState], number: signal.Signals, *, all_of_it: bool
+    ) -> None:
+        handle = self.handle(seat)
+        if all_of_it or handle is None:
+            self._cancel(seat)
+            return
+        try:
+            self.engine.signal(seat, handle, [name for name, sight in seen.items() if sight.state == "running"], number)
+        except EngineUnavailable as fault:
+            self.trouble = str(fault)
+        self.hurry()
+
+    def _cancel(self, seat: AttemptFolder) -> None:
+        handle = self.handle(seat)
+        if handle is None or time.monotonic() - self.cancelled_at.get(handle, float("-inf")) < CANCEL_S:
+            return
+        self.cancelled_at[handle] = time.monotonic()
+        try:
+            self.engine.cancel([handle])
+        except EngineUnavailable as fault:
+            self.trouble = str(fault)
+        self.hurry()
+
+    def sweep(self, run: Run) -> None:
+        """Its job ends what belongs to it."""
+
+
+def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:
+    """Why its script gave up, where that is known better than the engine does."""
+    complaint = next((line.removeprefix(COMPLAINT) for line in said if line.startswith(COMPLAINT)), None)
+    return seen._replace(why=f"{seen.why}: {complaint}") if complaint else seen
+
+
+def _sight(folder: Path, end: Any, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
+    """`verdict`: of a job that is over; `said`: what its script said last."""
+    if end is not None:
+        return ReplicaState("ended", end=end)
+    if verdict is None:
+        return ReplicaState("running" if (folder / "agent.json").exists() else "absent")
+    return ReplicaState("lost", message=verdict.why, cause=verdict.cause, lines=said)
+
+
+def first_of(seat: AttemptFolder) -> int:
+    """The attempt that a run's time is counted from: the first of those that the segments of this one follow."""
+    if seat.attempt == 1:
+        return 1
+    ends = [attempts.read_end(_before(seat).folder(name)) for name in seat.replicas]
+    if any(end is not None and end["cause"] == "segment" for end in ends):
+        return int(attempts.read_facts(_before(seat)).get("first", seat.attempt))
+    return seat.attempt
+
+
+def _before(seat: AttemptFolder) -> AttemptFolder:
+    return seat._replace(attempt=seat.attempt - 1)
+
+
+def _handle_file(seat: AttemptFolder) -> Path:
+    return seat.run_folder / "job" / f"attempt-{seat.attempt}.handle"
+
+
+def _write_handle(seat: AttemptFolder, handle: str | None) -> None:
+    """Before it is submitted, that it will be; then under which handle. The engine knows it too, if this is lost."""
+    atomic_files.make_private(_handle_file(seat).parent, seat.run_folder)
+    atomic_files.write_atomic(_handle_file(seat), json.dumps({"handle": handle}).encode(), sync=False)
+
+
+def handle_of(seat: AttemptFolder) -> str | None:
+    """How its engine finds an attempt; None when it was not submitted."""
+    found: Any = atomic_files.read_json(_handle_file(seat))
+    return found.get("handle") if isinstance(found, dict) else None
+
+
+def _job_of(seat: AttemptFolder) -> str | None:
+    """The job that says itself that it runs an attempt."""
+    job = attempts.read_facts(seat).get("job")
+    return str(job) if job is not None else None

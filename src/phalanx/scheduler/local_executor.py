@@ -1,0 +1,82 @@
+"""Replicas that are processes of this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from phalanx.agent.supervisor import NO_SPACE
+from phalanx.backends.contract import ENDED, Observation
+from phalanx.backends.local import runner
+from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.home import Home
+from phalanx.store import Run
+
+STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
+LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
+FULL_S = 2.0  # between the end of a command that found no disk and the moment that we noticed
+
+
+class LocalExecutor:
+    """This machine."""
+
+    is_here = True
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.looked_for: dict[str, float] = {}
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
+        self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}
+
+    def pause_s(self, seat: AttemptFolder) -> float:  # noqa: ARG002
+        return 0.0
+
+    def is_free(self, seat: AttemptFolder) -> bool:  # noqa: ARG002
+        return True
+
+    def restart_reason(self, seat: AttemptFolder) -> str | None:  # noqa: ARG002
+        return None
+
+    def verdict(self, seat: AttemptFolder) -> Observation | None:  # noqa: ARG002
+        return Observation(ENDED)
+
+    def has_begun(self, run: Run, seat: AttemptFolder) -> bool:
+        """Whoever started it was killed before it could say that it had: then nothing of it shall go on, unless an
+        agent has begun meanwhile."""
+        runner.sweep(run.id)
+        return any(sight.state != "absent" for sight in runner.observe(seat).values())
+
+    def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
+        return {name: self._with_full_disk(sight) for name, sight in runner.observe(seat).items()}
+
+    def _with_full_disk(self, sight: ReplicaState) -> ReplicaState:
+        """We may have made room on a full disk before the agent looked, so it could not name the cause."""
+        end = sight.end
+        if end is None or end["cause"] != "error" or end["message"].endswith(NO_SPACE):
+            return sight
+        full_at = self.home.full_at()
+        if full_at is None or not end["started_at"] <= full_at <= end["ended_at"] + FULL_S:
+            return sight
+        return sight._replace(end={**end, "message": end["message"] + NO_SPACE})
+
+    def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:
+        now = time.monotonic()
+        if now < self.looked_for.setdefault(run.id, now + LOOK_FOR_AGENTS_S):
+            return True
+        self.looked_for[run.id] = now + LOOK_FOR_AGENTS_S
+        return now - since <= STARTING_PATIENCE_S and runner.is_starting(run.id, seen.values())
+
+    def signal(
+        self,
+        seat: AttemptFolder,  # noqa: ARG002
+        seen: Mapping[str, ReplicaState],
+        number: signal.Signals,
+        *,
+        all_of_it: bool,  # noqa: ARG002
+    ) -> None:
+        runner.signal_replicas(seen, number)
+
+    def sweep(self, run: Run) -> None:
+        runner.sweep(run.id)

@@ -1,0 +1,348 @@
+"""The one loop with effects. Level-triggered: every turn looks at what is, and does the next right thing.
+
+Nothing is remembered between turns that the runs' folders do not hold, so whoever takes the lease next goes on where
+the last one was killed. Order of every change: first the run's history, then the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from subprocess import SubprocessError
+from typing import TypeVar
+
+from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
+from phalanx.backends.local import runner
+from phalanx.errors import CallError
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.home import BALLAST_BYTES, Home
+from phalanx.home.run_tokens import server_environment
+from phalanx.ingest.adoption import adopt_all
+from phalanx.insight.autopsy import FirstFailure
+from phalanx.scheduler import active_runs
+from phalanx.scheduler.active_runs import AttemptOutcome
+from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, this_machine
+from phalanx.scheduler.engine_executor import SEGMENT_OVER, EngineExecutor, StartRequest
+from phalanx.scheduler.executors import Executor, Executors
+from phalanx.scheduler.ledger import Ledger, RunUnreadable
+from phalanx.scheduler.resumes import apply_requests
+from phalanx.store import Run, Store, StoreError
+from phalanx.store.statuses import Status
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+
+ADOPT_S = 1.0  # how often to look for folders without rows, when there are new folders
+GRACE_S = 10.0
+PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when thousands wait
+PAGE_ELSEWHERE = 60  # the same of those that are submitted, several at a time
+QUEUED = "status:created|resuming|warning"
+STARTED = "status:building|scheduled|starting|running|unknown"
+IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
+UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
+OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # whoever only tracks a run need not be waited for
+Answer = TypeVar("Answer")
+
+
+class Scheduler(Ledger):
+    def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(home, store, clock)
+        self.room, self.gpus = this_machine()
+        self.started: list[Run] = []
+        self.looked_at = (-1, -1)  # the runs' folder at our last two looks for new ones
+        self.look_at = float("-inf")
+        self.trouble = ""  # what last went wrong, for whoever wants to tell
+        self.places = Executors(home)
+        home.reserve_disk()
+        home.tidy()
+
+    def run_pass(self) -> int:
+        """One look at everything. Answers how many runs are not over yet."""
+        self._adopt()
+        for run_id in self.home.asked_to_stop():
+            self._heed_stop(run_id)
+        self.started = self.store.runs(STARTED, sort="created_at", limit=None)
+        self.places.poll([(run, self.seat(run)) for run in self.started if run.id in self.watched], self.is_over)
+        used = NOTHING
+        for run in self.started:
+            if not self._guarded(self._settle, run, False) and self.places.of(run).is_here:
+                # Of one that we could not look at we do not know what it uses: then nothing is started beside it.
+                used += self.watched[run.id].share if run.id in self.watched else self.room
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        unfinished = len(self.started) + waiting + elsewhere
+        for run in self._head(IS_LOCAL, waiting, PAGE):
+            taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
+            if taken is None:
+                break  # strictly in order: smaller ones that come later must not starve it
+            used += taken
+        for run in self._head(IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+            self._guarded(lambda run: self._place(run, NOTHING), run, None)
+        self._heed_answers()
+        return unfinished
+
+    @property
+    def is_idle_here(self) -> bool:
+        """Whether all that goes on goes on elsewhere: then nobody notices when we take our time."""
+        return bool(self.started) and all(run.backend not in LOCAL_BACKENDS for run in self.started)
+
+    def _head(self, where: str, waiting: int, page: int) -> list[Run]:
+        """Who is next. The list's order is by priority and, of equals, the youngest first: its end, read backwards.
+        Twice a page, for those that came since we counted."""
+        query, first = f"{QUEUED}, {where}", max(0, waiting - page)
+        return self.store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]
+
+    def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
+        """What goes wrong with one run must not hold up the others. What we believed of it is looked up again."""
+        try:
+            return act(run)
+        except (OSError, StoreError, CallError) as fault:
+            self.trouble = f"run {run.id}: {fault}"
+            self.watched.pop(run.id, None)
+            is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_full or shutil.disk_usage(self.home.path).free < BALLAST_BYTES:
+                self.home.release_disk()
+            return otherwise
+
+    # what is there -----------------------------------------------------------------------------------------------
+
+    def _adopt(self) -> None:
+        """Runs whose folders are there and whose rows are not: their submitter was killed in between."""
+        adopt_all(self.home, self.store, self.home.arrived())
+        apply_requests(self.home, self.store)
+        now = time.monotonic()
+        changed = self.home.runs.stat().st_mtime_ns
+        # File times are coarse: only when it was the same twice, some time apart, can nothing have come in between.
+        if now < self.look_at or self.looked_at == (changed, changed):
+            return
+        self.looked_at = (self.looked_at[1], changed)
+        adopt_all(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
+        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # a home of 100,000 runs takes a while
+
+    def _up_to_date(self, run: Run) -> Run | None:
+        """The run as its history has it; None when it is over, as it is when its folder cannot be read."""
+        try:
+            return self.catch_up(run)
+        except RunUnreadable:
+            self._sweep(run)
+            self.finish(run, Status.FAILED, "its folder cannot be read")
+            return None
+
+    # placing -----------------------------------------------------------------------------------------------------
+
+    def _heed_stop(self, run_id: str) -> None:
+        """A run that is asked to stop while it waits need not come to the head of the queue for that."""
+        try:
+            run = self.store.find(run_id)
+        except CallError:
+            if not self.home.run(run_id).path.exists():
+                self.home.forget_stop(run_id)
+            return
+        reason = self.home.run(run_id).stop_reason()
+        if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
+            found = self._guarded(self._up_to_date, run, None)
+            if found is not None and found.status == run.status:
+                self._guarded(lambda run: self.finish(run, Status.STOPPED, reason), run, None)
+        else:
+            self.home.forget_stop(run_id)  # over, or started: then it is looked at anyway, and soon
+            if run_id in self.watched:
+                self.watched[run_id].look_at = 0.0
+
+    def _place(self, run: Run, used: Capacity) -> Capacity | None:
+        """Start a queued run when there is room for all of it. Answers what it takes; None when it must wait."""
+        found = self._up_to_date(run)
+        if found is None or found.status != run.status:
+            return NOTHING
+        stop = self.home.run(run.id).stop_reason()
+        if stop is not None:
+            self.finish(run, Status.STOPPED, stop)
+            return NOTHING
+        attempt = run.attempt + 1
+        place, asked, beyond = self.places.of(run), NOTHING, None
+        if place.is_here:
+            asked = self.watched[run.id].share
+            beyond = excess(asked, self.room)
+            if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
+                return None
+        elif not self._is_due(run, place) or not place.is_free(self.seat(run._replace(attempt=attempt))):
+            return NOTHING
+        reason = f"attempt {attempt}" + (f"; asks for more than this machine has: {beyond}" if beyond else "")
+        if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
+            return NOTHING
+        run = run._replace(attempt=attempt, status=Status.SCHEDULED)
+        self.started.append(run)
+        self._start(run)
+        return asked
+
+    def _is_due(self, run: Run, place: Executor) -> bool:
+        """Whether a run is to be looked at in this turn."""
+        watched, now = self.watched[run.id], time.monotonic()
+        if now < watched.look_at:
+            return False
+        pause_s = place.pause_s(self.seat(run))
+        watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, 0.3))
+        return True
+
+    def _start(self, run: Run) -> None:
+        seat, place = self.seat(run), self.places.of(run)
+        try:
+            working = Path(json.loads((seat.run_folder / "submitted.json").read_bytes())["working"])
+            if isinstance(place, EngineExecutor):
+                given = self.home.environment(run.id)
+                place.order(StartRequest(seat, working, {**given, **place.token_for(self.home.path, run)}))
+            else:
+                self._start_here(run, seat, working)
+        except SubprocessError as fault:  # the next turn finds every replica lost, and knows what follows from that
+            runner.fail_start(seat, fault)
+        except (OSError, ValueError, KeyError) as fault:
+            self.finish(run, Status.FAILED, f"could not be started: {fault}")
+
+    def _heed_answers(self) -> None:
+        """Of all that was submitted in this turn."""
+        for place in self.places.elsewhere:
+            failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
+            for run_id, refusal in failed.items():
+                run = self.store.find(run_id)
+                if refusal is not None:
+                    self.finish(run, Status.FAILED, f"{place.engine.name} refused the job: {refusal}")
+
+    def _start_here(self, run: Run, seat: AttemptFolder, working: Path) -> None:
+        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL_BACKENDS]
+        busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
+        given = self.home.environment(run.id)
+        runner.start(
+            seat,
+            working=working,
+            environment={**given, **server_environment(self.home.path, run, given)},
+            gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
+            grace_s=GRACE_S,
+            agents=self.home.agents,
+        )
+        self.change(run, Status.STARTING, "agents started")
+
+    # settling ----------------------------------------------------------------------------------------------------
+
+    def _settle(self, run: Run) -> bool:
+        """Look at a started run and say what has become of it. True when it is over, or waits for its next attempt."""
+        found = self._up_to_date(run)
+        if found is None or found.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
+            return True
+        run, seat = found, self.seat(found)
+        watched, place = self.watched[run.id], self.places.of(run)
+        if not self._is_due(run, place):
+            return False
+        stop = self.home.run(run.id).stop_reason()
+        if isinstance(place, EngineExecutor):
+            self.record_job(run, place.handle(seat), place.observation(seat))
+            self.record_waiting(run, place.waits_for(seat))
+        again = place.restart_reason(seat) if stop is None else None
+        if again is not None:
+            return self._go_on(run, seat, again)
+        seen = active_runs.observe_replicas(place, watched, run, seat)
+        if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
+            return self._start_again(run, seat, seen, stop)
+        active_runs.save_replicas(self.store, watched, run, seen)
+        self.gatherers.run_pass(run, seat.replicas)
+        now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
+        if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
+            run = run._replace(status=Status.RUNNING)
+        if now.is_running:
+            self._end(run, seat, seen, watched.how_to_end(seat, now, self.clock(), stop), all_of_it=stop is not None)
+        return now.is_settled and self._conclude(run, seen, now, stop)
+
+    def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
+        """Nothing of this attempt goes on. A place that may start it again has the last word, unless it finished."""
+        seat = self.seat(run)
+        if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
+            self._sweep(run)  # an agent that ended in peace left nothing behind
+        verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
+        if verdict is None:
+            self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
+            return False
+        if now.is_finished:
+            self.finish(run, Status.SUCCEEDED, "finished")
+        elif stop is not None:
+            self.finish(run, Status.STOPPED, stop)
+        elif now.goes_on:
+            self._go_on(run, seat, SEGMENT_OVER)
+        else:
+            watched, failed = self.watched[run.id], now.failed
+            if failed is not None and failed.end["cause"] == "stopped":
+                seen = active_runs.apply_verdict(seen, verdict)
+                failed = AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed
+            assert failed is not None, "it ended neither well nor because somebody asked for it"
+            active_runs.save_replicas(self.store, watched, run, seen, failed)
+            self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
+        return True
+
+    def _go_on(self, run: Run, seat: AttemptFolder, why: str) -> bool:
+        """The next attempt follows, not for any fault of the run's: its place starts it again, or its segment ended."""
+        watched = self.watched[run.id]
+        for name in seat.replicas:
+            if (seat.folder(name) / "agent.json").exists():
+                attempts.record_lost(seat, name, why)
+        active_runs.save_replicas(
+            self.store, watched, run, active_runs.observe_replicas(self.places.of(run), watched, run, seat)
+        )
+        self.gatherers.finish(run)
+        self.change(run, Status.RESUMING, why)
+        self.watched.pop(run.id, None)
+        return True
+
+    def _start_again(self, run: Run, seat: AttemptFolder, seen: Mapping[str, ReplicaState], stop: str | None) -> bool:
+        """Nothing is seen of it yet. When nothing has begun either, we begin anew."""
+        place = self.places.of(run)
+        if place.has_begun(run, seat):
+            if isinstance(place, EngineExecutor):
+                seen_there = place.observation(seat)
+                if seen_there is not None and seen_there.state == RUNNING:
+                    self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen_there.nodes}")
+                if stop is not None:
+                    self._end(run, seat, seen, signal.SIGTERM, all_of_it=True)
+            return False  # a later turn sees how it went on
+        if stop is not None:
+            self.finish(run, Status.STOPPED, stop)
+            return True
+        self._start(run)
+        return False
+
+    def _end(
+        self,
+        run: Run,
+        seat: AttemptFolder,
+        seen: Mapping[str, ReplicaState],
+        number: signal.Signals | None,
+        *,
+        all_of_it: bool,
+    ) -> None:
+        watched, now = self.watched[run.id], time.monotonic()
+        if number is None:
+            return
+        if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
+            watched.asked_to_end = now
+            self.places.of(run).signal(seat, seen, number, all_of_it=all_of_it)
+
+    def _sweep(self, run: Run) -> None:
+        """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
+        if run.backend != OUTSIDE:
+            self.places.of(run).sweep(run)
+
+    def _fail(self, run: Run, failed: FirstFailure, ended_by_others: str | None) -> None:
+        """`ended_by_others`: how a place says that somebody ended the run there."""
+        foreign = failed.end["cause"] == "stopped"
+        if foreign and (run.backend == OUTSIDE or ended_by_others is not None):
+            self.finish(run, Status.STOPPED, ended_by_others or failed.end.get("message", ""))
+            return
+        self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
+        reason = f"{failed.replica}: its agent was told to end, not by us" if foreign else failed.reason
+        watched = self.watched[run.id]
+        allowed = watched.plan.get("max_restarts") or 0
+        if watched.restarts < allowed:
+            self.gatherers.finish(run)
+            self.change(run, Status.WARNING, f"{reason}; restart {watched.restarts + 1} of {allowed} follows")
+            self.watched.pop(run.id, None)
+        else:
+            self.finish(run, Status.FAILED, reason)

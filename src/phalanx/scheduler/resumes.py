@@ -1,0 +1,41 @@
+"""Carries out requests to resume a run."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from phalanx.errors import CallError
+from phalanx.home.home import Home
+from phalanx.home.run_folder import RESUME_REQUEST
+from phalanx.store import Run, StatusChange, Store
+from phalanx.store.statuses import Status
+
+
+def apply_requests(home: Home, store: Store) -> None:
+    """The next attempt, with the same outputs, of each run that somebody asked to go on. Only whoever schedules may
+    say so."""
+    for run_id in home.asked_to_resume():
+        with suppress(CallError):  # removed meanwhile
+            run = store.find(run_id)
+            if run.is_done:
+                _resume(home, store, run, _asked_by(home.run(run_id).path / RESUME_REQUEST))
+        (home.resumes / run_id).unlink(missing_ok=True)
+
+
+def _asked_by(file: Path) -> str:
+    try:
+        return str(json.loads(file.read_bytes())["by"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "its user"
+
+
+def _resume(home: Home, store: Store, run: Run, by: str) -> None:
+    folder = home.run(run.id)
+    folder.stop_file.unlink(missing_ok=True)
+    number = len(folder.history()) + 1
+    change = StatusChange(run.id, number, run.attempt, Status.RESUMING, f"resumed by {by}", datetime.now(UTC))
+    folder.append(change)
+    store.record(change)

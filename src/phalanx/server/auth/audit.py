@@ -1,0 +1,128 @@
+"""Who changed what, and who was not let in.
+
+<home>/audit.log      one JSON object a line; audit.log.1 and so on are older ones
+
+A line has neither bodies nor tokens nor what stood after the `?` of an address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.home.locks import locked
+from phalanx.server.auth.identities import Identity
+from phalanx.server.auth.rate_limits import TokenBuckets, network_of
+
+LARGEST = 16 << 20
+KEPT = 4  # older files
+LONGEST_TARGET = 300
+TAIL = 1 << 20  # read at a time, from the end
+
+
+class Audit:
+    def __init__(self, home: Path, largest: int = LARGEST) -> None:
+        self.path = home / "audit.log"
+        self.largest = largest
+        self._lock = threading.Lock()
+        self._refusals = TokenBuckets(rate=1.0, burst=50.0)
+        self._left_out = 0
+        self._is_told = False
+
+    def note(
+        self, caller: Identity | None, action: str, target: str, outcome: str | int, address: str | None = None
+    ) -> None:
+        """One line, whole. `caller`: None for nobody that is known; `address`: where from, if it is not theirs."""
+        row = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "who": caller.name if caller is not None else None,
+            "kind": caller.kind if caller is not None else None,
+            "from": address or (caller.address if caller is not None else None),
+            "action": action,
+            "target": target[:LONGEST_TARGET],
+            "outcome": outcome,
+        }
+        with self._lock:
+            if self._left_out:
+                row["left_out"], self._left_out = self._left_out, 0
+            self._write(json.dumps(row).encode() + b"\n")
+
+    def note_refusal(self, caller: Identity | None, action: str, target: str, status: int, address: str) -> None:
+        """Of those who try again and again only some: what others did must not be pushed out by them."""
+        with self._lock:
+            is_too_much = self._refusals.wait_s(network_of(address)) > 0
+            self._left_out += is_too_much
+        if not is_too_much:
+            self.note(caller, action, target, status, address)
+
+    def last(self, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        found: list[dict[str, Any]] = []
+        for path in (self.path, *(self._older(number) for number in range(1, KEPT + 1))):
+            for line in _lines_from_end(path):
+                with suppress(ValueError):
+                    found.append(json.loads(line))
+                if len(found) >= limit:
+                    return found
+        return found
+
+    def _older(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _write(self, line: bytes) -> None:
+        """A full disk does not keep the server from answering; it is said once."""
+        try:
+            self._turn_over(len(line))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self.path, flags, 0o600)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+            self._is_told = False
+        except OSError as fault:
+            if not self._is_told:
+                print(f"phalanx serve: {self.path} cannot be written: {fault.strerror or fault}", file=sys.stderr)
+            self._is_told = True
+
+    def _turn_over(self, size: int) -> None:
+        """Of several servers of a home, one does it: the others find it done."""
+        if not self._is_full(size):
+            return
+        with locked(self.path.with_suffix(".lock")):
+            if self._is_full(size):
+                for number in range(KEPT, 0, -1):
+                    before = self._older(number - 1) if number > 1 else self.path
+                    with suppress(FileNotFoundError):
+                        before.replace(self._older(number))
+
+    def _is_full(self, size: int) -> bool:
+        try:
+            return self.path.stat().st_size + size > self.largest
+        except FileNotFoundError:
+            return False
+
+
+def _lines_from_end(path: Path) -> Iterator[bytes]:
+    """The lines of a file, the last first, read piece by piece."""
+    try:
+        stream = path.open("rb")
+    except OSError:
+        return
+    with stream:
+        end, rest = stream.seek(0, os.SEEK_END), b""
+        while end > 0:
+            begin = max(0, end - TAIL)
+            stream.seek(begin)
+            first, *lines = (stream.read(end - begin) + rest).split(b"\n")
+            yield from (line for line in reversed(lines) if line)
+            end, rest = begin, first
+        if rest:
+            yield rest

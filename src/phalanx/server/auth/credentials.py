@@ -1,0 +1,180 @@
+"""What somebody shows to be let in: a token, a name and a password, or the cookie of a session."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from phalanx.errors import CallError
+from phalanx.server.auth.accounts import Accounts, User
+from phalanx.server.auth.identities import ALL, Identity
+from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, RateLimits
+from phalanx.server.auth.sessions import Sessions
+from phalanx.server.auth.tokens import Tokens, is_token
+from phalanx.server.http.responses import RequestError
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105
+AT_ONCE = 2  # passwords that are looked at; each takes 32 MiB
+REMEMBERED_S = 600.0
+MOST_REMEMBERED = 1000
+
+
+class AuthResult(NamedTuple):
+    """Who somebody says to be: found true, found wrong, or nothing said. What that means, the address decides."""
+
+    identity: Identity | None = None
+    refusal: RequestError | None = None
+
+    def granted(self) -> Identity:
+        """Raises Refusal."""
+        if self.identity is None:
+            raise self.refusal or RequestError(401, "this server wants a token", NO_TOKEN)
+        return self.identity
+
+
+class Credentials:
+    """Of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.accounts = Accounts(home)
+        self.tokens = Tokens(home, self.accounts)
+        self.sessions = Sessions(home, self.tokens, self.accounts)
+        self.limit(RateLimits())
+        self._proven = _Proven()
+
+    def limit(self, limits: RateLimits) -> None:
+        self.failures = LoginFailures(limits)
+        self._passwords = ConcurrencyGate(AT_ONCE, limits.waiting, limits.patience_s)
+
+    def is_anybody_limited(self) -> bool:
+        """Whether there is anybody here who may not see everything. Raises CallError."""
+        given = [user.roles.keys() for user in self.accounts.known()]
+        return any(
+            ALL not in places for places in [*given, *(token.projects or (ALL,) for token in self.tokens.known())]
+        )
+
+    async def claim(self, headers: Headers, method: str, address: str) -> AuthResult:
+        """Never raises: what is wrong may not matter where it is said."""
+        try:
+            shown = headers.get("authorization")
+            found = await self._shown(shown, address) if shown else self._cookie(headers, method)
+            return AuthResult(found._replace(address=address) if found is not None else None)
+        except RequestError as refusal:
+            return AuthResult(refusal=refusal)
+        except CallError as fault:
+            return AuthResult(refusal=RequestError(503, str(fault)))
+
+    async def _shown(self, header: str, address: str) -> Identity | None:
+        name, secret = shown_in(header)
+        if not secret:
+            raise RequestError(401, "this Authorization header has no token", NO_TOKEN)
+        if name is None or is_token(secret):
+            return self.of_token(secret)
+        return await self.of_password(name, secret, address)
+
+    def of_token(self, text: str) -> Identity:
+        """Raises Refusal."""
+        found = self.tokens.identify(text)
+        if found is None:
+            raise RequestError(401, "this token is not valid (any more)", "`phalanx token list` shows those that are")
+        return found
+
+    async def of_password(self, name: str, password: str, address: str) -> Identity:
+        """Raises Refusal, with the same words whether there is such a user or not."""
+        user = self._proven.get(self.accounts, name, password)
+        if user is None:
+            self.failures.begin(name, address)
+            async with self._passwords.entered():
+                user = await run_in_threadpool(self.accounts.verify, name, password)
+            if user is None:
+                raise RequestError(401, "this name and password do not belong together")
+            self.failures.was_right(name, address)
+            self._proven.put(user, password)
+        return Identity(user.name, user.roles, kind="user")
+
+    def _cookie(self, headers: Headers, method: str) -> Identity | None:
+        """A browser sends it along, whichever page asks: to change something, the page must be our own."""
+        value = cookies_of(headers).get(self.sessions.cookie)
+        found = self.sessions.identify(value) if value else None
+        if found is not None and method not in SAFE_METHODS and not is_from_here(headers):
+            raise RequestError(403, "only the page of this server may do this with its cookie", NO_TOKEN)
+        return found
+
+
+class _Proven:
+    """Passwords that were right a moment ago, as MACs: clients that send them with every request need not wait for
+    scrypt each time."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+
+    def get(self, accounts: Accounts, name: str, password: str) -> User | None:
+        user = accounts.find(name)
+        with self._lock:
+            stamp, until = self._kept.get(self._mac(name, password), ("", 0.0))
+        return user if user is not None and user.hash == stamp and time.monotonic() < until else None
+
+    def put(self, user: User, password: str) -> None:
+        with self._lock:
+            self._kept[self._mac(user.name, password)] = user.hash, time.monotonic() + REMEMBERED_S
+            while len(self._kept) > MOST_REMEMBERED:
+                self._kept.popitem(last=False)
+
+    def _mac(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}\n{password}".encode("utf-8", "surrogateescape"), hashlib.sha256)
+
+
+def shown_in(header: str) -> tuple[str | None, str]:
+    """The secret of an Authorization header: a bearer's, which has no name, or the password of a name."""
+    kind, _, rest = header.partition(" ")
+    if kind.lower() == "bearer":
+        return None, rest.strip()
+    if kind.lower() == "basic":
+        try:
+            name, _, secret = base64.b64decode(rest.strip(), validate=True).decode("utf-8").partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None, ""
+        return name, secret
+    return None, ""
+
+
+def cookies_of(headers: Headers) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for header in headers.getlist("cookie"):
+        for part in header.split(";"):
+            name, _, value = part.strip().partition("=")
+            found.setdefault(name, value)
+    return found
+
+
+def is_from_here(headers: Headers) -> bool:
+    """Whether a browser says that the page which asks is of this server."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    return headers.get("sec-fetch-site") == "same-origin"
+
+
+def claim_of(scope: Scope) -> AuthResult:
+    found: AuthResult = scope["state"]["claim"]
+    return found
+
+
+def identity_of(scope: Scope) -> Identity:
+    """Raises Refusal when nobody has said who they are."""
+    return claim_of(scope).granted()

@@ -1,0 +1,48 @@
+"""Small files of the home that this process and others change: read again when they have changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from phalanx.errors import CallError
+from phalanx.home.atomic_files import write_atomic
+from phalanx.home.locks import locked
+
+Row = TypeVar("Row")
+
+
+class RecordFile(Generic[Row]):
+    """The rows of a file. A change by another process is seen at the next look."""
+
+    def __init__(self, path: Path, decode: Callable[[dict[str, Any]], Row]) -> None:
+        self.path = path
+        self.name = path.stem  # also of the list in the file
+        self.decode = decode
+        self._mark: tuple[int, ...] | None = None
+        self._rows: tuple[Row, ...] = ()
+
+    def rows(self) -> tuple[Row, ...]:
+        """Raises CallError when the file cannot be read: nobody is let in by accident, and nobody is forgotten."""
+        try:
+            found = self.path.stat()
+            mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if mark != self._mark:
+                self._rows = tuple(self.decode(row) for row in json.loads(self.path.read_bytes())[self.name])
+                self._mark = mark
+        except FileNotFoundError:
+            self._rows, self._mark = (), None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+            raise CallError(f"{self.path} cannot be read ({fault}): remove it to begin without {self.name}") from None
+        return self._rows
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        write_atomic(self.path, json.dumps({"version": 1, self.name: list(rows)}, indent=1).encode())
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """Two that change the file at once would lose one of the changes."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return locked(self.path.with_suffix(".lock"))

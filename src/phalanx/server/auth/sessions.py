@@ -1,0 +1,76 @@
+"""Who is signed in with a browser: a cookie that the server can check without having kept anything.
+
+It holds whose it is and until when, and a MAC over both and over what its owner's password or token is kept as: when
+that changes, the cookie is worth nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from pathlib import Path
+
+from phalanx.home.run_tokens import server_secret
+from phalanx.server.auth.accounts import Accounts
+from phalanx.server.auth.identities import Identity
+from phalanx.server.auth.tokens import Tokens
+
+LIFE_S = 7 * 86_400
+USER, TOKEN = "user", "token"  # what a session was opened with
+_VALUE = re.compile(r"(\d{1,12})~(user|token)~([A-Za-z0-9._@-]{1,100})~([0-9a-f]{64})\Z", re.ASCII)
+
+
+class Sessions:
+    def __init__(self, home: Path, tokens: Tokens, accounts: Accounts) -> None:
+        self.home = home
+        self.tokens = tokens
+        self.accounts = accounts
+        self._key: bytes | None = None
+
+    @property
+    def key(self) -> bytes:
+        if self._key is None:
+            self._key = hmac.digest(server_secret(self.home), b"phalanx sessions 1", "sha256")
+        return self._key
+
+    @property
+    def cookie(self) -> str:
+        """Its name. Browsers keep one jar for all ports of a machine: two servers must not take each other's."""
+        return f"phalanx-{hashlib.sha256(self.key).hexdigest()[:8]}"
+
+    def open(self, kind: str, name: str) -> str:
+        """The value of the cookie of somebody who has just shown who they are."""
+        expires = int(time.time()) + LIFE_S
+        return f"{expires}~{kind}~{name}~{self._mac(expires, kind, name, self._stamp(kind, name) or '')}"
+
+    def identify(self, value: str) -> Identity | None:
+        """Whose cookie a value is; None when it is nobody's (any more). Raises CallError when that cannot be known."""
+        match = _VALUE.match(value)
+        if match is None:
+            return None
+        expires, kind, name = int(match[1]), match[2], match[3]
+        stamp = self._stamp(kind, name)
+        mac = self._mac(expires, kind, name, stamp or "")
+        if not hmac.compare_digest(mac, match[4]) or stamp is None or not time.time() < expires <= time.time() + LIFE_S:
+            return None
+        return self._present(kind, name)
+
+    def _present(self, kind: str, name: str) -> Identity | None:
+        """What they may do is looked up each time: only who they are is in the cookie."""
+        if kind == USER:
+            user = self.accounts.find(name)
+            return Identity(user.name, user.roles, kind="session") if user is not None else None
+        token = next((token for token in self.tokens.known() if token.name == name), None)
+        found = self.tokens.identity(token) if token is not None else None
+        return found._replace(kind="session") if found is not None else None
+
+    def _stamp(self, kind: str, name: str) -> str | None:
+        if kind == USER:
+            user = self.accounts.find(name)
+            return user.hash if user is not None else None
+        return next((token.hash for token in self.tokens.known() if token.name == name), None)
+
+    def _mac(self, expires: int, kind: str, name: str, stamp: str) -> str:
+        return hmac.new(self.key, f"{expires}\n{kind}\n{name}\n{stamp}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,57 @@
+"""Columns of numbers as JSON: many at once, because that is most of what a chart takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import starmap
+from math import isfinite, isnan
+from typing import Any
+
+from phalanx.store.series.run_series import Bucket, Spread
+
+VALUE = "%.9g"  # more than any screen tells apart
+TIME = "%.3f"
+STEP = "%d"
+
+
+def column(values: Sequence[float | None], form: str = VALUE) -> str:
+    """Gaps and NaN are null, infinities texts."""
+    if not values:
+        return "[]"
+    if None not in values and isfinite(sum(values)):  # type: ignore[arg-type] # there is no None among them
+        return f"[{','.join([form] * len(values)) % tuple(values)}]"
+    return f"[{','.join(_one(value, form) for value in values)}]"
+
+
+def _one(value: float | None, form: str) -> str:
+    if value is None or isnan(value):
+        return "null"
+    if not isfinite(value):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    return form % value
+
+
+def line_text(about: dict[str, Any], rows: Sequence[Bucket] | Sequence[Spread]) -> str:
+    """A line of a chart: what it is of, and its columns. A bucket stands where it ends."""
+    names = ("steps", "times", "low", "high", "mean", "last")
+    if not rows:
+        texts = ["[]"] * len(names)
+    else:
+        fields = dict(zip(type(rows[0])._fields, zip(*rows, strict=True), strict=True))
+        low, high, middle = (column(fields[name]) for name in ("min", "max", "mean"))
+        last = column(fields["last"]) if "last" in fields else middle
+        texts = [column(fields["last_step"], STEP), column(fields["last_time"], TIME), low, high, middle, last]
+    return joined(about, starmap('"{}":{}'.format, zip(names, texts, strict=True)))
+
+
+def lost_text(about: dict[str, Any], rows: Sequence[Bucket]) -> str:
+    steps, times, last = ([getattr(row, name) for row in rows] for name in ("last_step", "last_time", "last"))
+    texts = {"steps": column(steps, STEP), "times": column(times, TIME), "last": column(last)}
+    return joined(about, starmap('"{}":{}'.format, texts.items()))
+
+
+def joined(about: dict[str, Any], parts: Any) -> str:
+    """An object of small things that are not JSON yet and large ones that are."""
+    head = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in about.items()]
+    return "{" + ",".join([*head, *parts]) + "}"

@@ -1,0 +1,81 @@
+"""Files as answers: in pieces, from any place on, and never as something that a browser would run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from phalanx.server.http.responses import RequestError
+
+PIECE = 256 << 10
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z", re.ASCII)
+# What a page may show. Everything else, above all HTML and SVG, is only to be kept.
+KINDS = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+    ".log": "text/plain; charset=utf-8",
+}
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+    "Accept-Ranges": "bytes",
+}
+
+
+def file_answer(stream: BinaryIO, name: str, wanted: str | None, *, kind: str | None = None) -> Response:
+    """A file, or the part of it that a Range header asks for. It may grow meanwhile: what is sent is what was there.
+    The stream is closed at the end. Raises Refusal."""
+    status = os.fstat(stream.fileno())
+    try:
+        first, end = _part(wanted, status.st_size)
+    except RequestError:
+        stream.close()
+        raise
+    clean = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").rpartition("/")[2]
+    headers = {
+        **SAFE,
+        "Content-Length": str(end - first),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(clean, safe='')}",
+        "ETag": f'"{status.st_mtime_ns:x}-{status.st_size:x}"',
+    }
+    is_part = (first, end) != (0, status.st_size)
+    if is_part:
+        headers["Content-Range"] = f"bytes {first}-{end - 1}/{status.st_size}"
+    media = kind or KINDS.get(os.path.splitext(clean)[1].lower(), "application/octet-stream")
+    return StreamingResponse(_pieces(stream, first, end), 206 if is_part else 200, headers, media)
+
+
+def _part(wanted: str | None, size: int) -> tuple[int, int]:
+    """Where the part that is asked for begins and ends. What is not understood is disregarded, as HTTP has it."""
+    match = _RANGE.match(wanted.strip()) if wanted else None
+    if match is None or not (match[1] or match[2]):
+        return 0, size
+    if not match[1]:
+        return max(0, size - int(match[2])), size
+    first, end = int(match[1]), int(match[2]) + 1 if match[2] else size
+    if first >= size or end <= first:
+        raise RequestError(416, f"the file has {size} bytes")
+    return first, min(end, size)
+
+
+def _pieces(stream: BinaryIO, first: int, end: int) -> Iterator[bytes]:
+    """Exactly so much. Of one that was cut short meanwhile the answer breaks off, which the other side sees."""
+    with stream:
+        while first < end:
+            piece = os.pread(stream.fileno(), min(PIECE, end - first), first)
+            if not piece:
+                raise OSError("the file was cut short while it was sent")
+            first += len(piece)
+            yield piece

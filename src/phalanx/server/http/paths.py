@@ -1,0 +1,107 @@
+"""Paths that others wrote: never outside of the folder they are meant for."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from unicodedata import category
+
+from phalanx.artifacts.trees import LINK, Tree
+from phalanx.errors import CallError
+from phalanx.server.http.responses import RequestError
+
+LONGEST_PATH = 1000
+LONGEST_STEP_BYTES = 240  # leaves room for what a draft's name has more
+MOST_STEPS = 32
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{3,63}\Z", re.ASCII)
+REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}(?:\.\d{1,4})?\Z", re.ASCII)
+
+
+class FolderEntry(NamedTuple):
+    """Something in a folder."""
+
+    name: str
+    is_folder: bool
+    size: int
+
+
+def steps_of(path: str) -> tuple[str, ...]:
+    """The steps of a relative path, none of which leads upwards or would trouble anyone later. Raises Refusal."""
+    steps = tuple(step for step in path.split("/") if step)
+    if len(path) > LONGEST_PATH or len(steps) > MOST_STEPS:
+        raise RequestError(400, f"a path may have {LONGEST_PATH} characters and {MOST_STEPS} steps")
+    for step in steps:
+        if step in (".", "..") or is_draft(step) or not _is_fit(step):
+            hint = "its steps may not be `.` or `..`, nor have control characters or backslashes"
+            raise RequestError(400, f"{path[:100]!r} is not a path that can be used here", hint)
+        if len(step.encode("utf-8", "replace")) > LONGEST_STEP_BYTES:
+            raise RequestError(400, f"a name in a path may have {LONGEST_STEP_BYTES} bytes")
+    return steps
+
+
+def is_draft(name: str) -> bool:
+    """Something that is not there yet."""
+    return name.startswith(".") and name.endswith(".draft")
+
+
+def _is_fit(step: str) -> bool:
+    return not any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in step)
+
+
+def check_run_id(run_id: str) -> str:
+    """Raises Refusal for what cannot be the id of a run, long before it is part of a path."""
+    if not RUN_ID.match(run_id):
+        raise RequestError(400, f"{run_id[:100]!r} cannot be a run's id", "4 to 64 small letters, digits and dashes")
+    return run_id
+
+
+def opened(tree: Tree, path: str) -> BinaryIO:
+    """A file of a tree, or what a link within it leads to. Raises Refusal."""
+    try:
+        if tree.tops and path.partition("/")[0] not in tree.tops:
+            raise CallError("only these folders of a run are open")
+        found = tree.look(path)
+        if found is not None and found.kind == LINK:
+            path = tree.leads_to(path) or ""
+        return tree.open(path)
+    except (CallError, OSError, ValueError):
+        raise RequestError(404, f"there is no file {path[:200]!r} here") from None
+
+
+def new_inside(folder: Path, path: str) -> Path:
+    """Where something new may be put under a path; the folders on the way are made, and links are not followed. Raises
+    Refusal."""
+    steps = steps_of(path)
+    if not steps:
+        raise RequestError(400, "a path is missing")
+    place = folder
+    for step in steps[:-1]:
+        place /= step
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+        except OSError as fault:
+            raise RequestError(409, f"{path[:200]!r}: {(fault.strerror or str(fault)).lower()}") from None
+        if place.is_symlink():
+            raise RequestError(403, f"{step!r} in {path[:200]!r} is a link")
+    target = place / steps[-1]
+    if target.is_dir():
+        raise RequestError(409, f"{path[:200]!r} is a folder")
+    return target
+
+
+def entries(folder: Path, path: str = "") -> list[FolderEntry] | None:
+    """The files and folders directly in a folder, by name; None when it is not a folder. Raises Refusal."""
+    found = []
+    try:
+        with Tree(folder).folder(steps_of(path)) as descriptor:
+            for name in sorted(os.listdir(descriptor)):
+                state = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                is_folder = stat.S_ISDIR(state.st_mode)
+                if not is_draft(name) and (is_folder or stat.S_ISREG(state.st_mode)):
+                    found.append(FolderEntry(name, is_folder, 0 if is_folder else state.st_size))
+    except OSError:
+        return None
+    return found

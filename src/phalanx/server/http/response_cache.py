@@ -1,0 +1,103 @@
+"""Answers that are remembered for a moment, so that many who ask at once are told the same, and work is done once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Answered = TypeVar("Answered")
+
+
+class CachedResponse(Generic[Answered]):
+    def __init__(self, most: int = 64) -> None:
+        self.most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Slot[Answered]] = OrderedDict()
+
+    def get(self, key: Hashable, for_s: float, make: Callable[[], Answered]) -> Answered:
+        """What was made before, if that is not too long ago. Of those who ask for the same, one makes it."""
+        with self._lock:
+            slot = self._kept.pop(key, None) or _Slot()
+            self._kept[key] = slot
+            while len(self._kept) > self.most:
+                self._kept.popitem(last=False)
+        with slot.lock:
+            if not slot.answer or time.monotonic() - slot.made_at > for_s:
+                slot.answer = [make()]
+                slot.made_at = time.monotonic()
+            return slot.answer[0]
+
+
+class _Slot(Generic[Answered]):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made_at = 0.0
+        self.answer: list[Answered] = []
+
+
+CHEAP_S = 0.005  # of a core: what takes less is made anew each time
+SHARE = 20.0  # for so many times as long as it took to make is an answer told to others, too
+LONGEST_S = 0.5
+STALE_S = 5.0
+
+
+class ResponseCache:
+    """What was answered a moment ago, for the many who ask the same while ranks log and lists change all the time.
+    Only what is costly is remembered, and not for long; whoever asks while another makes it anew gets the one before.
+    """
+
+    def __init__(self, most_bytes: int = 32 << 20) -> None:
+        self.most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                kept = self._kept[key] = _Answer()
+            self._kept.move_to_end(key)
+            age_s = time.monotonic() - kept.made_at
+            if kept.content is not None and (age_s < kept.for_s or (kept.lock.locked() and age_s < STALE_S)):
+                return kept.content
+        with kept.lock:
+            if kept.content is not None and time.monotonic() - kept.made_at < kept.for_s:
+                return kept.content  # another has made it while we waited
+            began = time.thread_time()
+            content = make()
+            took_s = time.thread_time() - began
+            self._keep(key, kept, content, took_s)
+            return content
+
+    def _keep(self, key: Hashable, kept: _Answer, content: bytes, took_s: float) -> None:
+        with self._lock:
+            if self._kept.get(key) is not kept:
+                return  # something was changed meanwhile
+            if took_s < CHEAP_S:
+                self._drop(key)
+                return
+            self._size += len(content) - len(kept.content or b"")
+            kept.content, kept.made_at, kept.for_s = content, time.monotonic(), min(LONGEST_S, SHARE * took_s)
+            while self._size > self.most_bytes and len(self._kept) > 1:
+                self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: Hashable) -> None:
+        self._size -= len(self._kept.pop(key).content or b"")
+
+    def forget(self) -> None:
+        """Somebody changed something here, and expects to see it."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.content: bytes | None = None
+        self.made_at = float("-inf")
+        self.for_s = 0.0

@@ -1,0 +1,91 @@
+"""What the server says: JSON without NaN, and refusals that tell what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+ODD = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+class RequestError(Exception):
+    """A request that cannot be granted: its HTTP status, what is wrong, and perhaps what to do."""
+
+    def __init__(self, status: int, message: str, hint: str | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.hint = hint
+        self.more = more
+        self.headers: dict[str, str] = {}
+
+    def with_headers(self, headers: Mapping[str, str]) -> RequestError:
+        self.headers.update(headers)
+        return self
+
+    def body(self) -> dict[str, Any]:
+        error = {"message": self.message, **({"hint": self.hint} if self.hint else {})}
+        return {"error": error, **self.more}
+
+
+def encoded(data: Any) -> bytes:
+    """JSON as programs other than Python read it: what it lacks stands as text, as in MLflow's."""
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(plain(data), separators=(",", ":"))
+    return text.encode()
+
+
+def plain(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else ODD[str(data)]
+    if isinstance(data, dict):
+        return {key: plain(value) for key, value in data.items()}
+    return [plain(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+class JsonResponse(Response):
+    """JSON, read by nobody but whoever asked."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any = None, status_code: int = 200, **more: Any) -> None:
+        super().__init__(content, status_code, **more)
+        self.headers["Cache-Control"] = "no-store"
+        self.headers["X-Content-Type-Options"] = "nosniff"
+
+    def render(self, content: Any) -> bytes:
+        return encoded(content)
+
+
+class EncodedJsonResponse(JsonResponse):
+    """JSON that is bytes already."""
+
+    def render(self, content: bytes) -> bytes:
+        return content
+
+
+def refusal_answer(refusal: RequestError, path: str) -> JsonResponse:
+    """MLflow's clients look for an error code and a message elsewhere than ours do: they get both."""
+    body = refusal.body()
+    if "mlflow" in path:
+        code = MLFLOW_CODES.get(refusal.status, "INVALID_PARAMETER_VALUE" if refusal.status < 500 else "INTERNAL_ERROR")
+        hint = f" ({refusal.hint})" if refusal.hint else ""
+        body = {"error_code": code, "message": refusal.message + hint, **body}
+    return JsonResponse(body, refusal.status, headers=refusal.headers)
+
+
+MLFLOW_CODES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "RESOURCE_DOES_NOT_EXIST",
+    409: "RESOURCE_CONFLICT",
+    429: "REQUEST_LIMIT_EXCEEDED",
+    501: "NOT_IMPLEMENTED",
+    503: "TEMPORARILY_UNAVAILABLE",
+}

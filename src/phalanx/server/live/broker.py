@@ -1,0 +1,223 @@
+"""/api/v1/live and /runs/{run_id}/live: what changes, told as it happens, as server-sent events.
+
+They are hints to fetch again, not the data itself: who misses one loses nothing. One thread looks, for all who listen;
+whoever does not keep up is let go, and comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from starlette.responses import StreamingResponse
+
+from phalanx.errors import CallError, StoreError
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.context import Context
+from phalanx.server.http.responses import RequestError, encoded
+from phalanx.server.live.changes import FolderChanges, RefreshHints, RunChanges
+from phalanx.server.rows import waiting_row
+from phalanx.store import Run, Store
+from phalanx.store.run_lists import RunStamp
+
+LOOK_S = 0.5
+TROUBLE_S = 1.0
+QUIET_S = 15.0  # between two signs of life
+LONGEST_S = 600.0  # then whoever listens comes again, and shows that they still may
+MOST_WAITING = 256  # events for one listener
+MOST_LISTENERS = 1000
+AGAIN_MS = 1500
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Subscriber:
+    """One open answer. Everything but `offer` happens in its own loop."""
+
+    def __init__(self, identity: Identity, run_id: str | None = None) -> None:
+        self.identity = identity
+        self.run_id = run_id
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: asyncio.Queue[bytes | None] | None = None
+
+    def begin(self) -> asyncio.Queue[bytes | None]:
+        self._loop = asyncio.get_running_loop()
+        self._waiting = asyncio.Queue(MOST_WAITING)
+        return self._waiting
+
+    def may_see(self, project: str) -> bool:
+        return self.identity.run_id is not None or self.identity.has(Role.VIEWER, project)
+
+    def offer(self, event: bytes) -> None:
+        """From another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # its loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: bytes) -> None:
+        """Whoever does not keep up is let go: after the last event comes nothing."""
+        assert self._waiting is not None
+        if not self._waiting.full():
+            self._waiting.put_nowait(event)
+            return
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        self._waiting.put_nowait(None)
+
+
+class EventBroker:
+    """Everyone who listens, and the thread that looks while anybody does. When the server ends, their answers are
+    cancelled like all that would go on for ever."""
+
+    def __init__(self, here: Context) -> None:
+        self.here = here
+        self._lock = threading.Lock()
+        self._listeners: set[Subscriber] = set()
+        self._thread: threading.Thread | None = None
+
+    def answer(self, listener: Subscriber) -> StreamingResponse:
+        """Raises Refusal when there are too many."""
+        if len(self._listeners) >= MOST_LISTENERS:
+            raise RequestError(503, f"{MOST_LISTENERS:,} listen already", "ask for the runs now and then instead")
+        return StreamingResponse(self._events(listener), headers=HEADERS, media_type="text/event-stream")
+
+    async def _events(self, listener: Subscriber) -> AsyncIterator[bytes]:
+        waiting = listener.begin()
+        deadline = time.monotonic() + LONGEST_S
+        self._add(listener)
+        try:
+            yield f"retry: {AGAIN_MS}\n\n".encode()
+            while time.monotonic() < deadline:
+                try:
+                    event = await asyncio.wait_for(waiting.get(), QUIET_S)
+                except TimeoutError:
+                    event = b": still here\n\n"
+                if event is None:
+                    return
+                yield event
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    def _add(self, listener: Subscriber) -> None:
+        with self._lock:
+            self._listeners.add(listener)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="phalanx-live", daemon=True)
+                self._thread.start()
+
+    # looking, in a thread of its own -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            try:
+                with Store.open(self.here.home.path, self.here.database) as store:
+                    self._watch(ChangeWatcher(self.here, store))
+                return
+            except (StoreError, OSError):  # a database that restarts: it may pass
+                time.sleep(TROUBLE_S)
+            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would look, or even say why
+                print(f"internal error of what is told live: {type(fault).__name__}: {fault}", file=sys.stderr)
+                time.sleep(10 * TROUBLE_S)
+            if self._is_over():
+                return
+
+    def _watch(self, looking: ChangeWatcher) -> None:
+        while not self._is_over():
+            began = time.monotonic()
+            with self._lock:
+                listeners = list(self._listeners)
+            looking.turn(listeners)
+            # However much there is to look at, it takes a small part of a core.
+            time.sleep(max(LOOK_S, 10 * (time.monotonic() - began)))
+
+    def _is_over(self) -> bool:
+        """Nobody listens: whoever comes next begins another thread."""
+        with self._lock:
+            if self._listeners:
+                return False
+            self._thread = None
+            return True
+
+
+class ChangeWatcher:
+    """What the thread knows."""
+
+    def __init__(self, here: Context, store: Store) -> None:
+        self.here = here
+        self.store = store
+        self.runs = RunChanges(store)
+        self.folders: dict[str, FolderChanges] = {}
+        self.greeted: set[Subscriber] = set()  # they know that nothing is missed any more
+
+    def turn(self, listeners: list[Subscriber]) -> None:
+        changes = self.runs.look()
+        self._tell_all([one for one in listeners if one.run_id is None], changes.runs, changes.gone)
+        changed, gone = {one.id for one in changes.runs}, {one.id for one in changes.gone}
+        watched: dict[str, list[Subscriber]] = {}
+        for listener in listeners:
+            if listener.run_id is not None:
+                watched.setdefault(listener.run_id, []).append(listener)
+        self.folders = {run_id: watch for run_id, watch in self.folders.items() if run_id in watched}
+        for run_id, those in watched.items():
+            if run_id in gone:
+                _offer(those, "gone", {"id": run_id})
+            else:
+                self._tell_of(run_id, those, is_changed=run_id in changed)
+        _offer([listener for listener in listeners if listener not in self.greeted], "ready", {})
+        self.greeted = set(listeners)
+
+    def _tell_all(self, listeners: list[Subscriber], changed: list[RunStamp], gone: list[RunStamp]) -> None:
+        for one in changed if listeners else ():
+            told = {
+                "id": one.id,
+                "status": one.status,
+                "updated_at": one.updated_at.isoformat(),
+                "project": one.project,
+            }
+            _offer([listener for listener in listeners if listener.may_see(one.project)], "run", told)
+        for one in gone if listeners else ():
+            _offer([listener for listener in listeners if listener.may_see(one.project)], "gone", {"id": one.id})
+
+    def _tell_of(self, run_id: str, listeners: list[Subscriber], *, is_changed: bool) -> None:
+        try:
+            run = self.store.find(run_id)
+        except CallError:
+            return
+        hints = self._hints(run)
+        if is_changed:
+            _offer(listeners, "run", waiting_row(self.store, run))
+        if hints.points:
+            _offer(listeners, "points", {})
+        if hints.logs:
+            _offer(listeners, "log", {"replica": hints.logs[0] if len(hints.logs) == 1 else None})
+        if hints.replicas or is_changed:
+            _offer(listeners, "replicas", {})
+
+    def _hints(self, run: Run) -> RefreshHints:
+        """Nothing at the first look: who has just come has fetched everything."""
+        watch = self.folders.get(run.id)
+        if watch is None:
+            watch = self.folders[run.id] = FolderChanges(self.here.home.run(run.id).path)
+            watch.look(run)
+            return RefreshHints()
+        return watch.look(run)
+
+
+def _offer(listeners: list[Subscriber], event: str, data: Mapping[str, Any]) -> None:
+    if listeners:
+        told = event_bytes(event, data)
+        for listener in listeners:
+            listener.offer(told)
+
+
+def event_bytes(event: str, data: Mapping[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event.encode(), encoded(data))

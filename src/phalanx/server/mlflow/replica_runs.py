@@ -1,0 +1,50 @@
+"""Replicas that speak MLflow: the first run that one begins is the run it is a part of.
+
+Whether it has begun and ended that one is kept in its attempt's folder, so that a server that comes later knows it too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from phalanx.home.atomic_files import write_atomic
+from phalanx.server.mlflow.calls import Call
+from phalanx.server.mlflow.run_writes import note_labels, place
+from phalanx.server.mlflow.views import NAME, NOTE, USER
+from phalanx.store import Run
+
+FILE = "mlflow.json"
+NESTED = "mlflow.parentRunId"
+
+
+def is_over(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / FILE).read_bytes())["is_over"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def taken(call: Call, tags: Mapping[str, str]) -> Run | None:
+    """The replica's own run, when it is the one that is meant by a new one: not a nested one, nor one after it."""
+    assert call.seat is not None
+    run = call.own_run(call.seat.run_id)
+    if NESTED in tags or is_over(place(call, run)):
+        return None
+    _note(call, run, tags)
+    return run
+
+
+def _note(call: Call, run: Run, tags: Mapping[str, str]) -> None:
+    """What the client says of its run. Its name and its user are those that the run has."""
+    kept = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
+    if kept:
+        with call.here.desks.of(run.id):
+            note_labels(call, run, kept)
+
+
+def remember(call: Call, run: Run, *, is_over: bool) -> None:
+    if call.seat is not None and run.id == call.seat.run_id:
+        with call.here.desks.of(run.id):
+            write_atomic(place(call, run) / FILE, json.dumps({"is_over": is_over}).encode(), sync=False)

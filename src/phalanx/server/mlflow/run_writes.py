@@ -1,0 +1,146 @@
+"""What is noted about a run: first into its folder, then into the store. Whoever calls these sits at the run's desk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from phalanx.server import external_lifecycle
+from phalanx.server.labels import DELETED
+from phalanx.server.mlflow.calls import Call, integer, number
+from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.views import NAME, NOTE, param_text
+from phalanx.server.run_writers import LoggedPoint, RunWriter
+from phalanx.store import Run, Summary
+from phalanx.tracking.external_folder import BACKEND
+
+LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
+END_OF_TIME_MS = 250_000_000_000_000
+
+
+def place(call: Call, run: Run) -> Path:
+    """The folder of an attempt that what is logged belongs to: the replica's that speaks, or the first one's."""
+    seat = call.seat
+    if seat is not None and seat.run_id == run.id:
+        found = call.here.home.run(run.id).path / "replicas" / seat.replica / f"attempt-{seat.attempt}"
+        if not found.is_dir():
+            raise not_found(f"Run {run.id} has no replica {seat.replica} in attempt {seat.attempt}")
+        return found
+    if run.backend != BACKEND and not run.attempt:
+        raise MlflowError(f"Run {run.id} has not started yet: nothing can be logged to it")
+    return external_lifecycle.place(call.here, run)
+
+
+def check_live(call: Call, run: Run) -> None:
+    if DELETED in call.here.store.labels(run.id):
+        raise MlflowError(f"The run {run.id} must be in the 'active' state. Current state is deleted.")
+
+
+def point_of(fields: Mapping[str, Any]) -> LoggedPoint:
+    key = fields.get("key")
+    if not isinstance(key, str) or not key:
+        raise MlflowError("Missing value for required parameter 'key' of a metric.")
+    if len(key) > LONGEST_KEY:
+        raise MlflowError(f"Metric name {truncated(key)} exceeds the maximum length of {LONGEST_KEY} characters")
+    if "value" not in fields:
+        raise MlflowError(f"Missing value for required parameter 'value' of metric {truncated(key)}.")
+    at = integer(fields.get("timestamp") or 0, "timestamp")
+    if not 0 <= at < END_OF_TIME_MS:
+        raise MlflowError(
+            f"Got invalid timestamp {at} for metric {truncated(key)}: milliseconds since the epoch are needed"
+        )
+    step = integer(fields.get("step") or 0, "step")
+    return LoggedPoint(key, number(fields["value"], "value"), max(step, -(2**63) + 1), at / 1000)
+
+
+def write_points(call: Call, run: Run, desk: RunWriter, points: Sequence[LoggedPoint]) -> None:
+    """Whoever calls it sits at the desk."""
+    if not points:
+        return
+    desk.points(place(call, run), points)
+    if call.seat is not None and call.seat.replica != "master-0" and call.seat.run_id == run.id:
+        return  # lists show the first replica's; the scheduler knows which that is when there is no master
+    summaries = desk.notes.get("summaries")
+    if summaries is None:
+        summaries = desk.notes["summaries"] = call.here.store.summaries(run.id)
+    for point in points:
+        summaries[point.name] = grown(summaries.get(point.name), point)
+    call.here.store.put_summaries(run.id, {name: summaries[name] for name in {point.name for point in points}})
+
+
+def grown(before: Summary | None, point: LoggedPoint) -> Summary:
+    """The last one is that of the highest step, and of these the latest."""
+    finite = point.value if math.isfinite(point.value) else None
+    if before is None:
+        return Summary(point.value, finite, finite, 1, point.step, point.at)
+    smallest = [value for value in (before.min, finite) if value is not None]
+    largest = [value for value in (before.max, finite) if value is not None]
+    after = (point.step, point.at) >= (before.step or 0, before.at or 0.0)
+    last = (point.value, point.step, point.at) if after else (before.last, before.step, before.at)
+    return Summary(
+        last[0], min(smallest, default=None), max(largest, default=None), (before.count or 0) + 1, last[1], last[2]
+    )
+
+
+def params_of(calls: Sequence[Call]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in calls:
+        key, value = one.text("key"), one.text("value", 10**7, needed=False)
+        if len(key) > LONGEST_KEY:
+            raise MlflowError(f"Param key {truncated(key)} exceeds the maximum length of {LONGEST_KEY} characters")
+        if len(value) > LONGEST_PARAM:
+            raise MlflowError(
+                f"Param value of {truncated(key)} exceeds the maximum length of {LONGEST_PARAM} characters"
+            )
+        if found.setdefault(key, value) != value:
+            raise MlflowError(f"Duplicate parameter keys have been submitted: {truncated(key)}")
+    return found
+
+
+def write_params(call: Call, run: Run, desk: RunWriter, params: Mapping[str, str]) -> None:
+    """MLflow's params do not change. Of a run that came with params from its file training may know better."""
+    fresh: dict[str, str] = {}
+    for key, value in params.items():
+        known = run.params.get(key)
+        if known is not None and param_text(known) != value and call.seat is None:
+            raise MlflowError(
+                "Changing param values is not allowed. "
+                f"Param with key={truncated(key)} was already logged with value={truncated(known)} "
+                f"for run ID={run.id}. "
+                f"Attempted logging new value {truncated(value)}."
+            )
+        if known is None or param_text(known) != value:
+            fresh[key] = value
+    if fresh:
+        desk.events(place(call, run), {"kind": "params", "values": fresh})
+        call.here.store.put_params(run.id, fresh)
+
+
+def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    for key, value in tags.items():
+        if not key or len(key) > LONGEST_KEY:
+            raise MlflowError(f"Tag key {truncated(key)} must have 1 to {LONGEST_KEY} characters")
+        if len(value) > LONGEST_TAG:
+            raise MlflowError(f"Tag value of {truncated(key)} exceeds the maximum length of {LONGEST_TAG} characters")
+    return dict(tags)
+
+
+def note_labels(call: Call, run: Run, values: Mapping[str, str | None]) -> None:
+    """Labels, and those of them that are the run's name and description. Whoever calls it sits at the desk."""
+    own = {"name": values.get(NAME), "description": values.get(NOTE)}
+    told = {name: text or "" for name, text in own.items() if {"name": NAME, "description": NOTE}[name] in values}
+    labels = {key: value for key, value in values.items() if key not in (NAME, NOTE)}
+    events: list[dict[str, Any]] = []
+    if told:
+        events.append({"kind": "describe", **told})
+    if labels:
+        events.append({"kind": "labels", "values": labels})
+    folder = place(call, run) if run.attempt or run.backend == BACKEND else external_lifecycle.place(call.here, run)
+    with call.here.desks.of(run.id) as desk:
+        desk.events(folder, *events)
+    if told:
+        call.here.store.update(run.id, name=told.get("name", ...), description=told.get("description", ...))
+    if labels:
+        call.here.store.put_labels(run.id, labels)

@@ -1,0 +1,62 @@
+"""Ends of runs that others execute, where nobody else could tell them: of children whose parent is over, and of runs
+that somebody asked to stop and whose process nobody sees.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from phalanx.errors import CallError
+from phalanx.home.home import Home
+from phalanx.server.labels import PARENT
+from phalanx.store import Run, Store
+from phalanx.tracking import external_folder
+
+EVERY_S = 1.0
+ALIVE = f"backend:{external_folder.BACKEND}, status:running|starting|unknown"
+
+
+class ExternalRunSweeper:
+    def __init__(self, home: Home, store: Store) -> None:
+        self.home = home
+        self.store = store
+        self.next_at = 0.0
+
+    def turn(self) -> None:
+        """Looks now and then; the scheduler sees the ends that this leaves."""
+        if time.monotonic() < self.next_at:
+            return
+        for run in self.store.runs(ALIVE, limit=None):
+            self._stop(run)
+            self._end_with_parent(run)
+        self.next_at = time.monotonic() + EVERY_S
+
+    def _attempt(self, run: Run) -> Path:
+        return self.home.run(run.id).path / "replicas" / external_folder.REPLICA / f"attempt-{max(1, run.attempt)}"
+
+    def _stop(self, run: Run) -> None:
+        reason = self.home.run(run.id).stop_reason()
+        if reason is not None and not _has_process(self._attempt(run)):
+            external_folder.write_end(str(self._attempt(run)), "stopped", reason, run.created_at.timestamp())
+
+    def _end_with_parent(self, run: Run) -> None:
+        parent_id = self.store.labels(run.id).get(PARENT)
+        try:
+            parent = self.store.find(parent_id) if parent_id else None
+        except CallError:
+            return  # removed: then it ends by its own silence
+        if parent is not None and parent.is_done:
+            causes = {"succeeded": "finished", "stopped": "stopped"}
+            message = f"run {parent.id}, which began it, is over"
+            external_folder.write_end(
+                str(self._attempt(run)), causes.get(parent.status, "error"), message, run.created_at.timestamp()
+            )
+
+
+def _has_process(attempt: Path) -> bool:
+    try:
+        return bool(json.loads((attempt / "agent.json").read_bytes())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,100 @@
+"""The scheduler inside the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from phalanx.errors import StoreError
+from phalanx.home.home import Home
+from phalanx.scheduler.runner import SchedulerRunner
+from phalanx.server.ops import external_sweeper
+from phalanx.server.ops.access_log import ServerLog
+from phalanx.server.write_gate import WriteGate
+from phalanx.store import Store
+
+if TYPE_CHECKING:
+    from phalanx.server.ops.metrics import Metrics
+
+IDLE_S = 0.25  # between two looks when no run is under way
+OTHERS_S = 0.5  # … when somebody else schedules
+TROUBLE_S = 1.0
+LONGEST_PAUSE_S = 1.0
+
+
+class SchedulerThread:
+    """An attendant in a thread of its own, with its own store."""
+
+    def __init__(
+        self,
+        home: Home,
+        database: str | None,
+        turns: WriteGate | None = None,
+        metrics: Metrics | None = None,
+        log: ServerLog | None = None,
+    ) -> None:
+        self.home = home
+        self.database = database
+        self.turns = turns or WriteGate()
+        self.metrics = metrics
+        self.log = log or ServerLog()
+        self._ended = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="phalanx-scheduling")
+        self._told = ""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now, not later."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._woken.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with Store.open(self.home.path, self.database) as store:
+                    self._attend(store)
+            except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may pass
+                if self.metrics is not None and isinstance(fault, StoreError):
+                    self.metrics.database_error()
+                self._tell(str(fault))
+                self._ended.wait(TROUBLE_S)
+            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would schedule, or even say why
+                self._tell(f"internal error: {type(fault).__name__}: {fault}")
+                self._ended.wait(10 * TROUBLE_S)
+
+    def _attend(self, store: Store) -> None:
+        attendant = SchedulerRunner(self.home, store)
+        sweeper = external_sweeper.ExternalRunSweeper(self.home, store)
+        try:
+            while not self._ended.is_set():
+                begun = time.monotonic()
+                left = None
+                if attendant.lease.take():
+                    with self.turns.exclusive():
+                        left = attendant.run_pass()
+                if self.metrics is not None:
+                    self.metrics.turn(time.monotonic() - begun, is_ours=left is not None)
+                if left:
+                    sweeper.turn()
+                self._tell(attendant.scheduler.trouble if attendant.scheduler else "")
+                pause = OTHERS_S if left is None else attendant.pause_s if left else IDLE_S
+                # Looking at many runs takes a while: requests must be answered in between.
+                self._woken.wait(min(LONGEST_PAUSE_S, max(pause, 5 * (time.monotonic() - begun))))
+                self._woken.clear()
+        finally:
+            with suppress(StoreError):
+                attendant.release()
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and trouble != self._told:
+            self.log.trouble(trouble)
+        self._told = trouble

@@ -1,0 +1,150 @@
+"""/api/v1/runs/{id}/…: what a run wrote, to look at and to fetch; and the files of a client's run, as they grow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from phalanx.artifacts.outputs import browse, entry_row
+from phalanx.artifacts.trees import Tree, run_tree
+from phalanx.server.auth.identities import Identity
+from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import MAX_PIECE, bounded, stream_into
+from phalanx.server.http.chunks import append, assemble
+from phalanx.server.http.file_responses import file_answer
+from phalanx.server.http.paths import REPLICA_NAME, new_inside, opened, steps_of
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.run_writers import is_ours
+
+MOST_LISTED = 20_000
+OURS = ("artifacts", "models")  # folders of a run that clients put files into
+GROWING = (".points", ".events")
+_ATTEMPT = re.compile(r"(replicas/[a-z]+-\d{1,6}/attempt-([1-9]\d{0,8}))/(.+)\Z", re.ASCII)
+_SPOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.(points|events)\Z", re.ASCII)
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
+
+
+@router.get("/outputs")
+def list_outputs(
+    run_id: str,
+    here: Here,
+    *,
+    path: Annotated[str, Query(max_length=1000)] = "",
+    depth: Annotated[int | None, Query(ge=0, le=100, description="only so far below the path")] = None,
+) -> JsonResponse:
+    """The files that a run left in its folders `outputs`, `artifacts` and `models`: everything below a path."""
+    run = here.find(run_id)
+    entries = browse(here.home.run(run.id).path, path)
+    if depth is not None:
+        deepest = len(steps_of(path)) + depth
+        entries = [entry for entry in entries if entry.path.count("/") < deepest]
+    rows = [entry_row(entry) for entry in entries[:MOST_LISTED]]
+    return JsonResponse({"files": rows, "count": len(entries)})
+
+
+@router.get("/outputs/{path:path}")
+def get_output(run_id: str, path: str, request: Request, here: Here) -> Response:
+    """One of those files, whole or in part. It always comes as something to keep, never as a page."""
+    run = here.find(run_id)
+    return file_answer(opened(run_tree(here.home.run(run.id).path), path), path, request.headers.get("range"))
+
+
+@router.get("/media/{replica}/{attempt}/{path:path}")
+def get_media(run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here) -> Response:  # noqa: PLR0913 - what an address has
+    """An image that a replica logged; the path is what its event has after `media/`."""
+    folder = attempt_folder(here, run_id, replica, attempt)
+    return file_answer(opened(Tree(folder, ("media",)), f"media/{path}"), path, request.headers.get("range"))
+
+
+@router.get("/logs/{replica}")
+def get_log(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    replica: str,
+    request: Request,
+    here: Here,
+    *,
+    attempt: Annotated[int | None, Query(ge=1, le=10**8)] = None,
+    tail: Annotated[int | None, Query(ge=0, le=1 << 40, description="only so many bytes at the end")] = None,
+) -> Response:
+    """What a replica printed, in its newest attempt or another one."""
+    folder = attempt_folder(here, run_id, replica, attempt or max(1, here.find(run_id).attempt))
+    wanted = f"bytes=-{tail}" if tail is not None else request.headers.get("range")
+    return file_answer(opened(Tree(folder), "log"), f"{replica}.log", wanted, kind="text/plain; charset=utf-8")
+
+
+def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Path:
+    """Raises Refusal when there is none."""
+    run = here.find(run_id)
+    if not REPLICA_NAME.match(replica):
+        raise RequestError(404, f"there is no replica {replica[:100]!r}")
+    folder = here.home.run(run.id).path / "replicas" / replica / f"attempt-{attempt}"
+    if not folder.is_dir():
+        raise RequestError(404, f"run {run.id} has no replica {replica} in attempt {attempt}")
+    return folder
+
+
+# What grows elsewhere -----------------------------------------------------------------------------------------------
+
+
+@router.put("/files/{path:path}", openapi_extra=openapi.binary("application/octet-stream"))
+async def put_file(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    path: str,
+    request: Request,
+    *,
+    here: Here,
+    identity: Caller,
+    offset: Annotated[int, Query(ge=0, le=1 << 50)] = 0,
+    whole: Annotated[bool, Query()] = False,
+    size: Annotated[
+        int | None, Query(ge=0, le=1 << 50, description="of the whole file, when it comes in pieces")
+    ] = None,
+) -> JsonResponse:
+    """A piece of a file of a client's run, which goes exactly where it says: what is there already is passed over, and
+    after a gap is answered how far the file goes. With `whole` it takes the file's place at once; with `size` it does
+    once all pieces are there. What is answered is in the file."""
+    target = await run_in_threadpool(_target, here, run_id, path, identity)
+    if whole:
+        return JsonResponse({"size": await stream_into(request, target)})
+    piece = await bounded(request, MAX_PIECE)
+    return await run_in_threadpool(_put, here, run_id, target, offset, piece, size)
+
+
+def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, size: int | None) -> JsonResponse:  # noqa: PLR0913, PLR0917 - see `put_file`
+    """Two that send the same file, one of which was thought dead, must not mix: the end is looked at at the desk."""
+    with here.desks.of(run_id):
+        if target.name.endswith(GROWING) and target.parent.name.startswith("attempt-"):
+            return append(target, offset, piece)
+        return assemble(target, offset, piece, size)
+
+
+def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
+    """Where a client's file belongs. Raises Refusal for all other places of the run's folder."""
+    folder = here.home.run(here.find(run_id).id).path
+    match = _ATTEMPT.match(path)
+    if match is None:
+        if steps_of(path)[:1] and steps_of(path)[0] in OURS and len(steps_of(path)) > 1:
+            return new_inside(folder, path)
+        raise _wrong_place(path)
+    attempt, number, rest = folder / match[1], int(match[2]), match[3]
+    if identity.attempt not in (None, number):
+        raise RequestError(403, f"this token writes to nothing but attempt {identity.attempt}")
+    if not attempt.is_dir():
+        raise RequestError(404, f"run {run_id} has no {match[1]}")
+    if rest.startswith("media/"):
+        return new_inside(attempt, rest)
+    if not _SPOOL.match(rest) or is_ours(rest):
+        raise _wrong_place(path)
+    return attempt / rest
+
+
+def _wrong_place(path: str) -> RequestError:
+    hint = "replicas/NAME/attempt-N/WRITER.points or .events or media/…, artifacts/… and models/… are"
+    return RequestError(400, f"{path[:200]!r} is not a file that a client may write", hint)

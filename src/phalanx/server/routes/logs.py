@@ -1,0 +1,223 @@
+"""/api/v1/runs/{id}/logs, …/lines and …/first-error: what the replicas of a run printed, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Query
+
+from phalanx.logs import cursors
+from phalanx.logs.cursors import MOST_PLACES, Cursor
+from phalanx.logs.first_error import Excerpt
+from phalanx.logs.fold import FoldedLine
+from phalanx.logs.lines import LogLine
+from phalanx.logs.replica_logs import LogSource, ReplicaFailure, ReplicaLog, failures_of, log_sources
+from phalanx.logs.search import search
+from phalanx.logs.windows import MergedLogReader, Window
+from phalanx.server.context import Context, Here
+from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
+from phalanx.store import Run
+
+MOST_LINES = 5_000
+MOST_SEARCHED = 64 << 20
+ERROR_BYTES = 8 << 20  # so much of the end of logs is looked through for an error
+_LATER = 20  # of those who failed after the first
+
+AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="without it: the newest")]
+Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these; repeatable")]
+CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="as an earlier answer has it")]
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["logs"])
+
+
+class LogSelection(NamedTuple):
+    """Logs to read, and how many there are besides."""
+
+    run: Run
+    reels: MergedLogReader
+    left_out: int
+
+
+@router.get("/logs")
+def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
+    """Which replicas printed something in an attempt, and how much."""
+    run = here.find(run_id)
+    number = _attempt(run, attempt)
+    folder = here.home.run(run.id).path
+    reels = MergedLogReader(folder, log_sources(folder), number, is_over=True)
+    logs = [{"replica": r.voice.name, "rank": r.voice.rank, "size": r.size} for r in reels.each if r.is_there]
+    return JsonResponse({"attempt": number, "attempts": max(1, run.attempt), "logs": logs})
+
+
+@router.get("/lines")
+def show_lines(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    here: Here,
+    *,
+    replica: Names = None,
+    attempt: AttemptNumber = None,
+    before: CursorText = None,
+    after: CursorText = None,
+    around: CursorText = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = 500,
+    fold: Annotated[bool, Query(description="the same line of many replicas once")] = False,
+) -> JsonResponse:
+    """Lines of the logs in the order of time: the last ones, or those before, after or around a place."""
+    given = [text for text in (before, after, around) if text is not None]
+    if len(given) > 1:
+        raise RequestError(400, "before, after and around: one of them at a time")
+    cursor = cursors.read(given[0]) if given else None
+
+    def make() -> bytes:
+        chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
+        window = _window(chosen.reels, cursor, limit, after=after is not None, around=around is not None, fold=fold)
+        return encoded(_window_row(chosen, window))
+
+    question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold)
+    return EncodedJsonResponse(here.recent.get(question, make))
+
+
+def _window(  # noqa: PLR0913 - see `show_lines`
+    reels: MergedLogReader, cursor: Cursor | None, limit: int, *, after: bool, around: bool, fold: bool
+) -> Window:
+    if cursor is None:
+        return reels.before(reels.ends(), limit, fold=fold)
+    places = cursors.places_in(reels, cursor, after=after)
+    if after:
+        return reels.after(places, limit, fold=fold)
+    if not around:
+        return reels.before(places, limit, fold=fold)
+    earlier = reels.before(places, limit // 2, fold=fold)
+    later = reels.after(places, limit - limit // 2, fold=fold)
+    return Window([*earlier.lines, *later.lines], earlier.first, later.last)
+
+
+def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
+    reels, lines = chosen.reels, window.lines
+    at_end = not any(reel.has_more(place) for reel, place in zip(reels.each, window.last, strict=True))
+    return {
+        "attempt": reels.attempt,
+        "lines": [_line_row(item) for item in lines],
+        "first": cursors.of_places(reels, window.first, lines[0].line if lines else None).text(),
+        "last": cursors.of_places(reels, window.last, lines[-1].line if lines else None).text(),
+        "at_start": not any(window.first),
+        "at_end": at_end,
+        "unfinished": _unfinished(reels, window.last) if at_end else [],
+        "left_out": chosen.left_out,
+    }
+
+
+def _line_row(item: FoldedLine) -> dict[str, Any]:
+    row = _plain_row(item.line)
+    row["replicas"] = item.replicas
+    return row
+
+
+def _plain_row(line: LogLine) -> dict[str, Any]:
+    return {
+        "at": round(line.at, 3),
+        "replica": line.replica,
+        "rank": line.rank,
+        "text": line.text,
+        "cursor": cursors.of_line(line).text(),
+    }
+
+
+def _unfinished(reels: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
+    """What stands after the last newline of logs that grow, such as a progress bar: it comes again as a line, once it
+    is one."""
+    texts = [(reel, reel.unfinished(place)) for reel, place in zip(reels.each, places, strict=True)]
+    return [{"replica": reel.voice.name, "rank": reel.voice.rank, "text": text} for reel, text in texts if text]
+
+
+@router.get("/lines/search")
+def search_lines(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    here: Here,
+    *,
+    text: Annotated[str, Query(min_length=1, max_length=500)],
+    replica: Names = None,
+    attempt: AttemptNumber = None,
+    after: CursorText = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> JsonResponse:
+    """Lines that have a text in large or small letters, log by log. `next` is where to go on, as long as there is more
+    to search."""
+    cursor = cursors.read(after) if after is not None else None
+    chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
+    start = (cursor.replica, cursor.end) if cursor else None
+    found = search(chosen.reels, text, start, limit, MOST_SEARCHED)
+    following = None
+    if found.next is not None:
+        name, place = found.next
+        following = Cursor(chosen.reels.attempt, 0, place, place, name).text()
+    rows = [_plain_row(line) for line in found.lines]
+    return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
+
+
+@router.get("/first-error")
+def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
+    """Who failed first and why, who after it, and the first error of its log: as `phalanx logs --errors` tells. When
+    nobody failed, the first error that stands in any log."""
+    run, reels, _ = _chosen(here, run_id, None, attempt)
+    folder = here.home.run(run.id).path
+    failures = failures_of(ReplicaLog(folder, reel.voice, reels.attempt) for reel in reels.each)
+    if failures:
+        names = [reel.voice.name for reel in reels.each]
+        excerpt = reels.first_error(names.index(failures[0].log.voice.name), ERROR_BYTES)
+        return JsonResponse({"attempt": reels.attempt, **_failure_row(failures), **_excerpt_row(excerpt)})
+    share = ERROR_BYTES // max(1, len(reels.each))
+    excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
+    hits = [hit for hit in excerpts if hit.error is not None]
+    first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
+    nobody: dict[str, Any] = {"replica": None, "rank": None, "at": None, "cause": None, "message": None, "later": []}
+    return JsonResponse({"attempt": reels.attempt, **nobody, **_excerpt_row(first)})
+
+
+def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
+    first, *later = failures
+    return {
+        "replica": first.log.voice.name,
+        "rank": first.log.voice.rank,
+        "at": first.at,
+        "cause": first.cause,
+        "message": first.message,
+        "later": [
+            {"replica": other.log.voice.name, "after_s": round(other.at - first.at, 3), "message": other.message}
+            for other in later[:_LATER]
+        ],
+    }
+
+
+def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
+    return {"lines": [_plain_row(line) for line in excerpt.lines], "error": excerpt.error}
+
+
+def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:
+    """Raises Refusal."""
+    run = here.find(run_id)
+    folder = here.home.run(run.id).path
+    voices = log_sources(folder)
+    wanted = _named(voices, names) if names else voices
+    number = _attempt(run, attempt)
+    is_over = run.is_done or number < run.attempt
+    reels = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=is_over)
+    return LogSelection(run, reels, max(0, len(wanted) - MOST_PLACES))
+
+
+def _named(voices: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
+    known = {voice.name for voice in voices}
+    for name in names:
+        if name not in known:
+            raise RequestError(
+                404, f"the run has no replica {name[:100]!r}", "GET …/logs lists those that printed anything"
+            )
+    return [voice for voice in voices if voice.name in set(names)]
+
+
+def _attempt(run: Run, wanted: int | None) -> int:
+    most = max(1, run.attempt)
+    if wanted is not None and wanted > most:
+        raise RequestError(404, f"run {run.id} has had {run.attempt} attempts, not {wanted}")
+    return wanted or most

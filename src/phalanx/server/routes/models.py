@@ -1,0 +1,59 @@
+"""/api/v1/models: the registry of models, to look at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from phalanx.server.auth.identities import Role
+from phalanx.server.auth.model_visibility import PROJECTS, ModelVisibility
+from phalanx.server.context import Caller, Here
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+
+router = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@router.get("")
+def list_models(
+    here: Here,
+    caller: Caller,
+    text: Annotated[str, Query(max_length=500, description="what stands somewhere in the name")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> JsonResponse:
+    """Every model by name, with its newest version and its aliases."""
+    found = ModelVisibility(here.store, caller.projects(Role.VIEWER)).models(text, limit, offset)
+    return JsonResponse({"models": [_model_row(model) for model in found]})
+
+
+@router.get("/{name:path}")
+def show_model(name: str, here: Here, caller: Caller) -> JsonResponse:
+    """A model with all its versions, and what happened to it."""
+    index = ModelVisibility(here.store, caller.projects(Role.VIEWER))
+    model = index.model(name)
+    if model is None:
+        raise RequestError(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists those there are")
+    versions = [_version_row(version) for version in index.versions(name)]
+    return JsonResponse(
+        {**_model_row(model), "versions": versions, "events": [_event_row(row) for row in index.events(name)]}
+    )
+
+
+def _model_row(model: Model) -> dict[str, Any]:
+    times = {"created_at": model.created_at.isoformat(), "updated_at": model.updated_at.isoformat()}
+    return {**model._asdict(), **times, "labels": _labels(model), "aliases": dict(model.aliases)}
+
+
+def _labels(model: Model) -> dict[str, str]:
+    return {name: text for name, text in model.labels.items() if name != PROJECTS}
+
+
+def _version_row(version: ModelVersion) -> dict[str, Any]:
+    times = {"created_at": version.created_at.isoformat(), "updated_at": version.updated_at.isoformat()}
+    return {**version._asdict(), **times, "aliases": list(version.aliases)}
+
+
+def _event_row(event: ModelEvent) -> dict[str, Any]:
+    return {**event._asdict(), "at": event.at.isoformat()}

@@ -1,0 +1,206 @@
+"""/api/v1/pods/{id}/{attempt}/…: what the agents of a run in pods send home, and the code that they fetch.
+
+Nobody asks here but the attempt itself, with its own token, while it is under way. What it may write is what an agent
+on a shared filesystem would write into the run's folder, and nothing else of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from phalanx.agent.stdout_courier import is_growing
+from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
+from phalanx.frames import is_file
+from phalanx.naming import member_name
+from phalanx.server.context import Context, Here
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import MAX_FILE, MAX_PIECE, bounded, disk_refusal, stream_into
+from phalanx.server.http.chunks import append, assemble
+from phalanx.server.http.file_responses import SAFE
+from phalanx.server.http.paths import new_inside, steps_of
+from phalanx.server.http.response_cache import CachedResponse
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.run_writers import is_ours
+from phalanx.store import Run
+from phalanx.store.statuses import DONE, Status
+
+PLACES = ("kubernetes", "kubeflow")  # whose runs have no folder that they share with us
+WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
+WORDS = ("agent.json", "end.json")
+MAX_WORD = 1 << 20  # bytes of what an agent says of itself
+MEMBERS_KEPT_S = 60.0
+PACKED_WITH = 1  # zlib's quickest: it is sent within a cluster, to every pod of a run at once
+BLOCK = tarfile.BLOCKSIZE
+_members: CachedResponse[frozenset[str]] = CachedResponse(256)
+
+router = APIRouter(prefix="/api/v1/pods/{run_id}/{attempt}", tags=["pods"])
+Attempt = Annotated[int, Path(ge=1, le=10**9)]
+
+
+class PodUpload(NamedTuple):
+    path: FilePath
+    grows: bool
+    most: int = MAX_FILE  # bytes
+
+
+@router.put("/files/{path:path}", openapi_extra=openapi.binary("application/octet-stream"))
+async def put_file(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    attempt: Attempt,
+    path: str,
+    request: Request,
+    *,
+    here: Here,
+    offset: Annotated[int, Query(ge=0, le=1 << 50)] = 0,
+    whole: Annotated[bool, Query(description="the body is the whole file")] = False,
+    size: Annotated[
+        int | None, Query(ge=0, le=1 << 50, description="of the whole file, when it comes in pieces")
+    ] = None,
+) -> JsonResponse:
+    """A piece of a file that an agent writes: `REPLICA/NAME`, or `outputs/…`, `artifacts/…`, `models/…`. Logs and
+    spools grow: what is there already is passed over, and after a gap is answered (409) how far the file goes. All
+    others appear whole, at once with `whole` or once all pieces of `size` bytes are there. What is answered is in the
+    file."""
+    target = await run_in_threadpool(_target, here, run_id, attempt, path)
+    if target.grows and (whole or size is not None):
+        raise RequestError(400, f"{path[:200]!r} grows: it comes in pieces, each with its offset")
+    if size is not None and size > target.most:
+        raise RequestError(413, f"{path[:200]!r} may have {target.most:,} bytes")
+    is_at_once = whole and offset == 0 and size in (None, _length(request))
+    if is_at_once:
+        return JsonResponse({"size": await stream_into(request, target.path, target.most)})
+    piece = await bounded(request, MAX_PIECE)
+    return await run_in_threadpool(_put, here, run_id, attempt, target, offset=offset, piece=piece, size=size)
+
+
+@router.get("/code", response_class=Response)
+def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
+    """The code of the run as it was submitted, as a tar.gz: the same bytes whoever asks, and when."""
+    folder = here.home.run(_present(here, run_id, attempt).id).path / "code"
+    if folder.is_symlink() or not folder.is_dir():
+        raise RequestError(404, f"run {run_id} was submitted without code", "its image or a volume has it")
+    headers = {name: value for name, value in SAFE.items() if name != "Accept-Ranges"}
+    headers["Content-Disposition"] = 'attachment; filename="code.tar.gz"'
+    return StreamingResponse(packed(Tree(folder)), 200, headers, "application/gzip")
+
+
+def _length(request: Request) -> int | None:
+    told = request.headers.get("content-length", "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 30 else None
+
+
+def _present(here: Context, run_id: str, attempt: int) -> Run:
+    """The run, when this attempt of it is under way in pods. Raises Refusal."""
+    run = here.find(run_id)
+    if run.backend not in PLACES:
+        raise RequestError(409, f"run {run_id} is not in pods: its files are where it runs")
+    if run.attempt != attempt or run.status in WAITING or run.status in DONE:
+        raise RequestError(
+            409, f"attempt {attempt} of run {run_id} is over", "nothing of it is taken any more", is_over=True
+        )
+    return run
+
+
+def _put(  # noqa: PLR0913 - see `put_file`
+    here: Context, run_id: str, attempt: int, target: PodUpload, *, offset: int, piece: bytes, size: int | None
+) -> JsonResponse:
+    """At the desk, where two that send the same do not mix, and no attempt ends meanwhile."""
+    with here.desks.of(run_id):
+        _present(here, run_id, attempt)
+        if target.grows:
+            return append(target.path, offset, piece)
+        return assemble(target.path, offset, piece, size)
+
+
+# Where files belong -------------------------------------------------------------------------------------------------
+
+
+def _target(here: Context, run_id: str, attempt: int, path: str) -> PodUpload:
+    """Raises Refusal for all other places of the run's folder, and everything that is not in it."""
+    folder = here.home.run(_present(here, run_id, attempt).id).path
+    first, _, rest = path.partition("/")
+    if first in ROOTS and steps_of(rest):
+        return PodUpload(_inside(folder, path), grows=False)
+    if first not in members_of(folder):
+        raise RequestError(
+            404, f"run {run_id} has no replica {first[:100]!r}", "REPLICA/NAME and outputs/… are written"
+        )
+    if not is_file(rest) or is_ours(rest):
+        hint = "log, spool, agent.log, agent.json, end.json, NAME.points, NAME.events and media/NAME are"
+        raise RequestError(400, f"{path[:200]!r} is not a file that an agent writes", hint)
+    target = _inside(folder, f"replicas/{first}/attempt-{attempt}/{rest}")
+    return PodUpload(target, grows=is_growing(rest), most=MAX_WORD if rest in WORDS else MAX_FILE)
+
+
+def _inside(folder: FilePath, path: str) -> FilePath:
+    """As `new_inside`, but what is wrong with one file is no word on the attempt, which 403 and 409 are here."""
+    try:
+        return new_inside(folder, path)
+    except RequestError as refusal:
+        raise RequestError(400, refusal.message, refusal.hint) from None
+
+
+def members_of(run_folder: FilePath) -> frozenset[str]:
+    """The names of all processes of the run's plan. Raises Refusal when that cannot be read."""
+    return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder / "plan.json"))
+
+
+def _read_members(plan_file: FilePath) -> frozenset[str]:
+    try:
+        replicas = json.loads(plan_file.read_bytes())["replicas"]
+        return frozenset(member_name(row["role"], int(row["index"]), int(row.get("local", 0))) for row in replicas)
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    except (ValueError, LookupError, TypeError):
+        raise RequestError(503, "the plan of this run cannot be read") from None
+
+
+# Code ---------------------------------------------------------------------------------------------------------------
+
+
+def packed(tree: Tree) -> Iterator[bytes]:
+    """The files and folders of a tree as a tar.gz, piece by piece. Who owns them and when they were changed is nobody's
+    business elsewhere; links are left out. Raises OSError when a file changes meanwhile: the answer breaks off."""
+    packer = zlib.compressobj(PACKED_WITH, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    for piece in _archive(tree):
+        data = packer.compress(piece)
+        if data:
+            yield data
+    yield packer.flush()
+
+
+def _archive(tree: Tree) -> Iterator[bytes]:
+    for found in tree.walk():
+        entry = tarfile.TarInfo(found.path)
+        if found.kind == FOLDER:
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            yield entry.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+        elif found.kind == FILE:
+            yield from _file(tree, entry)
+    yield bytes(2 * BLOCK)
+
+
+def _file(tree: Tree, entry: tarfile.TarInfo) -> Iterator[bytes]:
+    with tree.open(entry.name) as stream:
+        state = os.fstat(stream.fileno())
+        entry.size = left = state.st_size
+        entry.mode = 0o755 if state.st_mode & stat.S_IXUSR else 0o644
+        yield entry.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+        while left:
+            piece = stream.read(min(CHUNK, left))
+            if not piece:
+                raise OSError("a file was cut short while it was sent")
+            left -= len(piece)
+            yield piece
+    yield bytes(-entry.size % BLOCK)

@@ -1,0 +1,124 @@
+"""/api/v1/runs/{id}/preview and …/view: a look into what a run wrote. Nothing of it ever runs as a page of ours."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from phalanx.artifacts.downloads import open_output
+from phalanx.artifacts.outputs import HERE
+from phalanx.artifacts.previews import HEAD, Preview, Table, preview, read_table
+from phalanx.artifacts.trees import run_tree
+from phalanx.server.context import Context, Here
+from phalanx.server.http.file_responses import file_answer
+from phalanx.server.http.paths import opened
+from phalanx.server.http.responses import JsonResponse
+
+MOST_ROWS = 200
+APART = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# Scripts run, but as nobody: of no origin, without network, and without anything of ours.
+SCRIPTED = f"sandbox allow-scripts; {APART.removeprefix('sandbox; ')}; script-src 'unsafe-inline'"
+PLAIN = "sandbox; default-src 'none'"
+HTML, SVG = "text/html; charset=utf-8", "image/svg+xml"
+# By how they begin: a name says what it likes.
+BEGINNINGS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"fLaC": "audio/flac",
+    b"OggS": "audio/ogg",
+    b"ID3": "audio/mpeg",
+    b"\xff\xfb": "audio/mpeg",
+    b"\xff\xf3": "audio/mpeg",
+    b"\xff\xf2": "audio/mpeg",
+}
+RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+KINDS = {"text": "text", "JSON": "json", "table": "table", "NumPy array": "array", "safetensors": "array"}
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
+
+
+@router.get("/preview/{path:path}")
+def show_preview(run_id: str, path: str, here: Here) -> JsonResponse:
+    """What a file is, and its beginning, as lines or as a table; `view` is where a browser may show it."""
+    run = here.find(run_id)
+    stream, entry = open_output(here.home, run.id, path)
+    with stream:
+        media = media_of(stream.read(HEAD), entry.path)
+        stream.seek(0)
+        found = preview(stream, entry.path, entry.size)
+        table = None
+        if found.type == "table":
+            stream.seek(0)
+            table = read_table(stream, entry.path, entry.size, MOST_ROWS)
+    address = f"/api/v1/runs/{run.id}/view/{quote(entry.path)}"
+    view = address if media is not None and entry.place == HERE else None
+    return JsonResponse({**_row(found, table, media), "size": entry.size, "view": view})
+
+
+def _row(found: Preview, table: Table | None, media: str | None) -> dict[str, Any]:
+    if media is not None:
+        kind = "html" if media == HTML else media.partition("/")[0]
+    else:
+        kind = KINDS.get(found.type, "image" if "width" in found.facts else "binary")
+    row: dict[str, Any] = {"kind": kind, "title": _title(found, media), "facts": found.facts, "lines": found.lines}
+    if table is not None:
+        row["table"] = {"columns": table.columns, "rows": table.rows}
+    return {**row, "is_cut": found.is_cut if table is None else table.is_cut}
+
+
+def _title(found: Preview, media: str | None) -> str:
+    facts = found.facts
+    kind = {HTML: "HTML", SVG: "SVG image"}.get(media or "", found.type)
+    if "width" in facts:
+        return f"{kind}, {facts['width']} x {facts['height']}"
+    if "shape" in facts:
+        return f"{kind}, {facts['dtype']} {'x'.join(map(str, facts['shape'])) or 'scalar'}"
+    return f"{kind}, {facts['seconds']:g} s" if "seconds" in facts else kind
+
+
+def media_of(head: bytes, name: str) -> str | None:
+    """What a browser may show something as; None for what is only to be kept."""
+    if head[:4] == b"RIFF":
+        return RIFF.get(head[8:12])
+    for beginning, media in BEGINNINGS.items():
+        if head.startswith(beginning):
+            return media
+    ending = name.rpartition(".")[2].lower()
+    if b"\0" in head:
+        return None
+    if ending in ("html", "htm"):
+        return HTML
+    return SVG if ending == "svg" and b"<svg" in head.lower() else None
+
+
+@router.get("/view/{path:path}")
+async def show_file(
+    run_id: str,
+    path: str,
+    request: Request,
+    here: Here,
+    *,
+    scripts: Annotated[bool, Query(description="let those of an HTML file run, apart from everything")] = False,
+) -> Response:
+    """A file for a browser to show: images and sounds; HTML and SVG apart from everything else; anything else comes as
+    something to keep. With `Range` a part."""
+    stream, media = await run_in_threadpool(_opened, here, run_id, path)
+    answer = file_answer(stream, path, request.headers.get("range"), kind=media)
+    if media is not None:
+        answer.headers["Content-Disposition"] = answer.headers["Content-Disposition"].replace("attachment", "inline")
+        policy = (SCRIPTED if scripts else APART) if media == HTML else APART if media == SVG else PLAIN
+        answer.headers["Content-Security-Policy"] = policy
+        answer.headers["Referrer-Policy"] = "no-referrer"
+    return answer
+
+
+def _opened(here: Context, run_id: str, path: str) -> tuple[BinaryIO, str | None]:
+    run = here.find(run_id)
+    stream = opened(run_tree(here.home.run(run.id).path), path)
+    return stream, media_of(stream.read(HEAD), path)

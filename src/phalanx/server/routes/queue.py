@@ -1,0 +1,158 @@
+"""/api/v1/queue and /machine: what waits for its turn, and what there is to run it on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from phalanx import __version__
+from phalanx.backends.contract import LOCAL_BACKENDS
+from phalanx.home.home import Home
+from phalanx.scheduler.capacity import NOTHING, Capacity, excess, requested_by, this_machine
+from phalanx.server.auth.identities import Role
+from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http.response_cache import CachedResponse
+from phalanx.server.http.responses import JsonResponse
+from phalanx.server.rows import run_row, waits_for
+from phalanx.store import Run
+
+QUEUED = ("created", "resuming", "warning")
+MOST_SHOWN = 1000
+PLANS_S = 3600.0  # plans do not change
+MACHINE_S = 60.0
+ACTIVE_S = 0.5
+
+router = APIRouter(prefix="/api/v1", tags=["queue"])
+
+
+@router.get("/queue")
+def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """The runs that are not over, in the order in which they are started; of those that wait, their place in the queue
+    of where they go, what they wait for and what they ask for. `count` is how many there are in all."""
+    active = _active(request, here)
+    shares = CapacityRequests(here.home, request.app.state.shares)
+    room = _machine(request)[0]
+    used = _used(active, shares)
+    places = _places(active)
+    visible = caller.projects(Role.VIEWER)
+    shown = [run for run in active if visible is None or run.project in visible]
+    told = waits_for(here.store, shown[:MOST_SHOWN])
+    rows = []
+    for run in shown[:MOST_SHOWN]:
+        place, asked = places.get(run.id), shares.of(run)
+        why = told.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
+        rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
+    return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
+
+
+@router.get("/machine")
+def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """What the server's machine has, and what runs have left of it by what they asked for."""
+    room, gpus = _machine(request)
+    used = _used(_active(request, here), CapacityRequests(here.home, request.app.state.shares))
+    free = {name: max(0.0, amount) for name, amount in _share_row(_less(room, used)).items()}
+    disk = shutil.disk_usage(here.home.path)
+    answer: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "cpus": room.cpus,
+        "memory_mib": room.memory_mib,
+        "gpus": list(gpus),
+        "free": {**free, "gpus": int(free["gpus"])},
+        "load": list(os.getloadavg()),
+        "disk": {"total_bytes": disk.total, "free_bytes": disk.free},
+        "version": __version__,
+    }
+    if caller.has(Role.ADMIN):
+        answer["home"] = str(here.home.path)
+    return JsonResponse(answer)
+
+
+class CapacityRequests:
+    """What runs ask of this machine, from their plans."""
+
+    def __init__(self, home: Home, kept: CachedResponse[Capacity]) -> None:
+        self.home = home
+        self.kept = kept
+
+    def of(self, run: Run) -> Capacity:
+        return self.kept.get(run.id, PLANS_S, lambda: self._read(run))
+
+    def _read(self, run: Run) -> Capacity:
+        try:
+            return requested_by(json.loads(self.home.run(run.id).plan_file.read_bytes()))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return NOTHING
+
+
+def _active(request: Request, here: Context) -> list[Run]:
+    """Thousands may wait, and many pages look at them."""
+    kept: CachedResponse[list[Run]] = request.app.state.queue
+    return kept.get("active", ACTIVE_S, here.store.active)
+
+
+def _machine(request: Request) -> tuple[Capacity, tuple[str, ...]]:
+    machine: CachedResponse[tuple[Capacity, tuple[str, ...]]] = request.app.state.machine
+    return machine.get("here", MACHINE_S, this_machine)
+
+
+def _used(active: list[Run], shares: CapacityRequests) -> Capacity:
+    """By runs that have left the queue, of this machine."""
+    used = NOTHING
+    for run in active:
+        if run.status not in QUEUED and run.backend in LOCAL_BACKENDS:
+            used += shares.of(run)
+    return used
+
+
+def _less(room: Capacity, used: Capacity) -> Capacity:
+    return Capacity(room.cpus - used.cpus, room.memory_mib - used.memory_mib, room.gpus - used.gpus)
+
+
+def _places(active: list[Run]) -> dict[str, int]:
+    """From 1 on, in the queue of this machine or of each engine."""
+    counts: dict[str, int] = {}
+    found = {}
+    for run in active:
+        if run.status in QUEUED:
+            where = "" if run.backend in LOCAL_BACKENDS else run.backend
+            found[run.id] = counts[where] = counts.get(where, 0) + 1
+    return found
+
+
+def _why(run: Run, place: int, asked: Capacity, used: Capacity, room: Capacity) -> str:
+    if run.backend not in LOCAL_BACKENDS:
+        return f"to be submitted to {run.backend}"
+    if place > 1:
+        return f"{place - 1} {'run' if place == 2 else 'runs'} before it"
+    missing = excess(asked, _less(room, used))
+    if missing is None:
+        return "to be started in a moment"
+    return f"room on this machine: asks for {missing} that are free" if used != NOTHING else "to be started in a moment"
+
+
+def _share_row(share: Capacity) -> dict[str, float]:
+    return {"cpu": share.cpus, "memory_mib": share.memory_mib, "gpus": share.gpus}
+
+
+def somebody_schedules(home: Home) -> bool:
+    """Whether anybody holds the lease. We ask for a lock that many may have, and let go of it at once: whoever wants
+    to schedule just then tries again."""
+    path: Path = home.path / "scheduler.lock"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

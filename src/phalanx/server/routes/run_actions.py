@@ -1,0 +1,96 @@
+"""/api/v1/runs/{run_id}/…: what one does to runs: stop, restart, copy, resume, remove."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter
+from starlette.background import BackgroundTask
+
+from phalanx.errors import CallError, SpecErrors
+from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http.bodies import disk_refusal
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.routes.submissions import keep_records
+from phalanx.server.rows import waiting_row
+from phalanx.server.run_environment import environment_for_runs
+from phalanx.store import Run
+from phalanx.submission.clone import clone
+from phalanx.submission.removal import remove
+from phalanx.submission.resume import request_resume
+
+TAKEN_UP_S = 5.0  # how long an answer waits for the scheduler to take up a run
+LOOK_S = 0.02
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
+
+
+@router.post("/stop")
+def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+    """Ask every replica to end; what does not is killed. The answer does not wait for that. One that is over stays as
+    it is."""
+    run = here.find(run_id)
+    if not run.is_done:
+        try:
+            here.home.run(run.id).ask_to_stop(f"stopped by {caller.name}")
+        except OSError as fault:
+            raise disk_refusal(fault) from None
+        here.wake()
+    return JsonResponse(waiting_row(here.store, here.find(run_id)))
+
+
+@router.post("/restart", status_code=201)
+def restart_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+    """Run it once more, as a new run with outputs of its own."""
+    return _clone(here, here.find(run_id), "restart", caller.name)
+
+
+@router.post("/copy", status_code=201)
+def copy_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+    """Run it once more, as a new run that begins with a copy of its outputs."""
+    return _clone(here, here.find(run_id), "copy", caller.name)
+
+
+def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
+    environment = environment_for_runs()
+    try:
+        new = clone(here.home, here.store, run, cloning, environment, user=who)
+    except (CallError, SpecErrors) as fault:
+        raise RequestError(409, str(fault)) from None
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    here.wake()
+    records = BackgroundTask(keep_records, here.home, new, environment)
+    return JsonResponse(waiting_row(here.store, new), 201, background=records)
+
+
+@router.post("/resume")
+def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+    """Go on with a run that is over: the next attempt of the same run, with the same outputs."""
+    run = here.find(run_id)
+    try:
+        request_resume(here.home, run, environment_for_runs(), caller.name)
+    except CallError as fault:
+        raise RequestError(409, str(fault)) from None
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    deadline = time.monotonic() + TAKEN_UP_S
+    while run_id in here.home.asked_to_resume() and time.monotonic() < deadline:
+        here.wake()
+        time.sleep(LOOK_S)
+    return JsonResponse(waiting_row(here.store, here.find(run_id)))
+
+
+@router.delete("")
+def remove_run(run_id: str, here: Here) -> JsonResponse:
+    """Remove a run that is over, with its logs, outputs and everything else."""
+    with here.desks.of(run_id):
+        run = here.find(run_id)
+        if not run.is_done:
+            hint = f"stop it first: POST /api/v1/runs/{run.id}/stop"
+            raise RequestError(409, f"run {run.id} is not over: it is {run.status}", hint)
+        try:
+            remove(here.home, here.store, [run])
+        except OSError as fault:
+            raise disk_refusal(fault) from None
+    return JsonResponse({"removed": [run_id]})

@@ -1,0 +1,218 @@
+"""/api/v1/runs: lists of runs, one run with all that is known of it, and runs that are made and ended elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from phalanx.ingest import external_runs
+from phalanx.server import external_lifecycle
+from phalanx.server.auth.identities import Role
+from phalanx.server.context import Caller, Context, Here, require_role, visible_projects
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import JsonBody, json_object
+from phalanx.server.http.fields import LONGEST_TEXT, mapping, string_list, text, timestamp
+from phalanx.server.http.paths import check_run_id
+from phalanx.server.http.response_cache import CachedResponse
+from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
+from phalanx.server.rows import (
+    artifact_row,
+    replica_row,
+    run_row,
+    status_row,
+    summary_rows,
+    waiting_row,
+    waiting_rows,
+)
+from phalanx.store import Run
+from phalanx.tracking import external_folder
+
+COLUMNS_S = 5.0  # for which they are remembered: all runs are looked at
+PATIENCE_S = 120.0  # how long a client that beats may be silent
+ENDS = ("succeeded", "failed", "stopped")
+
+router = APIRouter(prefix="/api/v1", tags=["runs"])
+
+
+@router.get("/runs")
+def list_runs(  # noqa: PLR0913 - each is a parameter of the query
+    here: Here,
+    caller: Caller,
+    *,
+    q: Annotated[str, Query(max_length=10_000, description="such as `status:running, metric.loss:<0.1`")] = "",
+    sort: Annotated[str, Query(max_length=600)] = "-created_at",
+    limit: Annotated[int, Query(ge=0, le=10_000)] = 20,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    project: Annotated[str | None, Query(max_length=600)] = None,
+    columns: Annotated[str | None, Query(max_length=20_000, description="such as `params.lr,metric.loss`")] = None,
+) -> JsonResponse:
+    """A page of the runs that a query finds, and how many it finds in all. With `columns`, rows have only those params
+    and last values of metrics."""
+    shown = visible_projects(caller, project)
+
+    def make() -> bytes:
+        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
+        count = here.store.count(q, project=shown)
+        rows = waiting_rows(here.store, runs)
+        return encoded({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
+
+    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns), make))
+
+
+def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
+    wanted = frozenset(columns.split(","))
+    params = {name: value for name, value in row["params"].items() if f"params.{name}" in wanted}
+    summary = {name: value for name, value in row["summary"].items() if f"metric.{name}" in wanted}
+    return {**row, "params": params, "summary": summary}
+
+
+@router.get("/runs/columns")
+def list_columns(
+    request: Request, here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None
+) -> JsonResponse:
+    """The names of params and metrics, with how many runs have them, the most used first."""
+    shown = visible_projects(caller, project)
+    kept: CachedResponse[dict[str, Any]] = request.app.state.columns
+    return JsonResponse(kept.get(shown, COLUMNS_S, lambda: _columns(here, shown)))
+
+
+def _columns(here: Context, shown: str | frozenset[str] | None) -> dict[str, Any]:
+    found = {"params": here.store.param_names(shown), "metrics": here.store.metric_names(shown)}
+    return {kind: [{"name": name, "runs": count} for name, count in names] for kind, names in found.items()}
+
+
+@router.get("/groups")
+def list_groups(
+    here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None
+) -> JsonResponse:
+    """Groups of runs that belong together, the newest first, and what became of them."""
+    groups = [
+        {
+            "group": group.name,
+            "project": group.project,
+            "runs": sum(group.statuses.values()),
+            "statuses": group.statuses,
+            "created_at": group.created_at.isoformat(),
+        }
+        for group in here.store.groups(visible_projects(caller, project))
+    ]
+    return JsonResponse({"groups": groups})
+
+
+@router.get("/projects")
+def list_projects(here: Here, caller: Caller) -> JsonResponse:
+    """Every project, and how many runs it has."""
+    found = here.store.projects(visible_projects(caller))
+    return JsonResponse({"projects": [{"name": name, "runs": count} for name, count in found]})
+
+
+@router.get("/runs/{run_id}")
+def show_run(run_id: str, here: Here) -> JsonResponse:
+    """A run with its params, labels, summaries of metrics, statuses, replicas, artifacts and facts."""
+    return JsonResponse(whole_run(here, here.find(run_id)))
+
+
+def whole_run(here: Context, run: Run) -> dict[str, Any]:
+    store = here.store
+    return {
+        **waiting_row(store, run),
+        "labels": store.labels(run.id),
+        "facts": store.facts(run.id),
+        "summaries": summary_rows(store.summaries(run.id)),
+        "statuses": [status_row(change) for change in store.statuses(run.id)],
+        "replicas": [replica_row(replica) for replica in store.replicas(run.id)],
+        "artifacts": [artifact_row(artifact) for artifact in store.artifacts(run.id)],
+    }
+
+
+ABOUT = {"name": openapi.TEXT, "description": openapi.TEXT, "tags": openapi.TEXTS}
+
+
+@router.post(
+    "/runs",
+    status_code=201,
+    openapi_extra=openapi.body(
+        {
+            **ABOUT,
+            "id": openapi.TEXT,
+            "project": openapi.TEXT,
+            "params": openapi.ANYTHING,
+            "labels": openapi.ANYTHING,
+            "user": openapi.TEXT,
+            "created_at": openapi.SECONDS,
+        }
+    ),
+)
+def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
+    """A run that somebody else executes. One that is there already is answered as it is: it may be asked for again."""
+    wanted = json_object(body)
+    run_id = check_run_id(text(wanted, "id")) if wanted.get("id") is not None else None
+    if run_id is not None and here.home.run(run_id).path.exists():
+        known = external_runs.adopt(here.home, here.store, run_id)
+        if not caller.has(Role.EDITOR, known.project):
+            raise RequestError(409, f"the id `{run_id}` is taken")
+        return JsonResponse(run_row(known))
+    project = text(wanted, "project", 500) or "default"
+    require_role(caller, project, Role.EDITOR)
+    about = external_folder.Description(
+        project=project,
+        name=text(wanted, "name", 500) or None,
+        description=text(wanted, "description") or None,
+        tags=tuple(string_list(wanted, "tags")),
+        params=mapping(wanted, "params"),
+        user=text(wanted, "user", 200) or None,
+        source="sent to the server",
+    )
+    labels = {name: str(value) for name, value in mapping(wanted, "labels").items()}
+    created_at = timestamp(wanted, "created_at")
+    run = external_lifecycle.create(here, about, labels, created_at, run_id=run_id, patience_s=PATIENCE_S)
+    here.wake()
+    return JsonResponse(run_row(run), 201)
+
+
+@router.post(
+    "/runs/{run_id}/finish",
+    openapi_extra=openapi.body({"status": {"enum": list(ENDS)}, "reason": openapi.TEXT, "at": openapi.SECONDS}),
+)
+def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
+    """Say how a run ended that somebody else executed. The first word counts."""
+    wanted = json_object(body)
+    status = text(wanted, "status", 20) or "succeeded"
+    if status not in ENDS:
+        raise RequestError(400, f"a run ends as one of {', '.join(ENDS)}, not `{status}`")
+    run = external_lifecycle.check(here.find(run_id))
+    at = timestamp(wanted, "at")
+    return JsonResponse(run_row(external_lifecycle.finish(here, run, status, text(wanted, "reason", 1000), at)))
+
+
+@router.post("/runs/{run_id}/beat")
+def beat(run_id: str, here: Here) -> JsonResponse:
+    """A sign of life of a run that somebody else executes."""
+    run = external_lifecycle.check(here.find(run_id))
+    external_lifecycle.heartbeat(here.home, run)
+    stop = here.home.run(run.id).stop_reason()
+    return JsonResponse({"status": run.status, "stop": stop})
+
+
+@router.patch("/runs/{run_id}", openapi_extra=openapi.body(ABOUT))
+def change_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
+    """Give a run another name, description or tags. It is written into the run's folder, too."""
+    wanted = json_object(body)
+    unknown = set(wanted) - {"name", "description", "tags"}
+    if unknown:
+        raise RequestError(400, f"`{min(unknown)[:100]}` of a run cannot be changed", "name, description and tags can")
+    run = here.find(run_id)
+    with here.desks.of(run.id) as desk:
+        told = {name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"}
+        events: list[dict[str, Any]] = [{"kind": "describe", **told}] if told else []
+        if "tags" in wanted:
+            events.append({"kind": "tags", "set": string_list(wanted, "tags")})
+        desk.events(external_lifecycle.place(here, run), *events)
+        here.store.update(
+            run.id,
+            name=told.get("name", ...),
+            description=told.get("description", ...),
+            tags=string_list(wanted, "tags") if "tags" in wanted else ...,
+        )
+    return JsonResponse(run_row(here.find(run_id)))

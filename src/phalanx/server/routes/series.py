@@ -1,0 +1,117 @@
+"""/api/v1/runs/{id}/metrics and …/events: how metrics went, and everything else that training tracked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from phalanx.server.context import Here
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.rows import summary_rows
+from phalanx.spool import JSON, Reader
+from phalanx.store.series.run_series import RunSeries
+
+MOST_BUCKETS = 20_000
+MOST_EVENTS = 10_000
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["series"])
+
+
+@router.get("/metrics")
+def list_metrics(run_id: str, here: Here) -> JsonResponse:
+    """Every metric of a run and its summary, as its points say now."""
+    run = here.find(run_id)
+    with here.charts.of(here.home.run(run.id).path) as series:
+        summaries = summary_rows(series.summaries())
+        return JsonResponse({"metrics": [{"name": name, **summaries.get(name, {})} for name in series.names()]})
+
+
+@router.get("/metrics/series")
+def show_series(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    here: Here,
+    *,
+    name: Annotated[str, Query(max_length=600)],
+    replica: Annotated[str | None, Query(max_length=100)] = None,
+    buckets: Annotated[int, Query(ge=0, le=MOST_BUCKETS, description="0: every point")] = 1000,
+    first: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None,
+    last: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None,
+    over_ranks: Annotated[bool, Query(description="mean, smallest and largest over the replicas")] = False,
+) -> JsonResponse:
+    """How a metric went: in buckets of minimum, maximum, mean and last value, or point for point."""
+    run = here.find(run_id)
+    with here.charts.of(here.home.run(run.id).path) as series:
+        if name not in series.names():
+            raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", "GET …/metrics lists those there are")
+        if over_ranks:
+            spreads = series.over_ranks(name, buckets or None)
+            return JsonResponse({"name": name, "ranks": [spread._asdict() for spread in spreads]})
+        if buckets == 0:
+            return JsonResponse({"name": name, "series": _points(series, name, replica, first, last)})
+        found = series.buckets(name, buckets, replica, first, last)
+        return JsonResponse(
+            {"name": name, "buckets": {one: [row._asdict() for row in rows] for one, rows in found.items()}}
+        )
+
+
+def _points(series: RunSeries, name: str, replica: str | None, first: int | None, last: int | None) -> list[Any]:
+    low, high = -(2**63) if first is None else first, 2**63 - 1 if last is None else last
+    rows = []
+    for line in series.series(name, replica):
+        kept = [place for place, step in enumerate(line.steps) if low <= step <= high]
+        columns = {
+            column: [getattr(line, column)[place] for place in kept]
+            for column in ("steps", "times", "values", "attempts")
+        }
+        rows.append({"replica": line.replica, "rank": line.rank, **columns})
+    return rows
+
+
+@router.get("/events")
+def list_events(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    here: Here,
+    *,
+    kind: Annotated[str | None, Query(max_length=50, description="text, image, histogram, table, dataset…")] = None,
+    name: Annotated[str | None, Query(max_length=600)] = None,
+    replica: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1000,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> JsonResponse:
+    """What was tracked beside metrics, in the order of writing; `count` is how many there are in all."""
+    run = here.find(run_id)
+    rows: list[dict[str, Any]] = []
+    count = 0
+    for event in _events(here.home.run(run.id).path, replica):
+        if kind in (None, event.get("kind")) and name in (None, event.get("name")):
+            if offset <= count < offset + limit:
+                rows.append(event)
+            count += 1
+    return JsonResponse({"count": count, "events": rows})
+
+
+def _events(run_folder: Path, replica: str | None) -> Iterator[dict[str, Any]]:
+    for path in sorted(run_folder.glob("replicas/*/attempt-*/*.events"), key=_place):
+        if replica in (None, path.parent.parent.name):
+            where = {"replica": path.parent.parent.name, "attempt": _place(path)[0]}
+            for record in Reader(path).poll():
+                event = _decoded(record.kind, record.payload)
+                if event is not None:
+                    yield {**event, **where}
+
+
+def _decoded(kind: int, payload: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(payload) if kind == JSON else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _place(path: Path) -> tuple[int, str, str]:
+    number = path.parent.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0, path.parent.parent.name, path.name

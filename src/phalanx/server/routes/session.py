@@ -1,0 +1,91 @@
+"""/api/v1/session: signing in with a browser, who one is, and signing out. /api/v1/audit: who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from phalanx.errors import CallError
+from phalanx.server.auth.identities import ALL, Identity
+from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
+from phalanx.server.context import Caller, Here
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import bounded, json_object
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.middleware import address_of
+
+LARGEST_BODY = 16 << 10
+
+router = APIRouter(prefix="/api/v1", tags=["session"])
+
+
+@router.post(
+    "/session",
+    openapi_extra=openapi.body({"token": openapi.TEXT, "user": openapi.TEXT, "password": openapi.TEXT}),
+)
+async def sign_in(request: Request, here: Here) -> JsonResponse:
+    """With `token`, or with `user` and `password`. The answer sets the cookie that the page is used with."""
+    wanted = json_object(await bounded(request, LARGEST_BODY))
+    given = {name: wanted.get(name) for name in ("token", "user", "password")}
+    if not all(value is None or isinstance(value, str) for value in given.values()):
+        raise RequestError(400, "`token`, `user` and `password` are texts")
+    token, name, password = (value or "" for value in given.values())
+    try:
+        if token:
+            found, kind = here.credentials.of_token(token.strip()), TOKEN
+        elif name and password:
+            found, kind = await here.credentials.of_password(name, password, address_of(request.scope)), USER
+        else:
+            raise RequestError(400, "a `token`, or a `user` and a `password`, are needed")
+    except CallError as fault:
+        raise RequestError(503, str(fault)) from None
+    if found.run_id is not None:
+        raise RequestError(403, "the token of a run is for the run alone")
+    answer = JsonResponse(_row(found._replace(kind="session")))
+    answer.set_cookie(
+        here.sessions.cookie,
+        here.sessions.open(kind, found.name),
+        max_age=LIFE_S,
+        path="/",
+        secure=_is_encrypted(request),
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@router.get("/session")
+def whoami(caller: Caller) -> JsonResponse:
+    """Who one is, and what one may do."""
+    return JsonResponse(_row(caller))
+
+
+@router.delete("/session")
+async def sign_out(here: Here) -> JsonResponse:
+    """The browser forgets its cookie."""
+    answer = JsonResponse({"ok": True})
+    answer.delete_cookie(here.sessions.cookie, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+@router.get("/audit")
+def show_audit(here: Here, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> JsonResponse:
+    """Who changed what and who was not let in, the newest first."""
+    return JsonResponse({"entries": here.audit.last(limit)})
+
+
+def _row(identity: Identity) -> dict[str, object]:
+    role = identity.roles.get(ALL)
+    return {
+        "name": identity.name,
+        "kind": identity.kind,
+        "role": role.word if role is not None else None,
+        "roles": {project: mine.word for project, mine in identity.roles.items()},
+    }
+
+
+def _is_encrypted(request: Request) -> bool:
+    """As the browser sees it: a proxy may have taken the encryption off."""
+    said = (request.headers.get("x-forwarded-proto", ""), request.headers.get("origin", "").partition(":")[0])
+    return request.url.scheme == "https" or "https" in said

@@ -1,0 +1,125 @@
+"""/api/v1/snapshots: code that is sent before the run which needs it.
+
+<home>/uploads/<id>/   code/…  about.json: who sent it. Used by one run, which takes the folder; else gone after a day
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from phalanx.backends.code_archive import MAX_BYTES, Unpacked, unpack
+from phalanx.home.atomic_files import write_atomic
+from phalanx.home.home import Home
+from phalanx.server.context import Caller, Here
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import disk_refusal, stream_into
+from phalanx.server.http.responses import JsonResponse, RequestError
+
+KEPT_S = 86_400.0
+DRAFTS_KEPT_S = 3600.0
+MOST_WAITING = 100  # snapshots that nobody has used yet
+_ID = re.compile(r"[0-9a-f]{32}\Z", re.ASCII)
+
+router = APIRouter(prefix="/api/v1", tags=["runs"])
+
+
+@router.post("/snapshots", status_code=201, openapi_extra=openapi.binary("application/octet-stream"))
+async def take_snapshot(request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Code for a run that is submitted next, as a tar.gz of files and folders. Answers the id that
+    `POST /runs/submit` takes as `code`, how many files there are, and how large they are together."""
+    uploads = Uploads(here.home)
+    await run_in_threadpool(uploads.make_room)
+    snapshot_id = secrets.token_hex(16)
+    packed = uploads.folder / f".{snapshot_id}.tar.gz"
+    try:
+        await stream_into(request, packed, MAX_BYTES)
+        kept = await run_in_threadpool(uploads.keep, packed, snapshot_id, caller.name)
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    finally:
+        await run_in_threadpool(packed.unlink, missing_ok=True)
+    return JsonResponse({"id": snapshot_id, **kept._asdict()}, 201)
+
+
+class Uploads:
+    def __init__(self, home: Home) -> None:
+        self.folder = home.path / "uploads"
+
+    def make_room(self) -> None:
+        """Sweep what nobody used. Raises Refusal when too much is left."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        now, waiting = time.time(), 0
+        for entry in os.scandir(self.folder):
+            try:
+                age_s = now - entry.stat(follow_symlinks=False).st_mtime
+            except FileNotFoundError:
+                continue
+            is_draft = entry.name.startswith(".")
+            if age_s <= (DRAFTS_KEPT_S if is_draft else KEPT_S):
+                waiting += 1
+            elif entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+        if waiting >= MOST_WAITING:
+            hint = "submit them, or wait until they are swept after a day"
+            raise RequestError(429, f"{waiting} snapshots wait for their runs already", hint)
+
+    def keep(self, packed: Path, snapshot_id: str, who: str) -> Unpacked:
+        """There completely or not at all. Raises CallError for an archive that is not taken, OSError."""
+        draft = self.folder / f".{snapshot_id}"
+        try:
+            draft.mkdir(mode=0o700)
+            with packed.open("rb") as stream:
+                found = unpack(stream, draft / "code")
+            write_atomic(draft / "about.json", json.dumps({"by": who}).encode(), sync=False)
+            draft.rename(self.folder / snapshot_id)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return found
+
+    def claim(self, snapshot_id: str, who: str) -> SnapshotClaim:
+        """For one run alone. Raises Refusal."""
+        refusal = RequestError(
+            404, "there is no such snapshot (any more)", "POST /api/v1/snapshots sends the code again"
+        )
+        if not _ID.match(snapshot_id):
+            raise refusal
+        place = self.folder / snapshot_id
+        try:
+            if json.loads((place / "about.json").read_bytes())["by"] != who:
+                raise refusal
+            claimed = self.folder / f".{snapshot_id}.claimed"
+            place.rename(claimed)
+        except (OSError, ValueError, LookupError, TypeError):
+            raise refusal from None
+        return SnapshotClaim(claimed, place)
+
+
+class SnapshotClaim:
+    """A snapshot that nobody else can use. Given back unless its code was taken."""
+
+    def __init__(self, claimed: Path, place: Path) -> None:
+        self.claimed = claimed
+        self.place = place
+
+    def take(self, target: Path) -> None:
+        (self.claimed / "code").rename(target)
+
+    def settle(self) -> None:
+        if (self.claimed / "code").is_dir():
+            with suppress(OSError):
+                self.claimed.rename(self.place)
+        else:
+            shutil.rmtree(self.claimed, ignore_errors=True)

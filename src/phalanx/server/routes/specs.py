@@ -1,0 +1,114 @@
+"""/api/v1/runs/{run_id}/…: what a run was made of: its file, plan, environment, surroundings and code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from phalanx.errors import CallError, SpecErrors
+from phalanx.naming import replica_name
+from phalanx.placeholders import decode, fill
+from phalanx.plan.document import MANY, shown
+from phalanx.server.context import Context, Here
+from phalanx.server.http.file_responses import SAFE
+from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.run_environment import without_secrets
+from phalanx.spec.yaml_writer import modern_document, to_yaml
+from phalanx.submission.clone import spec_of, submitted
+
+LARGEST = 64 << 20  # bytes of a file of ours that is read whole
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
+
+
+@router.get("/spec", response_class=Response)
+def show_spec(run_id: str, here: Here) -> Response:
+    """The file that the run was made of, in its modern form. Values that look secret are hidden."""
+    run = here.find(run_id)
+    try:
+        document = modern_document(spec_of(here.home, run))
+    except (CallError, SpecErrors) as fault:
+        raise RequestError(404, str(fault)) from None
+    return text_answer(to_yaml(without_secrets(document)), "text/yaml; charset=utf-8")
+
+
+@router.get("/plan")
+def show_plan(run_id: str, here: Here) -> JsonResponse:
+    """Its replicas, ranks, resources and environments, as they were planned. Values that look secret are hidden."""
+    return JsonResponse(without_secrets(plan_of(here, run_id)))
+
+
+@router.get("/records")
+def show_records(run_id: str, here: Here) -> JsonResponse:
+    """What it takes to do the run again: packages, Python, machine, git and environment."""
+    return JsonResponse(without_secrets(records_of(here, run_id)))
+
+
+@router.get("/code-diff", response_class=Response)
+def show_code_diff(run_id: str, here: Here) -> Response:
+    """The changes to its code that were not committed, as git tells them; nothing when there were none."""
+    git = records_of(here, run_id).get("git")
+    diff = git.get("diff") if isinstance(git, dict) else None
+    return text_answer(str(diff or ""), "text/plain; charset=utf-8")
+
+
+@router.get("/environment/{replica}")
+def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
+    """The command and the variables of one replica. What only the machine knows stands in angle brackets; values that
+    look secret are hidden."""
+    run = here.find(run_id)
+    plan = plan_of(here, run_id)
+    try:
+        names = {replica_name(one): one for one in plan["replicas"]}
+        if replica not in names:
+            raise RequestError(404, f"run {run_id} has no replica {replica[:100]!r}")
+        answer = _environment(plan, names[replica])
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise RequestError(404, f"the plan of run {run_id} cannot be read") from None
+    return JsonResponse({**answer, "folder": submitted(here.home, run).get("working")})
+
+
+def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[str, Any]:
+    members: dict[str, list[str]] = {}
+    for one in plan["replicas"]:
+        members.setdefault(one["role"], []).append(replica_name(one))
+    few = {role: names if len(names) <= MANY else [f"{names[0]}…{names[-1]}"] for role, names in members.items()}
+
+    def told(value: Any) -> str:
+        return fill(decode(value), few, shown)
+
+    encoded = {**replica.get("defaults", {}), **plan.get("environment", {}), **replica.get("environment", {})}
+    variables = {name: told(value) for name, value in sorted(encoded.items())}
+    return {"argv": [told(word) for word in replica["argv"]], "variables": without_secrets(variables)}
+
+
+def plan_of(here: Context, run_id: str) -> dict[str, Any]:
+    """Raises Refusal when there is none."""
+    return _document(here, run_id, "plan.json", "no plan: it was tracked, not started, by Phalanx")
+
+
+def records_of(here: Context, run_id: str) -> dict[str, Any]:
+    """Raises Refusal when there are none."""
+    return _document(here, run_id, "records.json", "no record of its surroundings")
+
+
+def _document(here: Context, run_id: str, name: str, missing: str) -> dict[str, Any]:
+    run = here.find(run_id)
+    try:
+        with (here.home.run(run.id).path / name).open("rb") as stream:
+            found = json.loads(stream.read(LARGEST))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise RequestError(404, f"run {run.id} has {missing}")
+    return found
+
+
+def text_answer(text: str, kind: str) -> Response:
+    headers = {**SAFE, "Cache-Control": "no-store"}
+    del headers["Accept-Ranges"]
+    return Response(text.encode("utf-8", "replace"), headers=headers, media_type=kind)

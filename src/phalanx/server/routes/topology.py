@@ -1,0 +1,150 @@
+"""/api/v1/runs/{run_id}/topology: the replicas of a run side by side: where each is, how far it is, and who failed
+first."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from phalanx.backends.contract import LOCAL_BACKENDS
+from phalanx.home import attempts
+from phalanx.home.attempts import AttemptFolder
+from phalanx.naming import replica_name
+from phalanx.server.context import Context, Here
+from phalanx.server.http.responses import JsonResponse
+from phalanx.server.live.replica_steps import ReplicaStep, ReplicaSteps
+from phalanx.store import ReplicaRecord, Run
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
+
+
+@router.get("/topology")
+def show_topology(
+    run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
+) -> JsonResponse:
+    """Every replica of an attempt (the newest, unless told) with the last step that it logged and how far that is
+    behind the first of them; and which of them failed first, with its last lines."""
+    run = here.find(run_id)
+    chosen = attempt or max(1, run.attempt)
+    replicas = under_way(here, run, here.store.replicas(run.id, chosen), chosen) or planned(here, run, chosen)
+    steps: ReplicaSteps = request.app.state.steps
+    known = steps.of(here.home.run(run.id).path, chosen, [replica.name for replica in replicas])
+    front = max((step.step for step in known.values()), default=None)
+    return JsonResponse(
+        {
+            "attempt": chosen,
+            "attempts": attempts_of(here, run),
+            "front": front,
+            "first_failure": first_failure(here.store.facts(run.id), replicas, chosen),
+            "replicas": [_row(replica, known.get(replica.name), front) for replica in replicas],
+        }
+    )
+
+
+def attempts_of(here: Context, run: Run) -> list[int]:
+    return sorted({change.attempt for change in here.store.statuses(run.id) if change.attempt >= 1})
+
+
+def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attempt: int) -> list[ReplicaRecord]:
+    """Of those that run, where they do and since when: the store is told so at their end."""
+    seat = AttemptFolder(here.home.run(run.id).path, run.id, attempt, ())
+    is_running = any(replica.status == "running" for replica in replicas)
+    nodes = attempts.read_facts(seat).get("node") if is_running else None
+    known = nodes if isinstance(nodes, dict) else {}
+    ours = socket.gethostname() if run.backend in LOCAL_BACKENDS and run.backend != OUTSIDE else None
+    found = []
+    for replica in replicas:
+        if replica.status != "running":
+            found.append(replica)
+            continue
+        host = replica.host or known.get(replica.name) or ours
+        since = replica.started_at or _came_at(seat.folder(replica.name) / "agent.json")
+        found.append(replica._replace(host=host, started_at=since))
+    return found
+
+
+def _came_at(file: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError:
+        return None
+
+
+def planned(here: Context, run: Run, attempt: int) -> list[ReplicaRecord]:
+    """Of an attempt of which nothing was seen yet; none when there is no plan."""
+    try:
+        plan = json.loads(here.home.run(run.id).plan_file.read_bytes())
+        wanted = sorted(plan["replicas"], key=lambda one: (one["rank"], replica_name(one)))
+        return [_waiting(run, attempt, one) for one in wanted]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _waiting(run: Run, attempt: int, replica: Mapping[str, Any]) -> ReplicaRecord:
+    return ReplicaRecord(
+        run_id=run.id,
+        attempt=attempt,
+        role=str(replica["role"]),
+        number=int(replica["index"]),
+        rank=int(replica["rank"]),
+        status="waiting",
+        reason="",
+        host=None,
+        pid=None,
+        cause=None,
+        code=None,
+        signal=None,
+        started_at=None,
+        finished_at=None,
+        peak={},
+        local=int(replica.get("local", 0)),
+    )
+
+
+def first_failure(facts: Mapping[str, Any], replicas: Sequence[ReplicaRecord], attempt: int) -> dict[str, Any] | None:
+    """What the scheduler found when the attempt failed; nothing of another attempt."""
+    failure = facts.get("failure")
+    if not isinstance(failure, dict) or failure.get("attempt") != attempt:
+        return None
+    name = str(failure.get("replica", ""))
+    culprit = next((replica for replica in replicas if replica.name == name), None)
+    return {
+        "replica": name,
+        "rank": culprit.rank if culprit else None,
+        "host": culprit.host if culprit else None,
+        "why": failure.get("why", ""),
+        "advice": failure.get("advice", ""),
+        "lines": failure.get("lines", []),
+        "at": _time(culprit.finished_at) if culprit else None,
+    }
+
+
+def _row(replica: ReplicaRecord, step: ReplicaStep | None, front: int | None) -> dict[str, Any]:
+    return {
+        "name": replica.name,
+        "role": replica.role,
+        "index": replica.number,
+        "rank": replica.rank,
+        "host": replica.host,
+        "status": replica.status,
+        "reason": replica.reason,
+        "cause": replica.cause,
+        "code": replica.code,
+        "signal": replica.signal,
+        "started_at": _time(replica.started_at),
+        "finished_at": _time(replica.finished_at),
+        "step": step.step if step else None,
+        "step_at": step.at if step else None,
+        "behind": front - step.step if step and front is not None else None,
+    }
+
+
+def _time(time: datetime | None) -> str | None:
+    return time.isoformat() if time is not None else None

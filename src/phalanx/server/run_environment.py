@@ -1,0 +1,35 @@
+"""What a run that the server starts finds in its environment: the server's own, without what opens doors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.plan.document import HIDDEN, is_secret
+from phalanx.submission.provenance import has_credentials
+
+# Where the server keeps its data and who it is elsewhere is its own business.
+_OURS = ("PHALANX_DATABASE", "PHALANX_TOKEN", "PHALANX_SERVER", "NOTIFY_SOCKET")
+
+
+def environment_for_runs(ours: Mapping[str, str] | None = None) -> dict[str, str]:
+    found = dict(os.environ) if ours is None else dict(ours)
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in _OURS and not is_secret(name) and not has_credentials(value)
+    }
+
+
+def without_secrets(data: Any, name: str = "") -> Any:
+    """The same data; texts that look secret, by their name or by themselves, are hidden."""
+    if isinstance(data, dict):
+        return {key: without_secrets(value, str(key)) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        if len(data) == 2 and isinstance(data[0], str) and isinstance(data[1], str):  # how files write variables
+            return [data[0], without_secrets(data[1], data[0])]
+        return [without_secrets(value, name) for value in data]
+    if isinstance(data, str) and data and (is_secret(name) or has_credentials(data)):
+        return HIDDEN
+    return data

@@ -1,0 +1,216 @@
+"""What the server itself writes into the folders of runs, for clients who have no folder of their own.
+
+A file has one writer: this process. Where a home has several servers, each has files of its own, and a lock keeps them
+apart at what they change together. What was answered is in the file, whoever is killed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.home.atomic_files import make_private
+from phalanx.home.home import Home
+from phalanx.home.locks import take
+from phalanx.server.write_gate import WriteGate
+from phalanx.spool import JSON, PointWriter, Writer, frame
+
+WRITER = "mlflow"  # what the server's files in an attempt's folder are called; those of a second one `mlflow-2`
+MOST_DESKS = 256
+_OURS = re.compile(rf"{WRITER}(-\d+)?\.")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of an attempt's folder is one that a server writes."""
+    return _OURS.match(name) is not None
+
+
+def writer_of(server: int) -> str:
+    return WRITER if server == 1 else f"{WRITER}-{server}"
+
+
+class LoggedPoint(NamedTuple):
+    name: str
+    value: float
+    step: int
+    at: float  # seconds since the epoch
+
+
+class PointBatch(PointWriter):
+    """Points that are written together by one call of the system."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.waiting: list[bytes] = []
+
+    def append(self, kind: int, payload: bytes) -> None:
+        self.waiting.append(frame(kind, payload))
+
+    def write(self, points: Iterable[LoggedPoint]) -> None:
+        """Raises OSError when the disk does not take all of it; the writer is of no use then."""
+        step_at: tuple[int, float] | None = None
+        values: dict[str, float] = {}
+        for point in points:
+            if step_at != (point.step, point.at) or point.name in values:
+                self._add(step_at, values)
+                step_at, values = (point.step, point.at), {}
+            values[point.name] = point.value
+        self._add(step_at, values)
+        data, self.waiting = b"".join(self.waiting), []
+        put(self.descriptor, data)
+
+    def _add(self, step_at: tuple[int, float] | None, values: Mapping[str, float]) -> None:
+        if step_at is not None and values:
+            self.add(*step_at, values)
+
+
+def put(descriptor: int, data: bytes) -> None:
+    if data and os.write(descriptor, data) != len(data):
+        raise OSError("the disk took only a part of it")
+
+
+class RunWriter:
+    """One run that the server writes to. Whoever sits at it is alone with the run, among the server's own threads."""
+
+    def __init__(self, run_folder: Path, writer: str = WRITER) -> None:
+        self.run_folder = run_folder
+        self.writer = writer
+        self.lock = threading.RLock()
+        self.depth = 0  # how often whoever sits here has sat down
+        self.sitting = 0
+        self.notes: dict[str, Any] = {}  # what the routes remember of the run while the desk is there
+        self._points: dict[Path, PointBatch] = {}
+        self._events: dict[Path, Writer] = {}
+
+    def attempt(self, replica: str, attempt: int) -> Path:
+        return self.run_folder / "replicas" / replica / f"attempt-{attempt}"
+
+    def points(self, folder: Path, points: Iterable[LoggedPoint]) -> None:
+        """Raises OSError."""
+        self._write(self._points, PointBatch, folder / f"{self.writer}.points", lambda writer: writer.write(points))
+
+    def events(self, folder: Path, *events: Mapping[str, Any]) -> None:
+        """Each with the time, when it has none. Raises OSError."""
+        now = time.time()
+        data = b"".join(
+            frame(JSON, json.dumps({"at": now, **event}, separators=(",", ":")).encode()) for event in events
+        )
+        self._write(self._events, Writer, folder / f"{self.writer}.events", lambda writer: put(writer.descriptor, data))
+
+    def _write(self, writers: dict[Path, Any], make: Any, path: Path, act: Any) -> None:
+        for _ in range(10):
+            writer = writers.get(path)
+            if writer is None:
+                make_private(path.parent, self.run_folder)
+                writer = writers[path] = make(path)
+            try:
+                act(writer)
+                if is_there(path, writer.descriptor):
+                    return
+            except BaseException:
+                self._drop(writers, path)
+                raise
+            self._drop(writers, path)  # the file was settled or removed under us: what we wrote went with it
+        raise OSError(f"{path} is taken away again and again")
+
+    def _drop(self, writers: dict[Path, Any], path: Path) -> None:
+        writer = writers.pop(path, None)
+        if writer is not None:
+            with suppress(OSError):
+                writer.close()
+
+    def close(self) -> None:
+        for writers in (self._points, self._events):
+            for path in list(writers):
+                self._drop(writers, path)
+
+
+def is_there(path: Path, descriptor: int) -> bool:
+    """Whether what we have open is still what stands under its name."""
+    try:
+        named, held = os.stat(path), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """One process at a time, by a file that is there only as long."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            take(descriptor, wait=True)
+            if not is_there(path, descriptor):
+                continue  # whoever was before us took the file away
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+class RunWriters:
+    """As many as are in use, and the last few others. `server` is the number of this one where a home may have
+    several, which then keep out of each other's way; None where it is the only one."""
+
+    def __init__(
+        self, home: Home, turns: WriteGate | None = None, most: int = MOST_DESKS, server: int | None = None
+    ) -> None:
+        self.home = home
+        self.turns = turns or WriteGate()
+        self.most = most
+        self.server = server
+        self.locks = home.path / "desks"
+        if server is not None:
+            self.locks.mkdir(mode=0o700, exist_ok=True)
+        self._lock = threading.Lock()
+        self._desks: OrderedDict[str, RunWriter] = OrderedDict()
+
+    @contextmanager
+    def of(self, run_id: str) -> Iterator[RunWriter]:
+        with self._lock:
+            desk = self._desks.get(run_id)
+            if desk is None:
+                desk = self._desks[run_id] = RunWriter(self.home.run(run_id).path, writer_of(self.server or 1))
+            self._desks.move_to_end(run_id)
+            desk.sitting += 1
+            self._clear()
+        try:
+            with self.turns.shared(), desk.lock, self._apart(run_id, desk):
+                desk.depth += 1
+                try:
+                    yield desk
+                finally:
+                    desk.depth -= 1
+        finally:
+            with self._lock:
+                desk.sitting -= 1
+
+    def _apart(self, run_id: str, desk: RunWriter) -> AbstractContextManager[None]:
+        """From other servers, which may have changed what the desk's notes say."""
+        if self.server is None or desk.depth:
+            return nullcontext()
+        desk.notes.clear()
+        return alone_with(self.locks / run_id)
+
+    def _clear(self) -> None:
+        idle = [run_id for run_id, desk in self._desks.items() if not desk.sitting]
+        for run_id in idle[: max(0, len(self._desks) - self.most)]:
+            self._desks.pop(run_id).close()
+
+    def close(self) -> None:
+        with self._lock:
+            for desk in self._desks.values():
+                desk.close()
+            self._desks.clear()

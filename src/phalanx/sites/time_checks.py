@@ -1,0 +1,118 @@
+"""Times: what is too long or too short for a site, and what would start sooner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from phalanx.sites.findings import ADVICE, ERROR, SiteFinding, join_names
+from phalanx.sites.model import FORBIDDEN, Site
+from phalanx.sites.profile_writer import time_text
+from phalanx.sites.request import SiteRequest
+
+
+def _time_path(asked: SiteRequest) -> str:
+    segment = asked.plan.slurm.segment_s
+    return "environment.slurm.segment" if segment is not None and segment == asked.time_s else "environment.timeout"
+
+
+def time_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
+    site, time_s = asked.site, asked.time_s
+    if time_s is None:
+        yield from _no_time(asked)
+        return
+    path = _time_path(asked)
+    over = [(limit, words) for limit, words in _time_limits(asked) if time_s > limit]
+    if over:
+        limit, words = min(over)
+        message = f"{time_text(time_s)} is longer than {words} takes: at most {time_text(limit)}"
+        yield SiteFinding(ERROR, path, message, _what_fits(asked, limit))
+        return
+    own = [row.min_time_s for row in asked.partition_rows if row.min_time_s is not None]
+    least = min(own, default=site.min_time_s)
+    if least is not None and time_s < least:
+        message = f"{time_text(time_s)} is shorter than {site.name} takes: at least {time_text(least)}"
+        yield SiteFinding(ERROR, path, message, f"write `{path}: {time_text(least)}`, or more")
+    elif site.wanted_time_s is not None and time_s < site.wanted_time_s and not own:
+        message = f"{site.name} wants jobs of at least {time_text(site.wanted_time_s)}, but for tests"
+        yield SiteFinding(ADVICE, path, message, "put several short runs into one")
+    yield from _sooner(asked, time_s, path)
+
+
+def _no_time(asked: SiteRequest) -> Iterator[SiteFinding]:
+    if asked.site.time_required:
+        message = f"{asked.site.name} takes no job that does not say how long it runs"
+        yield SiteFinding(ERROR, "environment.timeout", message, "write `environment: {timeout: 3h}`")
+        return
+    rows = [row for row in asked.partition_rows if row.max_time_s is not None and row.default_time_s is None]
+    if rows:
+        longest = time_text(max(row.max_time_s or 0 for row in rows))
+        message = f"without a `timeout` the job asks for the longest time there is, {longest}, and waits for it"
+        yield SiteFinding(ADVICE, "environment.timeout", message, "say how long it may take; shorter jobs start sooner")
+
+
+def _time_limits(asked: SiteRequest) -> Iterator[tuple[float, str]]:
+    site = asked.site
+    if site.max_time_s is not None:
+        yield site.max_time_s, site.name
+    rows = asked.partition_rows
+    if rows and all(row.max_time_s is not None for row in rows):
+        words = f"the partition `{rows[0].name}`" if len(rows) == 1 else "any of these partitions"
+        yield max(row.max_time_s or 0 for row in rows), words
+    for one in site.qos:
+        if one.name == asked.qos and one.max_time_s is not None:
+            yield one.max_time_s, f"the quality of service `{one.name}`"
+
+
+def _what_fits(asked: SiteRequest, limit: float) -> str:
+    assert asked.time_s is not None
+    total = asked.plan.timeout_s or asked.time_s
+    pieces = math.ceil(total / limit) if limit else 1
+    way = (
+        f"write `environment.slurm.segment: {time_text(limit)}`: the run goes on over {pieces} jobs, each resuming "
+        "from its last checkpoint"
+    )
+    ceiling = min((time for time, words in _time_limits(asked) if words == asked.site.name), default=math.inf)
+    others = [
+        part.name
+        for part in asked.site.partitions
+        if part not in asked.partition_rows and part.is_up and asked.time_s <= min(part.max_time_s or math.inf, ceiling)
+    ]
+    if others and asked.site.partition != FORBIDDEN:
+        way += f"; or a partition that takes it: {join_names(others)}"
+    return way
+
+
+def _sooner(asked: SiteRequest, time_s: float, path: str) -> Iterator[SiteFinding]:
+    site = asked.site
+    if asked.partitions:
+        chosen = asked.partition_rows
+        roomier = [
+            row.name
+            for row in site.partitions
+            if row not in chosen
+            and row.is_up
+            and row.max_time_s is not None
+            and time_s <= row.max_time_s
+            and all(row.max_time_s < (other.max_time_s or math.inf) for other in chosen)
+            and _same_nodes(site, row.name, asked.partitions)
+        ]
+        if roomier and site.partition != FORBIDDEN:
+            both = ",".join([*roomier, *asked.partitions])
+            message = f"a job of {time_text(time_s)} also fits into {join_names(roomier)}"
+            hint = f"write `partition: {both}`: Slurm takes whichever starts first"
+            yield SiteFinding(ADVICE, "environment.slurm.partition", message, hint)
+        return
+    below = max((step for step in site.time_steps_s if step < time_s), default=None)
+    if below is not None:
+        text = time_text(below)
+        message = f"a job of at most {text} may run on more nodes of {site.name}, and starts sooner"
+        yield SiteFinding(
+            ADVICE, path, message, f"write `{path}: {text}`, or split the run with `slurm.segment: {text}`"
+        )
+
+
+def _same_nodes(site: Site, name: str, chosen: Iterable[str]) -> bool:
+    """Whether a partition has nodes of each kind that the chosen ones have."""
+    wanted = [kind for kind in site.nodes if set(chosen) & set(kind.partitions)]
+    return bool(wanted) and all(name in kind.partitions for kind in wanted)

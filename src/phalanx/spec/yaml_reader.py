@@ -1,0 +1,353 @@
+"""Text to tree: YAML with positions, and with limits that make hostile files a quick, clear error.
+
+The parser's events are composed here rather than by PyYAML, because its composer forgets the places of keys,
+accepts duplicate keys, and expands aliases without a bound. Scalars follow YAML 1.1 as Polyaxon's did, but for
+two traps: `1e-3` is a number, and `1:10:2` is text, not a sexagesimal integer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from phalanx.errors import Location, SpecError, SpecErrors
+from phalanx.spec.tree import Mark, Node, Scalar, Source
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+MAX_NODES = 250_000
+
+_NULL = frozenset(["", "~", "null", "Null", "NULL"])
+_TRUE = frozenset(["true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"])
+_FALSE = frozenset(["false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"])
+_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)\Z")
+_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z")
+_SPECIAL = re.compile(r"(?P<sign>[-+]?)\.(?P<name>inf|Inf|INF|nan|NaN|NAN)\Z")
+_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_STANDARD_TAG = "tag:yaml.org,2002:"
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def decode(name: str, data: bytes) -> Source:
+    """Bytes of a file to text, or the reason why they are not a polyaxonfile."""
+    if len(data) > MAX_BYTES:
+        raise _fault(name, f"the file is larger than {MAX_BYTES >> 20} MiB, which no polyaxonfile is")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        hint = "save it as UTF-8" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else None
+        raise _fault(name, f"not a text file: byte {data[fault.start]:#04x} at offset {fault.start}", hint) from None
+    if name.endswith(".json"):
+        text = text.replace("\t", " ")  # white space in JSON, forbidden as indentation in YAML
+        text = _SURROGATES.sub(_joined, text)  # one character as two escapes, which YAML does not know
+    return Source(name, text)
+
+
+def _joined(pair: re.Match[str]) -> str:
+    high, low = int(pair[1], 16), int(pair[2], 16)
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
+def read(source: Source) -> Node:
+    """The tree of one file. Raises SpecErrors."""
+    try:
+        root = _Composer(source).compose()
+    except yaml.MarkedYAMLError as fault:
+        raise _syntax_fault(source, fault) from None
+    except yaml.YAMLError as fault:
+        raise _fault(source.name, _first_line(fault) or "not valid YAML") from None
+    if root is None:
+        raise _fault(source.name, "the file is empty", "`phalanx init` writes a starter file")
+    if root.entries is None:
+        place = root.mark.place()
+        wanted = "a polyaxonfile is a map of sections, such as `version: 1`"
+        raise SpecErrors([SpecError(place, "", f"{wanted}; found {describe(root)}")])
+    return root
+
+
+def describe(node: Node) -> str:
+    value = node.value
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
+    return f"the number {value:.6g}" if isinstance(value, float) else f"the number {_short(value)}"
+
+
+def _short(number: int) -> str:
+    return str(number) if abs(number) < 10**40 else "of many digits"
+
+
+class _Composer:
+    """Builds the tree from parser events with an explicit stack, counting what it builds."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.faults: list[SpecError] = []
+        self.anchors: dict[str, Node] = {}
+        self.opened_at: dict[int, int] = {}  # how many values there were when an anchored map or list began
+        self.stack: list[Node] = []
+        self.weights: dict[int, int] = {}  # nodes below an anchored node, itself included
+        self.count = 0
+        self.key: tuple[str, Mark] | None = None
+        self.merging = False  # the key at hand is YAML's `<<`
+        self.merges: dict[int, list[Node]] = {}  # what `<<` brings into a map, by the map's identity
+        self.root: Node | None = None
+
+    def compose(self) -> Node | None:
+        documents = 0
+        for event in yaml.parse(self.source.text, Loader=Loader):
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._fail(self._mark(event), "a second YAML document: a polyaxonfile is one document")
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+            elif isinstance(event, yaml.ScalarEvent):
+                self._scalar(event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._open(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._close(event)
+        if self.faults:
+            raise SpecErrors(self.faults)
+        return self.root
+
+    def _mark(self, event: Any) -> Mark:
+        start, end = event.start_mark, event.end_mark
+        return Mark(self.source, start.line, start.column, end.line, end.column)
+
+    def _fail(self, mark: Mark, message: str, suggestion: str | None = None) -> None:
+        """A fault after which reading on makes no sense."""
+        raise SpecErrors([*self.faults, SpecError(mark.place(), self._path(), message, suggestion)])
+
+    def _path(self) -> str:
+        return self.stack[-1].path if self.stack else ""
+
+    def _grow(self, mark: Mark, amount: int = 1) -> None:
+        self.count += amount
+        if self.count > MAX_NODES:
+            self._fail(mark, f"the file unfolds to more than {MAX_NODES} values (are its anchors and aliases right?)")
+
+    def _scalar(self, event: Any) -> None:
+        mark = self._mark(event)
+        self._grow(mark)
+        if "\x00" in event.value or (not event.value.isascii() and _has_surrogate(event.value)):
+            self._fail(mark, "a NUL or a broken character inside a text")
+        if self._expects_key():
+            self._take_key(event.value, mark, event)
+            return
+        node = self._place(Node(self._resolve(event, mark), mark))
+        if event.anchor:
+            self._anchor(event.anchor, node, 1)
+
+    def _open(self, event: Any) -> None:
+        mark = self._mark(event)
+        self._grow(mark)
+        if len(self.stack) >= MAX_DEPTH:
+            self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
+        if self._expects_key():
+            outer = self.stack[-1].key
+            if isinstance(outer, str) and any(c in outer for c in " '\""):
+                hint = "the text before `:` was read as a key: quote the whole value"
+            elif self.source.line(mark.line)[max(0, mark.column - 1) :].startswith("{{"):
+                hint = 'a template at the start of a value needs quotes: "{{ name }}"'
+            else:
+                hint = None
+            self._fail(mark, "a map or list cannot be a key", hint)
+        self._check_tag(event, mark, ("map", "seq"))
+        is_map = isinstance(event, yaml.MappingStartEvent)
+        node = self._place(Node({} if is_map else [], mark))
+        if event.anchor:
+            self.opened_at[id(node)] = self.count
+            self._anchor(event.anchor, node, 0)
+        self.stack.append(node)
+
+    def _close(self, event: Any) -> None:
+        node = self.stack.pop()
+        for merged in self.merges.pop(id(node), ()):
+            self._merge_key(node, merged)  # now, so that aliases of this map get what was merged into it
+        start = node.mark
+        node.mark = Mark(self.source, start.line, start.column, event.end_mark.line, event.end_mark.column)
+        opened_at = self.opened_at.pop(id(node), None)
+        if opened_at is not None:
+            self.weights[id(node)] = self.count - opened_at + 1
+
+    def _anchor(self, name: str, node: Node, weight: int) -> None:
+        self.anchors[name] = node
+        self.weights[id(node)] = weight
+
+    def _alias(self, event: Any) -> None:
+        mark = self._mark(event)
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            self._fail(mark, f"the alias `*{event.anchor}` has no anchor `&{event.anchor}` before it")
+            return
+        if target in self.stack:
+            self._fail(mark, f"the alias `*{event.anchor}` stands inside its own anchor")
+        if self._expects_key():
+            if isinstance(target.value, dict | list):
+                self._fail(mark, "a map or list cannot be a key")
+            self._take_key(str(target.value), mark, event)
+            return
+        self._grow(mark, self.weights.get(id(target), 1))
+        if len(self.stack) + _depth(target) > MAX_DEPTH:
+            self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
+        copy = target.copy(None, None, None)
+        copy.mark = mark
+        self._place(copy)
+
+    def _expects_key(self) -> bool:
+        return bool(self.stack) and self.stack[-1].entries is not None and self.key is None
+
+    def _take_key(self, text: str, mark: Mark, event: Any) -> None:
+        parent = self.stack[-1].entries
+        assert parent is not None
+        if text in parent:
+            first = parent[text].key_mark
+            where = f" (first on line {first.line + 1})" if first else ""
+            path = f"{self._path()}.{text}" if self._path() else text
+            message = f"the key `{text[:60]}` stands twice{where}"
+            self.faults.append(SpecError(mark.place(), path, message, "keep one of the two"))
+        self.merging = text == "<<" and getattr(event, "style", "'") in (None, "")
+        self.key = (text, mark)
+
+    def _place(self, node: Node) -> Node:
+        """Put a finished or just opened node where it belongs."""
+        if not self.stack:
+            self.root = node
+            return node
+        parent = self.stack[-1]
+        node.parent = parent
+        if isinstance(parent.value, dict):
+            assert self.key is not None
+            node.key, node.key_mark = self.key
+            self.key = None
+            if self.merging:
+                self.merges.setdefault(id(parent), []).append(node)
+            self.merging = False
+            parent.value[str(node.key)] = node
+        elif isinstance(parent.value, list):
+            node.key = len(parent.value)
+            parent.value.append(node)
+        return node
+
+    def _merge_key(self, target: Node, merged: Node) -> None:
+        """YAML's `<<: *defaults`: keys of the other map, where this one has none of its own."""
+        entries = target.entries
+        assert entries is not None
+        entries.pop("<<", None)
+        parts = merged.elements if merged.elements is not None else [merged]
+        for part in parts:
+            if part.entries is None:
+                self._fail(part.mark, f"`<<` merges maps; found {describe(part)}")
+            for key, child in (part.entries or {}).items():
+                if key not in entries and key != "<<":
+                    self._grow(part.mark, 1)
+                    entries[key] = child.copy(target, key, child.key_mark)
+
+    def _check_tag(self, event: Any, mark: Mark, known: tuple[str, ...]) -> str | None:
+        tag: str | None = event.tag
+        if tag is None or tag == "!":
+            return None
+        name = tag.removeprefix(_STANDARD_TAG)
+        if name not in known or name == tag:
+            self._fail(mark, f"the YAML tag `{tag[:60]}` is not read here", "remove the tag")
+        return name
+
+    def _resolve(self, event: Any, mark: Mark) -> Scalar:
+        text: str = event.value
+        tag = self._check_tag(event, mark, ("str", "int", "float", "bool", "null"))
+        if tag == "str" or (tag is None and event.style not in (None, "")):
+            return text
+        value = resolve_plain(text)
+        wanted = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+        if tag is not None and not isinstance(value, wanted[tag]):  # type: ignore[arg-type]
+            self._fail(mark, f"`{text[:40]}` is not what its tag `!!{tag}` says")
+        return value
+
+
+def _depth(node: Node) -> int:
+    """How many levels of maps and lists there are in a node."""
+    deepest, waiting = 0, [(node, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        children = item.value.values() if isinstance(item.value, dict) else item.elements or ()
+        waiting += [(child, depth + 1) for child in children]
+    return deepest
+
+
+def resolve_plain(text: str) -> Scalar:
+    """What an unquoted scalar means."""
+    if text in _NULL:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if not (text[0].isdigit() or text[0] in "+-.") or len(text) > 1000:
+        return text
+    return _number(text)
+
+
+def _number(text: str) -> Scalar:
+    if _INTEGER.match(text):
+        digits = text.replace("_", "")
+        body = digits.lstrip("+-")
+        try:
+            # YAML 1.1: 010 is eight
+            return int(digits, 8 if len(body) > 1 and body[0] == "0" and body[1].isdigit() else 0)
+        except ValueError:
+            return text  # `0x_` and its like
+    special = _SPECIAL.match(text)
+    if special:
+        return float(special["sign"] + special["name"].lower())
+    if _FLOAT.match(text) and any(c.isdigit() for c in text):
+        return float(text.replace("_", ""))
+    return text
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _fault(name: str, message: str, suggestion: str | None = None) -> SpecErrors:
+    return SpecErrors([SpecError(Location(name), "", message, suggestion)])
+
+
+def _first_line(fault: Exception) -> str:
+    """A parser's message without the dump that follows it, and without what a terminal would obey."""
+    line = str(fault).split("\n", 1)[0]
+    return "".join(c if c.isprintable() else "?" for c in line)[:200]
+
+
+def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
+    position = fault.problem_mark or fault.context_mark
+    if fault.problem == "could not find expected ':'" and fault.context_mark is not None:
+        position = fault.context_mark  # where the lone word stands, not where the parser gave up on it
+    line, column = (position.line, position.column) if position else (0, 0)
+    mark = Mark(source, line, column, line, column + 1)
+    text = source.line(line)
+    message = f"not valid YAML: {fault.problem or fault.context or 'cannot be read'}"
+    suggestion = None
+    indentation = text[: len(text) - len(text.lstrip())]
+    if "\t" in indentation or text[column : column + 1] == "\t":
+        message = "not valid YAML: a tab where YAML wants spaces"
+        suggestion = "indent with spaces"
+    elif "mapping values are not allowed" in message:
+        suggestion = "a text that contains `: ` needs quotes; a key needs the indentation of its neighbours"
+    elif "could not find expected ':'" in message:
+        suggestion = "write `key: value`, with a space after the colon"
+    elif text[column : column + 1] in ("{", "}", "[", "]", "%", "@", "`", "&", "*", "!"):
+        suggestion = 'quote a text that starts with a special character, such as "{{ name }}"'
+    return SpecErrors([SpecError(mark.place(), "", message, suggestion)])

@@ -1,0 +1,128 @@
+"""What pages ask of many runs at once: which params and metrics there are, groups, and what has changed."""
+
+# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from phalanx.errors import CallError
+from phalanx.store.database import Database
+from phalanx.store.query import Clause
+from phalanx.store.records import DONE, microseconds, utc
+
+BATCH = 500
+MOST_PROJECTS = 400  # beside what a query has: at most 999 parameters
+_SEEN = "key, id, project, status, attempt, updated_at"
+_ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
+
+Projects = str | Collection[str] | None
+
+
+class RunStamp(NamedTuple):
+    """As much of a run as tells whether it has changed. `key` grows with every run that is added."""
+
+    key: int
+    id: str
+    project: str
+    status: str
+    attempt: int
+    updated_at: datetime
+
+
+class RunGroup(NamedTuple):
+    name: str
+    project: str
+    statuses: dict[str, int]
+    created_at: datetime
+
+
+def of_projects(project: Projects) -> Clause:
+    """Runs of a project, or of any of several. Raises CallError when they are too many for a statement."""
+    if project is None:
+        return Clause("1 = 1")
+    several = sorted({project} if isinstance(project, str) else set(project))
+    if len(several) > MOST_PROJECTS:
+        raise CallError(f"at most {MOST_PROJECTS} projects can be asked for at once")
+    return Clause(f"runs.project IN ({', '.join('?' * len(several))})", tuple(several)) if several else Clause("1 = 0")
+
+
+class RunListQueries:
+    """A part of `Store`."""
+
+    _database: Database
+
+    def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
+        """With how many runs have them, the most used first."""
+        return self._names("params", "name", project, limit)
+
+    def metric_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
+        return self._names("summaries", "metric", project, limit)
+
+    def _names(self, table: str, column: str, project: Projects, limit: int) -> list[tuple[str, int]]:
+        these = of_projects(project)
+        join = "" if project is None else f" JOIN runs ON runs.key = {table}.run_key WHERE {these.sql}"
+        found = self._database.rows(
+            f"SELECT {table}.{column}, count(*) FROM {table}{join} GROUP BY {table}.{column} "
+            f"ORDER BY count(*) DESC, {table}.{column} LIMIT ?",
+            [*these.args, limit],
+        )
+        return [(str(name), int(count)) for name, count in found]
+
+    def groups(self, project: Projects = None) -> list[RunGroup]:
+        """The newest first."""
+        these = of_projects(project)
+        rows = self._database.rows(
+            f"""SELECT "group", project, status, count(*), min(created_at) FROM runs
+            WHERE "group" IS NOT NULL AND {these.sql}
+            GROUP BY "group", project, status ORDER BY "group", project, status""",
+            these.args,
+        )
+        found: dict[tuple[str, str], RunGroup] = {}
+        for name, owner, status, count, at in rows:
+            one = found.setdefault((name, owner), RunGroup(name, owner, {}, utc(at)))
+            one.statuses[status] = int(count)
+            found[name, owner] = one._replace(created_at=min(one.created_at, utc(at)))
+        return sorted(found.values(), key=lambda group: group.created_at, reverse=True)
+
+    def seen_active(self) -> list[RunStamp]:
+        return self._seen(f"{_ACTIVE} ORDER BY priority, created_at, key")
+
+    def seen_since(self, at: datetime) -> list[RunStamp]:
+        """Those that changed then or later, as far as their times tell."""
+        return self._seen("updated_at >= ?", [microseconds(at)])
+
+    def seen_after(self, key: int) -> list[RunStamp]:
+        """Those that were added after the one with this key."""
+        return self._seen("key > ?", [key])
+
+    def seen_of(self, run_ids: Iterable[str]) -> list[RunStamp]:
+        wanted, found = list(run_ids), []
+        for start in range(0, len(wanted), BATCH):
+            these = wanted[start : start + BATCH]
+            found += self._seen(f"id IN ({', '.join('?' * len(these))})", these)
+        return found
+
+    def last_key(self) -> int:
+        return int(self._database.rows("SELECT coalesce(max(key), 0) FROM runs")[0][0])
+
+    def _seen(self, condition: str, args: Sequence[Any] = ()) -> list[RunStamp]:
+        rows = self._database.rows(f"SELECT {_SEEN} FROM runs WHERE {condition}", args)
+        return [RunStamp._make([*row[:-1], utc(row[-1])]) for row in rows]
+
+    def facts_of(self, run_ids: Iterable[str], name: str) -> dict[str, Any]:
+        """One fact of many runs, by their ids; of those that have it."""
+        wanted = list(run_ids)
+        found: dict[str, Any] = {}
+        for start in range(0, len(wanted), BATCH):
+            these = wanted[start : start + BATCH]
+            rows = self._database.rows(
+                f"""SELECT runs.id, facts.text FROM facts JOIN runs ON runs.key = facts.run_key
+                WHERE facts.name = ? AND runs.id IN ({", ".join("?" * len(these))})""",
+                [name, *these],
+            )
+            found |= {run_id: json.loads(text) for run_id, text in rows}
+        return found

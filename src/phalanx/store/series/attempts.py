@@ -1,0 +1,275 @@
+"""The points of one attempt of a run, wherever they are: in its compacted parts, and in the files of its replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.errors import CallError
+from phalanx.naming import replica_name
+from phalanx.spool import JSON, split
+from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
+from phalanx.store.series.points import Columns, PointFile, point_files
+from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line
+
+FIRST_ROLES = ("master", "chief")
+POLLS = 20  # compaction may take files away while they are listed; of each attempt once
+POINT_BYTES, SERIES_BYTES = 24, 800  # in memory
+EVENTS_READ = 1 << 16  # the event that tells the rank stands at the beginning of its file
+
+
+class PointSource(NamedTuple):
+    """A file of points."""
+
+    replica: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.replica}/{self.path.name}"
+
+
+class AttemptPoints:
+    """Follows one attempt. Of a file that a part has consumed, only what was appended since counts."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.parts: dict[int, CompactedPart] = {}
+        self.files: dict[PointSource, PointFile] = {}
+        self._by_replica: dict[str, list[PointFile]] = {}
+        self._ranks: dict[str, int] = {}
+        self._woven: dict[tuple[str, str], MergedStrand] = {}
+
+    def poll(self, sources: Iterable[PointSource], leaves: Mapping[int, Path]) -> bool:
+        """Whether anything is new. The sources must have been listed before the leaves: points are removed after their
+        leaves are there. Raises FileNotFoundError when a source is gone: then list again.
+        """
+        listed = sorted(sources)
+        changed = self._open(leaves, {source.name for source in listed})
+        for gone in self.files.keys() - set(listed):
+            del self.files[gone]
+            changed = True
+        for source in listed:
+            changed |= self._follow(source)
+        self._by_replica = {}
+        for source in listed:
+            self._by_replica.setdefault(source.replica, []).append(self.files[source])
+        return changed
+
+    def _open(self, leaves: Mapping[int, Path], listed: Set[str]) -> bool:
+        """A part without its points does not count while these are in files still."""
+        opened = False
+        for number in leaves.keys() - self.parts.keys():
+            part = CompactedPart.open(leaves[number])
+            if part is not None and (part.is_complete() or not part.consumed.keys() & listed):
+                self.parts[number] = part
+                for source in [source for source in self.files if source.name in part.consumed]:
+                    del self.files[source]
+                self._woven.clear()
+                opened = True
+        return opened
+
+    def _follow(self, source: PointSource) -> bool:
+        file = self.files.get(source)
+        if file is None:
+            file = PointFile(source.path, self._consumed(source))
+        try:
+            grown = file.poll() > 0
+        except FileNotFoundError:
+            raise
+        except OSError as fault:
+            raise CallError(f"{source.path} cannot be read: {fault.strerror or fault}") from None
+        self.files[source] = file
+        if grown and source.replica not in self._ranks:
+            rank = rank_in(source.path.with_suffix(".events"))
+            if rank is not None:
+                self._ranks[source.replica] = rank
+        return grown
+
+    def _consumed(self, source: PointSource) -> int:
+        """How many bytes of a file are in the parts. Another file of the same name is not the one that was consumed."""
+        known = [part.consumed[source.name] for part in self.parts.values() if source.name in part.consumed]
+        return max((one.read for one in known if checksum_of(source.path, 0, one.read) == one.checksum), default=0)
+
+    def series(self) -> Iterator[tuple[str, str]]:
+        """Metric and replica of everything that has points; some come more than once."""
+        for part in self.parts.values():
+            yield from part.series()
+        yield from self.fresh_series()
+
+    def known(self) -> tuple[object, ...]:
+        """The same as long as no series is new, and nobody says another rank."""
+        fresh = {
+            source: (id(file), sum(1 for columns in file.metrics.values() if columns.values))
+            for source, file in self.files.items()
+        }
+        return tuple(sorted(self.parts)), fresh, dict(self._ranks)
+
+    def fresh_series(self) -> Iterator[tuple[str, str]]:
+        """Those of them with points that are not compacted."""
+        for source, file in self.files.items():
+            for metric, columns in file.metrics.items():
+                if columns.values:
+                    yield metric, source.replica
+
+    def skipped_bytes(self) -> int:
+        """How much of the files was damaged."""
+        compacted = sum(part.skipped_bytes for part in self.parts.values())
+        return compacted + sum(file.skipped_bytes for file in self.files.values())
+
+    def stamp(self) -> tuple[object, ...]:
+        """Of all that there is, as it was last read."""
+        files = sorted((source.name, file.stamp) for source, file in self.files.items())
+        return self.number, sorted(part.stamp for part in self.parts.values()), files
+
+    def held_bytes(self) -> int:
+        """About how much memory it takes."""
+        held = sum(part.held_bytes() for part in self.parts.values())
+        for file in self.files.values():
+            held += sum(SERIES_BYTES + POINT_BYTES * len(columns) for columns in file.metrics.values())
+        return held
+
+    def ranks(self) -> dict[str, int]:
+        """Of the replicas that said it themselves."""
+        found = {name: rank for part in self.parts.values() for name, rank in part.replicas if rank is not None}
+        return {**found, **self._ranks}
+
+    def strands(self, metric: str, replica: str, after: After) -> list[Strand]:
+        """The line of one series; `after` tells its last step in the attempts before."""
+        compacted = self._compacted(metric, replica)
+        fresh = self.fresh(metric, replica, after)
+        return in_line([*compacted, fresh] if fresh else compacted)
+
+    def fresh(self, metric: str, replica: str, after: After) -> MemoryStrand | None:
+        """What of a series is not compacted. Steps that were not given count on from what is."""
+        columns = self._columns(metric, replica)
+        if not columns:
+            return None
+        compacted = self._compacted(metric, replica)
+        if compacted:
+            last = compacted[-1].total().last_step
+            after = lambda: last  # noqa: E731 - named by what it replaces
+        woven = self._woven.get((metric, replica))
+        if woven is None or list(map(id, woven.sources)) != list(map(id, columns)):
+            woven = self._woven[metric, replica] = MergedStrand(columns, self.number)
+        return woven.grow(after)
+
+    def _compacted(self, metric: str, replica: str) -> list[Strand]:
+        found = (self.parts[number].strand(metric, replica) for number in sorted(self.parts))
+        return [strand for strand in found if strand is not None]
+
+    def _columns(self, metric: str, replica: str) -> list[Columns]:
+        found = (file.metrics.get(metric) for file in self._by_replica.get(replica, ()))
+        return [columns for columns in found if columns is not None and columns.values]
+
+
+class PointHistory:
+    """All attempts of a run, or those before one."""
+
+    def __init__(self, run_folder: Path, before: int | None = None) -> None:
+        self.run_folder = run_folder
+        self.before = before
+        self.each: dict[int, AttemptPoints] = {}
+        self._polled = False
+
+    def poll(self) -> bool:
+        """Whether anything is new."""
+        self._polled = True
+        changed = False
+        for left in reversed(range(POLLS)):
+            try:
+                return self._poll() or changed
+            except FileNotFoundError:  # compacted since it was listed
+                changed = True
+                if not left:
+                    raise
+        return changed
+
+    def _poll(self) -> bool:
+        sources, leaves = sources_of(self.run_folder), parts_of(self.run_folder)  # in this order: see `Attempt.poll`
+        changed = False
+        for number in sorted(sources.keys() | leaves.keys() | self.each.keys()):
+            if self.before is None or number < self.before:
+                attempt = self.each.setdefault(number, AttemptPoints(number))
+                changed |= attempt.poll(sources.get(number, ()), leaves.get(number, {}))
+        return changed
+
+    def lines(self, metric: str, replica: str) -> list[list[Strand]]:
+        """The line of each attempt that logged the series, in their order."""
+        found: list[list[Strand]] = []
+        for number in sorted(self.each):
+            strands = self.each[number].strands(metric, replica, partial(_last_step, found))
+            if strands:
+                found.append(strands)
+        return found
+
+    def last_step(self, metric: str, replica: str) -> int | None:
+        """Of the whole series. Only now it is read: mostly nobody asks."""
+        if not self._polled:
+            self.poll()
+        return _last_step(self.lines(metric, replica))
+
+
+def _last_step(lines: Sequence[Sequence[Strand]]) -> int | None:
+    return lines[-1][-1].total().last_step if lines else None
+
+
+def sources_of(run_folder: Path) -> dict[int, list[PointSource]]:
+    """All files of points of a run, by attempt."""
+    found: dict[int, list[PointSource]] = {}
+    base = run_folder / "replicas"
+    for replica in _names(base):
+        for attempt in _names(base / replica):
+            match = re.fullmatch(r"attempt-(\d+)", attempt)
+            if match and replica.isprintable():
+                folder = base / replica / attempt
+                found.setdefault(int(match[1]), []).extend(
+                    PointSource(replica, folder / name) for name in point_files(folder)
+                )
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def rank_in(events: Path) -> int | None:
+    """The rank that a writer said it has, when it opened its files."""
+    try:
+        with open(events, "rb") as stream:
+            records = split(stream.read(EVENTS_READ))[0]
+    except OSError:
+        return None
+    for record in records:
+        try:
+            event = record.data() if record.kind == JSON else None
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("kind") == "open" and isinstance(event.get("rank"), int):
+            return int(event["rank"])
+    return None
+
+
+def planned_ranks(run_folder: Path) -> dict[str, int]:
+    try:
+        replicas = json.loads((run_folder / "plan.json").read_bytes())["replicas"]
+        return {replica_name(one): one["rank"] for one in replicas if isinstance(one.get("rank"), int)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def replica_order(replica: str, rank: int | None) -> tuple[bool, bool, int, str, int, str]:
+    """The master first, then by rank, then those without one by their names."""
+    role, _, index = replica.rpartition("-")
+    first, _, local = index.partition(".")
+    number = int(first) if first.isdecimal() else 0
+    is_first = role in FIRST_ROLES and not local
+    return not is_first, rank is None, rank or 0, role, number, replica

@@ -1,0 +1,107 @@
+"""One metric over all replicas: mean, smallest and largest at each step. Ranks that log more do not weigh more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import isfinite
+from typing import NamedTuple
+
+from phalanx.store.series.leaves import Bucket, mean
+from phalanx.store.series.points import Columns
+
+
+class Spread(NamedTuple):
+    """What the replicas logged at a step, or between two. The mean is that of the replicas' own means."""
+
+    first_step: int
+    last_step: int
+    first_time: float
+    last_time: float
+    count: int  # type: ignore[assignment] # the word for it, though tuples have a method of that name
+    min: float | None
+    max: float | None
+    mean: float | None
+    odd: int  # how many values are NaN or infinite
+    ranks: int  # how many replicas logged anything here
+
+
+def per_step(lines: Iterable[Columns]) -> list[Spread]:
+    """Of each step; what a replica logged last at a step is its value there."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for line in lines:
+        latest = dict(zip(line.steps, zip(line.times, line.values, strict=True), strict=True))
+        for step, point in latest.items():
+            found.setdefault(step, []).append(point)
+    return [_at_step(step, found[step]) for step in sorted(found)]
+
+
+def _at_step(step: int, points: Sequence[tuple[float, float]]) -> Spread:
+    times = [time for time, _ in points]
+    values = [value for _, value in points if isfinite(value)]
+    low, high = (min(values), max(values)) if values else (None, None)
+    middle = None if low is None or high is None else mean(sum(values), len(values), low, high)
+    odd = len(points) - len(values)
+    return Spread(step, step, min(times), max(times), len(points), low, high, middle, odd, len(points))
+
+
+def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
+    """Of each bucket, when all replicas logged at the same steps, as most do; None when they did not."""
+    steps = [bucket.first_step for bucket in lines[0]] if lines else []
+    is_ordered = all(one.last_step < other.first_step for one, other in pairwise(lines[0] if lines else ()))
+    if not is_ordered or any([bucket[0] for bucket in line] != steps for line in lines):
+        return None
+    return [_in_cell([(bucket,) for bucket in cell]) for cell in zip(*lines, strict=True)]
+
+
+def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
+    """Of each of so many equal stretches of steps that anything was logged in. A bucket counts where it begins."""
+    buckets = [bucket for line in lines for bucket in line]
+    if not buckets:
+        return []
+    low = min(bucket.first_step for bucket in buckets)
+    span = max(bucket.first_step for bucket in buckets) - low + 1
+    cells: dict[int, list[list[Bucket]]] = {}
+    for line in lines:
+        own: dict[int, list[Bucket]] = {}
+        for bucket in line:
+            own.setdefault((bucket.first_step - low) * count // span, []).append(bucket)
+        for cell, held in own.items():
+            cells.setdefault(cell, []).append(held)
+    return [_in_cell(cells[cell]) for cell in sorted(cells)]
+
+
+def _in_cell(replicas: Sequence[Sequence[Bucket]]) -> Spread:
+    """Column by column: of many ranks there are hundreds of thousands of buckets."""
+    is_plain = all(len(held) == 1 for held in replicas)
+    buckets = [held[0] for held in replicas] if is_plain else [bucket for held in replicas for bucket in held]
+    first_steps, last_steps, first_times, last_times, counts, lows, highs, means, _, odds = zip(*buckets, strict=True)
+    middles = _known(means if is_plain else [_mean_of(held) for held in replicas])
+    return Spread(
+        min(first_steps),
+        max(last_steps),
+        min(first_times),
+        max(last_times),
+        sum(counts),
+        min(_known(lows), default=None),
+        max(_known(highs), default=None),
+        mean(sum(middles), len(middles), min(middles), max(middles)) if middles else None,
+        sum(odds),
+        len(replicas),
+    )
+
+
+def _known(values: Sequence[float | None]) -> Sequence[float]:
+    return [value for value in values if value is not None] if None in values else values  # type: ignore[return-value]
+
+
+def _mean_of(buckets: Sequence[Bucket]) -> float | None:
+    """One replica's."""
+    if len(buckets) == 1:
+        return buckets[0].mean
+    known = [(bucket.mean, bucket.count - bucket.odd) for bucket in buckets if bucket.mean is not None]
+    if not known:
+        return None
+    middles = [middle for middle, _ in known]
+    weighted = sum(middle * weight for middle, weight in known)
+    return mean(weighted, sum(weight for _, weight in known), min(middles), max(middles))

@@ -1,0 +1,264 @@
+"""The series of a run: every metric of every replica over all attempts, for charts, tables and comparison.
+
+A restarted run logs some steps again. The line that survives is what training went on from: of an earlier attempt, the
+points from the first step on that a later attempt logged for the same series are overwritten. They are kept, apart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.errors import CallError
+from phalanx.store.series.attempts import PointHistory, planned_ranks, replica_order
+from phalanx.store.series.leaves import Bucket
+from phalanx.store.series.points import LAST_STEP, Summary
+from phalanx.store.series.rank_statistics import Spread, on_grid, per_step, side_by_side
+from phalanx.store.series.strands import Point, Strand, buckets_of, latest, points_of, total_of, within
+
+__all__ = ["Bucket", "Point", "RunSeries", "Series", "Spread", "Summary"]
+
+FIRST_STEP = -LAST_STEP - 1
+ANSWERS_KEPT = 64
+EXACT_POINTS = 250_000  # more of them are put on a grid before ranks are compared
+GRID = 1000  # cells, when nobody says how many
+FINER = 4  # buckets of a replica for each cell of the grid
+MANY = 32  # replicas, of which each needs no finer ones
+
+Question = tuple[str, str, int, int | None, int | None]  # metric, replica, count, first, last
+
+
+class Series(NamedTuple):
+    """A line: columns of equal length, in the order of logging."""
+
+    metric: str
+    replica: str
+    rank: int | None
+    steps: array[int]
+    times: array[float]
+    values: array[float]
+    attempts: array[int]
+
+
+class RunSeries:
+    """Reads a run's folder when it is first asked, and again at each `poll`; in between, answers do not change. Keep it
+    to read on cheaply while the run is live. Not for two threads at once.
+
+    Points that are compacted are read with pyarrow. Where it is missing, buckets and summaries are made of the leaves,
+    and whatever needs the points themselves raises CallError.
+    """
+
+    def __init__(self, run_folder: Path) -> None:
+        self.folder = run_folder
+        self._attempts = PointHistory(run_folder)
+        self._polled = False
+        self._index: dict[str, list[str]] = {}  # replicas by metric
+        self._ranks: dict[str, int] = {}
+        self._series: dict[int, tuple[object, ...]] = {}
+        self._lines: dict[tuple[str, str], list[list[Strand]]] = {}
+        self._answers: dict[Question, list[Bucket]] = {}
+
+    def poll(self) -> bool:
+        """Read what is new; whether anything was."""
+        changed = self._attempts.poll() or not self._polled
+        if changed:
+            self._polled = True
+            self._forget()
+        return changed
+
+    def _forget(self) -> None:
+        self._lines.clear()
+        self._answers.clear()
+        known = {number: attempt.known() for number, attempt in self._attempts.each.items()}
+        if known != self._series:
+            self._series = known
+            self._list()
+
+    def _list(self) -> None:
+        """Who logged what; of thousands of series that takes longer than reading their news."""
+        self._ranks = planned_ranks(self.folder)
+        found: dict[str, set[str]] = {}
+        for _, attempt in sorted(self._attempts.each.items()):
+            self._ranks.update(attempt.ranks())
+            for metric, replica in attempt.series():
+                found.setdefault(metric, set()).add(replica)
+        self._index = {metric: sorted(found[metric], key=self._order) for metric in sorted(found)}
+
+    def _order(self, replica: str) -> tuple[object, ...]:
+        return replica_order(replica, self._ranks.get(replica))
+
+    def _known(self) -> dict[str, list[str]]:
+        if not self._polled:
+            self.poll()
+        return self._index
+
+    def names(self) -> list[str]:
+        """All metrics."""
+        return list(self._known())
+
+    def replicas(self, metric: str) -> list[str]:
+        """Who logged it: the master first, then by rank."""
+        return list(self._known().get(metric, ()))
+
+    def skipped_bytes(self) -> int:
+        """How much of what was written is damaged, and so not here."""
+        self._known()
+        return sum(attempt.skipped_bytes() for attempt in self._attempts.each.values())
+
+    def _chosen(self, metric: str, replica: str | None) -> Iterator[str]:
+        return (one for one in self.replicas(metric) if replica in (None, one))
+
+    def _attempt_lines(self, metric: str, replica: str) -> list[list[Strand]]:
+        """The line of each attempt that logged the series."""
+        found = self._lines.get((metric, replica))
+        if found is None:
+            found = self._lines[metric, replica] = self._attempts.lines(metric, replica)
+        return found
+
+    def _surviving(self, metric: str, replica: str, *, roughly: bool = False) -> list[Strand]:
+        lines = self._attempt_lines(metric, replica)
+        if len(lines) == 1:
+            return lines[0]
+        return [
+            part
+            for line, end in zip(lines, _ends(lines), strict=True)
+            for strand in line
+            for part in within(strand, FIRST_STEP, end, roughly=roughly)
+        ]
+
+    def series(self, metric: str, replica: str | None = None) -> list[Series]:
+        """The surviving line of each replica, or of one."""
+        return [self._made(metric, one, self._surviving(metric, one)) for one in self._chosen(metric, replica)]
+
+    def overwritten(self, metric: str, replica: str) -> list[Series]:
+        """What did not survive, by attempt."""
+        lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
+        found = []
+        for line, end in zip(lines, _ends(lines), strict=True):
+            if end < LAST_STEP:
+                lost = [part for strand in line for part in within(strand, end + 1, LAST_STEP)]
+                if lost:
+                    found.append(self._made(metric, replica, lost))
+        return found
+
+    def _made(self, metric: str, replica: str, strands: Sequence[Strand]) -> Series:
+        points = points_of(strands)
+        attempts = array("q")
+        for strand in strands:
+            attempts.extend(array("q", [strand.attempt]) * strand.rows)
+        rank = self._ranks.get(replica)
+        return Series(metric, replica, rank, points.steps, points.times, points.values, attempts)
+
+    def buckets(
+        self, metric: str, count: int, replica: str | None = None, first: int | None = None, last: int | None = None
+    ) -> dict[str, list[Bucket]]:
+        """The surviving line of each replica, or of one, as at most `count` buckets; of the steps from `first` to
+        `last`, both included. No more points than that: a bucket for each.
+        """
+        return {one: self._answer((metric, one, max(count, 1), first, last)) for one in self._chosen(metric, replica)}
+
+    def _answer(self, question: Question) -> list[Bucket]:
+        """The same chart is asked for again and again."""
+        found = self._answers.pop(question, None)
+        if found is None:
+            found = self._buckets(*question)
+            if len(self._answers) >= ANSWERS_KEPT:
+                del self._answers[next(iter(self._answers))]
+        self._answers[question] = found  # the last in, the last out
+        return list(found)
+
+    def _buckets(self, metric: str, replica: str, count: int, first: int | None, last: int | None) -> list[Bucket]:
+        return buckets_of(self._stretch(metric, replica, first, last), count)
+
+    def _stretch(self, metric: str, replica: str, first: int | None, last: int | None) -> list[Strand]:
+        return _between(self._surviving(metric, replica, roughly=True), first, last)
+
+    def overwritten_buckets(
+        self, metric: str, replica: str, count: int, first: int | None = None, last: int | None = None
+    ) -> list[tuple[int, list[Bucket]]]:
+        """What did not survive: of each attempt at most `count` buckets."""
+        lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
+        found = []
+        for line, end in zip(lines, _ends(lines), strict=True):
+            lost = _between(_between(line, end + 1, None), first, last) if end < LAST_STEP else []
+            if lost:
+                found.append((lost[0].attempt, buckets_of(lost, max(count, 1))))
+        return found
+
+    def first_steps(self, metric: str, replica: str) -> list[tuple[int, int]]:
+        """Each attempt that logged a series, and the first step of it."""
+        lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
+        return [(line[0].attempt, min(strand.total().low_step for strand in line)) for line in lines]
+
+    def rank(self, replica: str) -> int | None:
+        self._known()
+        return self._ranks.get(replica)
+
+    def stamp(self) -> str:
+        """The same for whoever reads the same, now or another time; another one after every change."""
+        self._known()
+        each = [attempt.stamp() for _, attempt in sorted(self._attempts.each.items())]
+        return sha256(repr(each).encode()).hexdigest()[:16]
+
+    def held_bytes(self) -> int:
+        """About how much memory the points and leaves take that were read so far."""
+        return sum(attempt.held_bytes() for attempt in self._attempts.each.values())
+
+    def over_ranks(
+        self, metric: str, count: int | None = None, first: int | None = None, last: int | None = None
+    ) -> list[Spread]:
+        """Mean, smallest and largest over the replicas: of each step; of a grid of `count` cells when there are more
+        steps than that. Of the steps from `first` to `last`, both included.
+        """
+        lines = [self._stretch(metric, replica, first, last) for replica in self.replicas(metric)]
+        rows = [sum(strand.rows for strand in line) for line in lines]
+        if rows and sum(rows) <= EXACT_POINTS and (count is None or max(rows) <= count):
+            with suppress(CallError):  # no pyarrow here: what the leaves tell
+                exact = per_step(map(points_of, lines))
+                if count is None or len(exact) <= count:
+                    return exact
+        cells = GRID if count is None else max(count, 1)
+        coarse = [buckets_of(line, cells) for line in lines]
+        aligned = side_by_side(coarse)
+        if aligned is not None:
+            return aligned
+        return on_grid(coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines], cells)
+
+    def summaries(self) -> dict[str, Summary]:
+        """Of each metric, by the first replica that logged it."""
+        found = {}
+        for metric, replicas in self._known().items():
+            total = total_of(self._surviving(metric, replicas[0], roughly=True))
+            if total is not None:
+                found[metric] = total.summary()
+        return found
+
+    def at(self, metric: str, step: int) -> dict[str, Point]:
+        """The point of each replica at a step, or the last one before it."""
+        found = {}
+        for replica in self.replicas(metric):
+            point = latest(self._surviving(metric, replica), step)
+            if point is not None:
+                found[replica] = point
+        return found
+
+
+def _between(strands: Sequence[Strand], first: int | None, last: int | None) -> list[Strand]:
+    if first is None and last is None:
+        return list(strands)
+    low, high = FIRST_STEP if first is None else first, LAST_STEP if last is None else last
+    return [part for strand in strands for part in within(strand, low, high, roughly=True)]
+
+
+def _ends(lines: Sequence[Sequence[Strand]]) -> list[int]:
+    """The last step of each attempt's line that no later attempt logged again."""
+    ends = []
+    end = LAST_STEP
+    for line in reversed(lines):
+        ends.append(end)
+        end = min(end, *(strand.total().low_step - 1 for strand in line))
+    return ends[::-1]

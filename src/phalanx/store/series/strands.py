@@ -1,0 +1,281 @@
+"""Strands: stretches of one series, in memory or compacted, that are read alike; and what is made of them.
+
+A line is a list of strands in the order of time. Whatever is asked of it (its points, a part of its steps, buckets, a
+summary) looks at leaves first, and at points only where a leaf is not fine enough.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol
+
+from phalanx.errors import CallError
+from phalanx.spool import NO_STEP
+from phalanx.store.series.leaves import LEAF_ROWS, Bucket, Leaf, Leaves, leaf_bounds, leaf_of
+from phalanx.store.series.points import Columns, next_step
+
+After = Callable[[], int | None]
+
+
+class Point(NamedTuple):
+    step: int
+    time: float
+    value: float
+    attempt: int
+
+
+class Strand(Protocol):
+    """At least one point of one series of one attempt."""
+
+    attempt: int
+
+    @property
+    def rows(self) -> int: ...
+
+    def total(self) -> Leaf:
+        """All of it as one leaf."""
+
+    def leaves(self) -> Leaves:
+        """One for each 256 points; the last may have fewer."""
+
+    def points(self, first: int, last: int) -> Columns:
+        """Raises CallError when they cannot be read."""
+
+
+class MemoryStrand:
+    """Points in memory, which may grow."""
+
+    def __init__(self, columns: Columns, attempt: int) -> None:
+        self.columns = columns
+        self.attempt = attempt
+        self._leaves: Leaves | None = None
+        self._rows = 0  # so many are in the leaves
+        self._total: Leaf | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.columns)
+
+    def total(self) -> Leaf:
+        if self._total is None or self._total.rows != self.rows:
+            held = self.columns
+            few = self.rows <= LEAF_ROWS
+            self._total = leaf_of(held.steps, held.times, held.values) if few else self.leaves().folded()
+        return self._total
+
+    def leaves(self) -> Leaves:
+        if self._leaves is None:
+            self._leaves = Leaves()
+        if self._rows != self.rows:
+            whole = self._rows // LEAF_ROWS
+            self._leaves.shorten(whole)
+            self._rows = self.rows
+            self._leaves.add(self.columns, leaf_bounds(self._rows, whole * LEAF_ROWS))
+        return self._leaves
+
+    def points(self, first: int, last: int) -> Columns:
+        return self.columns.cut(first, last)
+
+
+class CutStrand:
+    """Some of the leaves of another strand."""
+
+    def __init__(self, strand: Strand, first_leaf: int, last_leaf: int) -> None:
+        self.attempt = strand.attempt
+        self.rows = min(last_leaf * LEAF_ROWS, strand.rows) - first_leaf * LEAF_ROWS
+        self._strand = strand
+        self._first, self._last = first_leaf, last_leaf
+
+    def total(self) -> Leaf:
+        return self.leaves().folded()
+
+    def leaves(self) -> Leaves:
+        return self._strand.leaves().cut(self._first, self._last)
+
+    def points(self, first: int, last: int) -> Columns:
+        begin = self._first * LEAF_ROWS
+        return self._strand.points(begin + first, begin + last)
+
+
+def within(strand: Strand, low: int, high: int, *, roughly: bool = False) -> list[Strand]:
+    """What of a strand has steps from `low` to `high`, both included. `roughly` takes a leaf that is partly of them
+    whole or not at all, by its first step, where its points cannot be read.
+    """
+    total = strand.total()
+    if low <= total.low_step and total.high_step <= high:
+        return [strand]
+    if high < total.low_step or total.high_step < low:
+        return []
+    leaves = strand.leaves()
+    lows, highs, firsts = leaves.columns[4], leaves.columns[5], leaves.columns[2]
+    found: list[Strand] = []
+    begin = None  # of the whole leaves that are not in `found` yet
+    for place in range(len(leaves)):
+        whole = low <= lows[place] and highs[place] <= high
+        part: list[Strand] = []
+        if not whole and lows[place] <= high and low <= highs[place]:
+            try:
+                part = _partly(strand, place, low, high)
+            except CallError:
+                if not roughly:
+                    raise
+                whole = low <= firsts[place] <= high
+        if whole and begin is None:
+            begin = place
+        elif not whole and begin is not None:
+            found.append(CutStrand(strand, begin, place))
+            begin = None
+        found += part
+    if begin is not None:
+        found.append(CutStrand(strand, begin, len(leaves)))
+    return found
+
+
+def _partly(strand: Strand, leaf: int, low: int, high: int) -> list[Strand]:
+    points = _leaf(strand, leaf)
+    kept = [place for place, step in enumerate(points.steps) if low <= step <= high]
+    return [MemoryStrand(points.picked(kept), strand.attempt)] if kept else []
+
+
+def _leaf(strand: Strand, place: int) -> Columns:
+    return strand.points(place * LEAF_ROWS, min((place + 1) * LEAF_ROWS, strand.rows))
+
+
+def points_of(strands: Sequence[Strand]) -> Columns:
+    found = Columns()
+    for strand in strands:
+        found.extend(strand.points(0, strand.rows))
+    return found
+
+
+def total_of(strands: Sequence[Strand]) -> Leaf | None:
+    if len(strands) < 2:
+        return strands[0].total() if strands else None
+    totals = Leaves()
+    for strand in strands:
+        totals.append(strand.total())
+    return totals.folded()
+
+
+def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
+    """At most so many. They are made of the points where leaves would give less than half of them, unless the points
+    cannot be read.
+    """
+    rows = sum(strand.rows for strand in strands)
+    if not rows:
+        return []
+    if 2 * rows < count * LEAF_ROWS:
+        try:
+            points = points_of(strands)
+        except CallError:
+            pass  # no pyarrow here: coarse is better than nothing
+        else:
+            return Leaves.each(points).buckets(count)
+    leaves = strands[0].leaves()
+    if len(strands) > 1:
+        leaves = leaves.cut(0, len(leaves))
+        for strand in strands[1:]:
+            leaves.extend(strand.leaves())
+    return leaves.buckets(count)
+
+
+def latest(strands: Sequence[Strand], step: int) -> Point | None:
+    """The point with the highest step up to that one; the last of them, if there are several."""
+    best: tuple[int, Strand, int] | None = None
+    for strand in strands:
+        leaves = strand.leaves()
+        for place, (low, high) in enumerate(zip(leaves.columns[4], leaves.columns[5], strict=True)):
+            if low <= step and (best is None or min(step, high) >= best[0]):
+                reached = high if high <= step else max(kept for kept in _leaf(strand, place).steps if kept <= step)
+                if best is None or reached >= best[0]:
+                    best = (reached, strand, place)
+    if best is None:
+        return None
+    reached, strand, place = best
+    points = _leaf(strand, place)
+    row = max(row for row, found in enumerate(points.steps) if found == reached)
+    return Point(reached, points.times[row], points.values[row], strand.attempt)
+
+
+class MergedStrand:
+    """The points of one series out of the files of one replica's attempt, in the order of time, each with a step.
+    It grows as the files do.
+    """
+
+    def __init__(self, sources: Sequence[Columns], attempt: int) -> None:
+        self.sources = list(sources)
+        self.strand = MemoryStrand(Columns(), attempt)
+        self._lengths: list[int] = []
+        self._steps: array[int] | None = None  # our own, once there are some to be counted
+
+    def grow(self, after: After) -> MemoryStrand:
+        """`after` tells the last step before the first one."""
+        lengths = list(map(len, self.sources))
+        if lengths != self._lengths:
+            if len(lengths) == 1:
+                self._follow(self.sources[0], after)
+            else:
+                self.strand = MemoryStrand(self._merged(after), self.strand.attempt)
+            self._lengths = lengths
+        return self.strand
+
+    def _follow(self, source: Columns, after: After) -> None:
+        """One file alone: its own columns serve."""
+        done = sum(self._lengths)
+        fresh = source.steps[done:]
+        if self._steps is None and NO_STEP in fresh:
+            self._steps = source.steps[:done]
+        if self._steps is not None:
+            self._steps.extend(counted(fresh, self._steps[-1] if done else after()))
+        held = self.strand.columns
+        held.steps = source.steps if self._steps is None else self._steps
+        held.times, held.values = source.times, source.values
+
+    def _merged(self, after: After) -> Columns:
+        merged = in_order_of_time(self.sources)
+        if NO_STEP in merged.steps:
+            merged.steps = counted(merged.steps, after())
+        return merged
+
+
+def counted(steps: array[int], last: int | None) -> array[int]:
+    """The steps with those counted that were not given."""
+    found = array("q")
+    append: Callable[[int], None] = found.append
+    for step in steps:
+        last = next_step(last) if step == NO_STEP else step
+        append(last)
+    return found
+
+
+def in_order_of_time(sources: Sequence[Columns]) -> Columns:
+    """All points, each source's in its own order, though its clock went back."""
+    ordered = sorted((source for source in sources if source.values), key=lambda source: source.times[0])
+    joined, moments = Columns(), array("d")
+    for source in ordered:
+        joined.extend(source)
+        moments.extend(accumulate(source.times, max))
+    order = sorted(range(len(moments)), key=moments.__getitem__)
+    return joined.picked(order)
+
+
+def follow_each_other(strands: Sequence[Strand]) -> bool:
+    """Whether each ends before the next one begins."""
+    totals = [strand.total() for strand in strands]
+    return all(one.high_time <= other.first_time for one, other in pairwise(totals))
+
+
+def in_line(strands: Sequence[Strand]) -> list[Strand]:
+    """Strands of one attempt as a line: they follow each other in time, or are merged."""
+    if len(strands) < 2:
+        return list(strands)
+    ordered = sorted(strands, key=lambda strand: strand.total().first_time)
+    if follow_each_other(ordered):
+        return ordered
+    try:
+        sources = [strand.points(0, strand.rows) for strand in ordered]
+    except CallError:
+        return ordered  # no pyarrow here: nearly in order is better than nothing
+    return [MemoryStrand(in_order_of_time(sources), ordered[0].attempt)]

@@ -1,0 +1,33 @@
+"""Runs that are over and shall go on: the next attempt of the same run, with the same outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from phalanx.artifacts.downloads import restore
+from phalanx.errors import CallError
+from phalanx.home.atomic_files import write_atomic
+from phalanx.home.home import Home
+from phalanx.home.run_folder import RESUME_REQUEST
+from phalanx.store import Run
+from phalanx.submission.availability import require_engine_of
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+
+
+def require_managed(run: Run) -> None:
+    """Raises CallError for a run that is only tracked."""
+    if run.backend == OUTSIDE:
+        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: start its script again yourself")
+
+
+def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
+    """Leave word for whoever schedules. Raises CallError when the run is not over, or cannot be submitted from here."""
+    require_managed(run)
+    if not run.is_done:
+        raise CallError(f"run {run.id} is not over: it is {run.status}")
+    require_engine_of(home, run, environment)
+    restore(home, run.id)
+    home.keep_environment(run.id, environment)
+    write_atomic(home.run(run.id).path / RESUME_REQUEST, json.dumps({"by": by}).encode())
+    (home.resumes / run.id).touch(mode=0o600)

@@ -1,0 +1,78 @@
+"""The code of a run, as it was when the run was submitted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+from phalanx.backends import code_archive
+from phalanx.backends.code_archive import MAX_BYTES
+from phalanx.errors import CallError
+from phalanx.submission.git import git
+
+_ALWAYS_LEFT = (
+    ".git/",
+    ".venv/",
+    "venv/",
+    "__pycache__/",
+    "*.pyc",
+    ".polyaxon/",
+    "node_modules/",
+    ".DS_Store",
+    "*.swp",
+)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files that belong to the code, relative to the folder: what git knows or does not ignore, and without git
+    everything, less what .polyaxonignore and .gitignore name."""
+    listed = git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is not None:
+        names = [Path(name) for name in listed.split("\0") if name]
+        kept = [name for name in names if (folder / name).is_file()]
+        return _less_ignored(folder, kept, (".polyaxonignore",))
+    everything = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return _less_ignored(folder, everything, (".polyaxonignore", ".gitignore"))
+
+
+def _less_ignored(folder: Path, files: list[Path], ignore_files: tuple[str, ...]) -> list[Path]:
+    from pathspec import GitIgnoreSpec
+
+    lines = list(_ALWAYS_LEFT)
+    for name in ignore_files:
+        if (folder / name).is_file():
+            lines += (folder / name).read_text(errors="replace").splitlines()
+    rules = GitIgnoreSpec.from_lines(lines)
+    return [path for path in files if not rules.match_file(path.as_posix())]
+
+
+def take(folder: Path, target: Path) -> int:
+    """Copy the code. Answers how many files. Raises CallError when it is too large to be code."""
+    files = _code_of(folder, MAX_BYTES)
+    for path in files:
+        (target / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy2(folder / path, target / path, follow_symlinks=True)
+    return len(files)
+
+
+def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
+    """Write the code as a tar.gz, to be sent elsewhere: files alone, those behind links as files. Answers how many.
+    Raises CallError when it is too large to be code, or cannot be read."""
+    files = _code_of(folder, most)
+    try:
+        code_archive.pack(folder, files, target)
+    except OSError as fault:
+        raise CallError(f"cannot pack {fault.filename or folder}: {(fault.strerror or str(fault)).lower()}") from None
+    return len(files)
+
+
+def _code_of(folder: Path, most: int) -> list[Path]:
+    files = files_of(folder)
+    size = sum((folder / path).stat().st_size for path in files)
+    if size > most:
+        raise CallError(
+            f"the code in {folder} takes {size >> 20} MiB, more than {most >> 20}: "
+            "name what is not code in .polyaxonignore, one pattern a line"
+        )
+    return files

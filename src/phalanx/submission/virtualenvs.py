@@ -1,0 +1,126 @@
+"""`build_steps` and `environment.python` without containers: a virtual environment, kept by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.agent.virtualenv import expand, is_file, pip_words
+from phalanx.errors import CallError
+from phalanx.spec.model import Build, PythonOptions, Spec
+
+_REQUIREMENT_FILES = (
+    "polyaxon_requirements.txt", "requirements.txt", "setup.py", "pyproject.toml", "polyaxon_setup.sh", "setup.sh",
+)  # fmt: skip
+Say = Callable[[str], None]
+
+
+class VirtualenvSpec(NamedTuple):
+    """What is to be in an environment."""
+
+    python: PythonOptions = PythonOptions()
+    build: Build = Build()
+
+    @classmethod
+    def by(cls, loaded: Spec, *, with_steps: bool) -> VirtualenvSpec | None:
+        """None when a file wants nothing made."""
+        build = loaded.build if with_steps and loaded.build is not None else Build()
+        python = loaded.environment.python
+        return cls(python, build) if build.build_steps or python.requirements else None
+
+
+def key_of(wanted: VirtualenvSpec, working: Path) -> str:
+    """What a build depends on: its packages and steps, this Python, and the files that they read."""
+    python, build = wanted
+    digest = hashlib.sha256()
+    variables = (f"{name}={value}" for name, value in build.env_vars)
+    for text in (sys.version, *build.build_steps, *variables, repr(tuple(python))):
+        digest.update(text.encode() + b"\0")
+    for name in (*_REQUIREMENT_FILES, *filter(is_file, python.requirements)):
+        path = working / name
+        digest.update(name.encode() + (path.read_bytes() if path.is_file() else b"-") + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def ensure(
+    wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str], builds: Path, say: Say
+) -> dict[str, str]:
+    """The environment variables of a build that is done, now or before. Raises CallError when a step fails."""
+    folder = builds / key_of(wanted, working)
+    inside = variables(folder / "venv", {**environment, **dict(wanted.build.env_vars)})
+    if not (folder / "done").exists() or wanted.build.nocache:
+        _make(wanted, working, inside, folder, say)
+    return inside
+
+
+def packed(wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str], builds: Path, say: Say) -> Path:
+    """The same as one file, to be unpacked on nodes that could not make it themselves. Raises CallError."""
+    inside = ensure(wanted, working, environment, builds, say)
+    venv = Path(inside["VIRTUAL_ENV"])
+    target = venv.with_name("venv.tar")
+    if not target.exists() or target.stat().st_mtime < (venv.parent / "done").stat().st_mtime:
+        say("packing the virtual environment")
+        draft = target.with_suffix(".draft")
+        with tarfile.open(draft, "w") as archive:
+            archive.add(venv, arcname=".")
+        draft.replace(target)
+    return target
+
+
+def existing_python(python: PythonOptions, environment: Mapping[str, str]) -> dict[str, str] | None:
+    """The environment with a virtual or conda environment that is there already; None when the file names none.
+    Raises CallError."""
+    kind = "venv" if python.venv else "conda"
+    named = python.venv or python.conda
+    if named is None:
+        return None
+    place = Path(expand(named))
+    if not os.access(place / "bin" / "python", os.X_OK):
+        raise CallError(f"`environment.python.{kind}`: there is no bin/python in {place}")
+    inside = variables(place, environment)
+    return inside if kind == "venv" else {**inside, "CONDA_PREFIX": inside.pop("VIRTUAL_ENV")}
+
+
+def variables(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it is when a virtual environment is active."""
+    path = f"{place / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+    inside = {**environment, "VIRTUAL_ENV": str(place), "PATH": path}
+    inside.pop("PYTHONHOME", None)
+    return inside
+
+
+def _make(wanted: VirtualenvSpec, working: Path, inside: dict[str, str], folder: Path, say: Say) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    say("making a virtual environment")
+    venv.create(folder / "venv", with_pip=True, system_site_packages=not wanted.python.requirements, symlinks=True)
+    steps = [(step, ["bash", "-c", step]) for step in wanted.build.build_steps]
+    if wanted.python.requirements:
+        command = [str(folder / "venv" / "bin" / "python"), *pip_words(wanted.python._asdict())]
+        steps.insert(0, (f"pip install {' '.join(wanted.python.requirements)}", command))
+    log = folder / "log"
+    for number, (step, command) in enumerate(steps, start=1):
+        say(f"build step {number} of {len(steps)}: {step}")
+        with log.open("ab") as stream:
+            done = subprocess.run(
+                command,
+                cwd=working,
+                env=inside,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                check=False,
+            )
+        if done.returncode:
+            last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            why = f"build step {number} failed with code {done.returncode}: {step}"
+            raise CallError(f"{why}\n{last}\nThe whole log: {log}")
+    (folder / "done").touch()

@@ -1,0 +1,76 @@
+"""Runs of notebooks and plain scripts. Standard library only, Python 3.8+."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from phalanx.tracking import external_folder, folder_upload
+from phalanx.tracking.recorder import warn
+from phalanx.tracking.run import TrackedRun
+from phalanx.tracking.values import clean
+
+MARKS = ("PHALANX_TRACK", "PHALANX_RUN_ID", "PHALANX_PROJECT", "PHALANX_OUTPUTS", "PHALANX_OUTSIDE")
+
+
+class ExternalRun(TrackedRun):
+    """The run that this process made, and whose end is its own. Processes that it starts find it by the environment."""
+
+    shipper: folder_upload.FolderUploader | None = None
+    before: dict[str, str | None]  # what the environment had in the place of our marks
+
+    def mark_environment(self) -> None:
+        self.before = {name: os.environ.get(name) for name in MARKS}
+        values = (self.folder, self.id, self.project, self.outputs, "1")
+        os.environ.update(zip(MARKS, values))  # noqa: B905 - Python 3.8
+
+    def _unmark_environment(self) -> None:
+        if os.environ.get("PHALANX_TRACK") != self.folder:
+            return
+        for name, value in self.before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def finish(self, status: str = "succeeded", reason: str = "") -> None:
+        is_ours = not self.is_finished and not self.is_child
+        super().finish(status, reason)
+        if not is_ours:
+            return
+        self._unmark_environment()
+        if self.shipper is not None and not self.shipper.finish() and not self.shipper.is_said:
+            warn(f"not all of it reached the server ({self.shipper.trouble}): `phalanx sync` sends the rest")
+
+
+def begin(
+    name: str | None, project: str | None, tags: tuple[str, ...], description: str | None, server: str | None
+) -> ExternalRun:
+    """Raises OSError, ValueError."""
+    home = external_folder.default_home()
+    url = folder_upload.server_url(server)
+    argv = tuple(clean(str(argument)) for argument in getattr(sys, "argv", ()))
+    about = external_folder.Description(
+        project=project or os.environ.get("PHALANX_PROJECT") or "default",
+        name=name,
+        description=description,
+        tags=tags,
+        source=f"tracked by {os.path.basename(argv[0]) or 'python'}" if argv else "tracked",
+        argv=argv,
+    )
+    run_folder = external_folder.create(os.path.join(home, "outbox") if url else home, about)
+    run = ExternalRun(
+        os.path.basename(run_folder),
+        about.project,
+        external_folder.attempt_folder(run_folder),
+        os.path.join(run_folder, "outputs"),
+        0,
+        is_managed=False,
+        has_agent=False,
+    )
+    run.mark_environment()
+    run.start_keeper()  # for its signs of life: it may train for long before it says anything
+    if url:
+        run.shipper = folder_upload.FolderUploader(url, folder_upload.token(home), run_folder)
+        run.shipper.start()
+    return run

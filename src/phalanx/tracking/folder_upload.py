@@ -1,0 +1,180 @@
+"""A run's folder brought to a server, as it grows.
+
+The folder is kept here first (`<home>/outbox`), so nothing waits for the network: a thread sends what is new, and what
+is not delivered when the process ends is delivered by `phalanx sync`. Files grow or appear whole; each is sent from
+where the server's copy ends; sending twice does no harm. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from phalanx.tracking.external_folder import REPLICA, attempt_folder
+from phalanx.tracking.recorder import warn
+from phalanx.tracking.values import error_text
+from phalanx.uploads import (
+    FOREIGN,
+    PIECE,
+    TIMEOUT_S,
+    Uploader,
+    UploadRefused,
+    UploadTargetUnknown,
+    UploadUnavailable,
+    is_server,
+    started,
+)
+
+TURN_S = 1.0
+LONGEST_TURN_S = 30.0  # while the server cannot be reached
+LAST_S = 15.0  # how long the end of a training may wait for the server
+BEAT_S = 10.0
+GROWING = (".points", ".events")
+ATTEMPT = f"replicas/{REPLICA}/attempt-1"
+
+
+class FolderUploader:
+    def __init__(self, server: str, token: str, run_folder: str) -> None:
+        self.post = Uploader(server, token, TIMEOUT_S, PIECE)
+        self.run_folder = run_folder
+        self.run_id = os.path.basename(run_folder)
+        self.is_known = False
+        self.trouble = ""
+        self.is_refused = False  # the trouble is not one that passes
+        self.is_said = False
+        self.beaten = 0.0
+        self.stopped = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.thread = started(self._work, "phalanx-shipping")
+
+    def _work(self) -> None:
+        pause_s = TURN_S
+        while not self.stopped.wait(pause_s):
+            pause_s = TURN_S if self.turn() else min(2 * pause_s, LONGEST_TURN_S)
+            if self.is_refused and not self.is_said:
+                self.is_said = True
+                warn(f"{self.trouble}; the run is kept in {self.run_folder}, and `phalanx sync` sends it")
+
+    def turn(self) -> bool:
+        """Send what is new. False when the server could not be reached, or refused; `trouble` tells. Raises nothing."""
+        self.trouble, self.is_refused = "", False
+        try:
+            self._introduce()
+            for path, inside in self._files():
+                try:
+                    self._send(path, inside)
+                except UploadRefused as fault:  # one file that the server does not want: it may want the others
+                    self.trouble, self.is_refused = error_text(fault), True
+            self._beat()
+        except Exception as fault:  # noqa: BLE001 - whatever stands there instead of a server, training is not hurt
+            self._note(fault)
+        return not self.trouble
+
+    def _note(self, fault: Exception) -> None:
+        self.trouble, self.is_refused = error_text(fault), isinstance(fault, UploadRefused)
+        if isinstance(fault, UploadTargetUnknown):  # it does not know the run, any more
+            self.is_known = False
+            self.post.sent.clear()
+
+    def finish(self, patience_s: float | None = None) -> bool:
+        """Everything, and how it ended. Removes the folder once the server has all of it. Raises nothing."""
+        self.stopped.set()
+        if self.thread is not None:
+            self.thread.join(TIMEOUT_S)
+        patience_s = LAST_S if patience_s is None else patience_s
+        until = time.monotonic() + patience_s
+        while not (self.turn() and self._tell_end()):
+            if self.is_refused:  # perhaps one file of many: the end may be wanted
+                trouble = self.trouble
+                self._tell_end()
+                self.trouble = trouble
+                return False
+            if time.monotonic() > until:
+                return False
+            time.sleep(min(1.0, patience_s / 10))
+        shutil.rmtree(self.run_folder, ignore_errors=True)
+        try:
+            os.unlink(os.path.join(os.path.dirname(os.path.dirname(self.run_folder)), "arrivals", self.run_id))
+        except OSError:
+            pass
+        return True
+
+    def _introduce(self) -> None:
+        if not self.is_known:
+            with open(os.path.join(self.run_folder, "run.json"), "rb") as stream:
+                run = json.load(stream)
+            wanted = ("id", "project", "name", "description", "tags", "params", "user", "created_at")
+            about = json.dumps({name: run.get(name) for name in wanted}).encode()
+            if self._call("/api/v1/runs", about).get("id") != self.run_id:
+                raise UploadUnavailable(f"{self.post.server} {FOREIGN}")
+            self.is_known = True
+
+    def _beat(self) -> None:
+        if time.monotonic() - self.beaten > BEAT_S:
+            self.beaten = time.monotonic()
+            self._call(f"/api/v1/runs/{self.run_id}/beat", b"{}")
+
+    def _tell_end(self) -> bool:
+        try:
+            with open(os.path.join(attempt_folder(self.run_folder), "end.json"), "rb") as stream:
+                end = json.load(stream)
+        except (OSError, ValueError):
+            end = {"cause": "error", "message": "its process ended without a word", "ended_at": None}
+        status = {"finished": "succeeded", "stopped": "stopped"}.get(end["cause"], "failed")
+        words = {"status": status, "reason": end["message"], "at": end["ended_at"]}
+        try:
+            self._call(f"/api/v1/runs/{self.run_id}/finish", json.dumps(words).encode())
+        except Exception as fault:  # noqa: BLE001 - see `turn`
+            self._note(fault)
+            return False
+        return True
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """What the server is to have: each file, and its place in the run's folder."""
+        attempt = attempt_folder(self.run_folder)
+        for name in sorted(os.listdir(attempt)):
+            if name.endswith(GROWING):
+                yield os.path.join(attempt, name), f"{ATTEMPT}/{name}"
+        for base in ("artifacts", "models", f"{ATTEMPT}/media"):
+            for folder, _, names in os.walk(os.path.join(self.run_folder, base)):
+                for name in sorted(names):
+                    if not name.startswith("."):
+                        path = os.path.join(folder, name)
+                        yield path, os.path.relpath(path, self.run_folder)
+
+    def _send(self, path: str, inside: str) -> None:
+        is_growing = inside.endswith(GROWING) and os.path.dirname(inside) == ATTEMPT
+        address = f"/api/v1/runs/{self.run_id}/files/{inside}"
+        self.post.send(path, address, is_growing=is_growing, between=self._beat)
+
+    def _call(self, path: str, body: bytes) -> dict[str, Any]:
+        return self.post.call("POST", path, body)
+
+
+def server_url(given: str | None) -> str | None:
+    """Raises ValueError for anything but http and https."""
+    url = given or os.environ.get("PHALANX_SERVER")
+    if not url:
+        return None
+    if not is_server(url):
+        raise ValueError(f"a server's address is like http://host:8000, not {url[:100]!r}")
+    return url
+
+
+def token(home: str) -> str:
+    """PHALANX_TOKEN, or the one that a server of this home left there."""
+    named = os.environ.get("PHALANX_TOKEN")
+    if named:
+        return named
+    try:
+        with open(os.path.join(home, "token"), encoding="ascii") as stream:
+            return stream.read().strip()
+    except (OSError, ValueError):
+        return ""

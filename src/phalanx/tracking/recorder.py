@@ -1,0 +1,349 @@
+"""One process's part of a run: what it logs, appended to files of its own beside the replica's log.
+
+`log` is one `write`. Nothing here raises into the training, waits for anyone, or needs the network: what cannot be kept
+is counted, and said once. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from phalanx.spool import HEAD, MARK, MOMENT, NAMES, NO_STEP, POINTS, VALUE, Writer, frame, name_payload
+from phalanx.tracking import values as conversion
+from phalanx.tracking.values import NotANumber, error_text
+
+if TYPE_CHECKING:
+    from phalanx.tracking.heartbeat import Heartbeat, Waiting
+
+CLOSED = -1  # a descriptor that every write refuses
+MOST_NAMES = 100_000  # in one call
+AWAY_S, MOST_AWAY = 10.0, 16  # how long the number of a closed file is not used again, and how many of them
+
+_now = time.time
+_write = os.write
+_moment = MOMENT.pack
+_value = VALUE.pack
+_head = HEAD.pack
+_HEAD_SIZE = HEAD.size
+_SINGLE = struct.Struct(MOMENT.format + VALUE.format[1:])  # most calls log one value
+_single = _SINGLE.pack
+_SINGLE_SIZE = _SINGLE.size
+_SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
+HALF = "the disk took only a part of a record"
+GONE = "the files of the run were removed while it ran"
+_away: deque[tuple[float, int]] = deque()  # since when, and which numbers
+
+
+class Recorder:
+    """Points and events of one process. `TrackedRun` says what can be recorded."""
+
+    def __init__(  # noqa: PLR0913 - what a process is told of its run
+        self,
+        run_id: str,
+        project: str,
+        folder: str,
+        outputs: str,
+        rank: int,
+        *,
+        is_managed: bool,
+        has_agent: bool = True,
+    ) -> None:
+        self.id = run_id
+        self.project = project
+        self.folder = folder  # of this replica's attempt
+        self.outputs = outputs
+        self.rank = rank
+        self.is_managed = is_managed  # somebody else ends it
+        self.has_agent = has_agent  # somebody else brings our files to the disk
+        self.is_child = False
+        self.is_finished = False
+        self.is_nowhere = False  # nothing is kept
+        self.dropped: dict[str, int] = {}
+        self._started_at = _now()
+        self._points = CLOSED
+        self._numbers: dict[str, int] = {}
+        self._free_numbers = count()
+        self._events: Writer | None = None
+        self._owner = os.getpid()
+        self._lock = _thread.RLock()  # for what is done once, such as opening a file; never around a `write`
+        self._copies = count(1)
+        self._progress_at = 0.0
+        self._keeper: Heartbeat | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, it is that one's part of the same run."""
+        about = (self.id, self.project, self.folder, self.outputs, self.rank)
+        return sys.modules["phalanx.tracking"].joined, (about, self.has_agent, self.is_nowhere)
+
+    def __copy__(self) -> Recorder:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Recorder:
+        return self
+
+    def start_keeper(self) -> Heartbeat | None:
+        """Where somebody must work beside the training. Threads take a while to import, too. None when there can be no
+        more threads."""
+        from phalanx.tracking.heartbeat import Heartbeat
+
+        with self._lock:
+            if self._keeper is None:
+                is_watched = not (self.is_managed or self.is_child) and self.folder
+                beat = os.path.join(self.folder, "beat") if is_watched else None
+                keeper = Heartbeat(self._settle, self._open_files, beat)
+                try:
+                    keeper.start()
+                except RuntimeError:
+                    return None
+                self._keeper = keeper
+            return self._keeper
+
+    # points --------------------------------------------------------------------------------------------------------
+
+    def log(self, metrics: Mapping[str, Any] | None = None, /, step: int | None = None, **values: Any) -> None:
+        """Keep the values of some metrics, at a step: `log(loss=0.5, step=10)`, `log({"loss": 0.5})`."""
+        given: Any = values if metrics is None else metrics if not values else None  # None: the careful way knows
+        try:
+            when = NO_STEP if step is None else step
+            if len(given) == 1:
+                ((name, value),) = given.items()
+                if type(value) is float:
+                    payload = _single(when, _now(), self._numbers[name], value)
+                    record = _head(MARK, POINTS, _SINGLE_SIZE, crc32(payload, POINTS)) + payload
+                    if _write(self._points, record) == _SINGLE_RECORD_SIZE:
+                        return
+                    self._drop(HALF)
+                    return
+            else:
+                numbers = self._numbers
+                parts = [_moment(when, _now())]
+                for name, value in given.items():
+                    if type(value) is not float:
+                        break
+                    parts.append(_value(numbers[name], value))
+                else:
+                    payload = b"".join(parts)
+                    length = len(payload)
+                    record = _head(MARK, POINTS, length, crc32(payload, POINTS)) + payload
+                    if _write(self._points, record) == length + _HEAD_SIZE:
+                        return
+                    self._drop(HALF, len(parts) - 1)
+                    return
+        except Exception:  # noqa: BLE001,S110 - the careful way knows
+            pass
+        self._log_carefully(metrics, step, values)
+
+    def _log_carefully(self, metrics: Any, step: Any, values: Mapping[str, Any]) -> None:
+        if self.is_nowhere:
+            return
+        given: Mapping[str, Any] = values
+        try:
+            named = values if metrics is None else {**metrics, **values}
+            is_flat = all(map(conversion.is_plain, named.values()))
+            given = named if is_flat else dict(conversion.some_of(conversion.flat(named, "/"), MOST_NAMES))
+            when, at = self._step(step), _now()
+            ready = {}
+            for name, value in given.items():
+                try:
+                    reader = None if conversion.is_plain(value) else conversion.later(value)
+                    if reader is None:
+                        ready[conversion.short_name(name)] = conversion.number(value)
+                    else:
+                        self._wait_for((when, at, conversion.short_name(name), reader))
+                except Exception as fault:  # noqa: BLE001 - of one value's own code: the others are kept
+                    self._drop(f"{conversion.short_text(str(name))[:100]}: {error_text(fault)}")
+            given = ready
+            if ready:
+                self._add(when, at, ready)
+        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+            self._drop(error_text(fault), max(1, len(given)))
+
+    @staticmethod
+    def _step(step: Any) -> int | None:
+        if step is None:
+            return None
+        try:
+            number = int(step)
+        except (TypeError, ValueError, OverflowError):
+            raise NotANumber(f"the step {str(step)[:50]!r} is not a whole number") from None
+        if not NO_STEP < number < 2**63:
+            raise NotANumber(f"the step {number} is too large")
+        return number
+
+    def _add(self, step: int | None, at: float, values: Mapping[str, float]) -> None:
+        """Raises OSError."""
+        descriptor = self._open_points()
+        parts = [_moment(NO_STEP if step is None else step, at)]
+        for name, value in values.items():
+            number = self._numbers.get(name)
+            if number is None:
+                number = next(self._free_numbers)
+                self._put(descriptor, frame(NAMES, name_payload(number, name)))
+                self._numbers[name] = number  # not before the file has it: another thread may use it at once
+            parts.append(_value(number, value))
+        self._put(descriptor, frame(POINTS, b"".join(parts)))
+
+    @staticmethod
+    def _put(descriptor: int, record: bytes) -> None:
+        if _write(descriptor, record) != len(record):
+            raise OSError(HALF)
+
+    def _open_points(self) -> int:
+        with self._lock:
+            self._check_open()
+            if self._points == CLOSED:
+                self._points = self._own_file("points").descriptor
+                if not self.has_agent:
+                    self.start_keeper()
+            return self._points
+
+    def _check_open(self) -> None:
+        if self.is_finished:
+            raise OSError("the run is finished")
+        if self._owner != os.getpid():
+            self.after_fork()
+
+    def _own_file(self, kind: str) -> Writer:
+        """A file that nobody else writes: a process number may have been used before, or elsewhere, in this folder."""
+        for again in range(1000):
+            name = f"client-{os.getpid()}{f'-{again}' if again else ''}.{kind}"
+            path = os.path.join(self.folder, name)
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            except FileExistsError:
+                continue
+            self._finish_with_process()
+            return Writer(path)
+        raise OSError("there are too many files in the run's folder")
+
+    def _finish_with_process(self) -> None:
+        """A process that `multiprocessing` forked ends without what others do at their exit."""
+        process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+        if process is not None and util is not None and process.parent_process() is not None:
+            util.Finalize(None, lambda: self.finish_after(sys.exc_info()[1]), exitpriority=0)
+
+    def finish_after(self, fault: BaseException | None) -> None:
+        raise NotImplementedError
+
+    def after_fork(self) -> None:
+        """A forked child writes files of its own, and its parent's thread is not in it."""
+        self.is_child = True
+        self._owner = os.getpid()
+        self._lock = _thread.RLock()
+        self._points = CLOSED
+        self._numbers = {}
+        self._free_numbers = count()
+        self._events = None
+        self._keeper = None
+        self.dropped = {}
+
+    # values that an accelerator still computes ---------------------------------------------------------------------
+
+    def _wait_for(self, waiting: Waiting) -> None:
+        self._check_open()
+        keeper = self.start_keeper()
+        if keeper is None:
+            self._settle(waiting)
+        elif not keeper.put(waiting):
+            self._drop("too many values that are not computed yet")
+
+    def _settle(self, waiting: Waiting) -> None:
+        step, at, name, reader = waiting
+        try:
+            self._add(step, at, {name: float(reader())})
+        except BaseException as fault:  # noqa: BLE001 - whatever the library's own code raises; nobody is above us
+            self._drop(f"{name[:100]}: {error_text(fault)}")
+
+    def _open_files(self) -> list[int]:
+        events = [] if self._events is None else [self._events.descriptor]
+        return events if self._points == CLOSED else [self._points, *events]
+
+    # events ----------------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, content: Any) -> None:
+        """One record of the events file; `content` is called here, so that nothing it does reaches the training."""
+        if self.is_nowhere:
+            return
+        try:
+            data = {"at": round(_now(), 3), "kind": kind, **content()}
+            self._open_events().append_json(data)
+        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+            self._drop(f"{kind}: {error_text(fault)}")
+
+    def write_header(self) -> None:
+        """Say who writes here."""
+        try:
+            self._open_events()
+        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
+            self._drop(error_text(fault))
+
+    def _open_events(self) -> Writer:
+        with self._lock:
+            self._check_open()
+            if self._events is None:
+                events = self._own_file("events")
+                about = {"pid": os.getpid(), "host": os.uname().nodename, "rank": self.rank}
+                events.append_json({"at": round(_now(), 3), "kind": "open", **about})
+                self._events = events
+            return self._events
+
+    def _drop(self, why: str, points: int = 1) -> None:
+        """Count what could not be kept; say the first of each kind, up to a few."""
+        if self.is_nowhere:
+            return
+        with self._lock:
+            is_new = why not in self.dropped and len(self.dropped) < 20
+            key = why if is_new or why in self.dropped else "other reasons"
+            self.dropped[key] = self.dropped.get(key, 0) + points
+            is_to_be_said = is_new and len(self.dropped) <= 5
+        if is_to_be_said:
+            warn(f"something could not be kept: {why}; the training goes on")
+
+    def _look_for_files(self) -> None:
+        """Writing to a file that somebody removed fails for nobody."""
+        for descriptor in self._open_files():
+            try:
+                if os.fstat(descriptor).st_nlink == 0:
+                    self._drop(GONE)
+            except OSError as fault:
+                self._drop(error_text(fault))
+
+    def _close(self) -> None:
+        descriptors = self._open_files()
+        # Forgotten before they are closed: the next file that anybody opens may have their numbers.
+        self._points, self._numbers, self._events = CLOSED, {}, None
+        for descriptor in descriptors:
+            try:
+                os.fsync(descriptor)
+                _put_away(descriptor)
+            except OSError as fault:
+                self._drop(error_text(fault))
+
+
+def _put_away(descriptor: int) -> None:
+    """Close a file, but keep its number for a while, and let it lead nowhere: another thread may be about to write to
+    it, and would do so into whatever the training opens next. Raises OSError."""
+    now = time.monotonic()
+    while _away and (len(_away) >= MOST_AWAY or _away[0][0] < now - AWAY_S):
+        os.close(_away.popleft()[1])
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
+    _away.append((now, descriptor))
+
+
+def warn(text: str) -> None:
+    """To people, and never by a warning: that can be made an error."""
+    try:
+        sys.stderr.write(f"phalanx: {text}\n")
+    except Exception:  # noqa: BLE001,S110 - nobody is there to hear it
+        pass

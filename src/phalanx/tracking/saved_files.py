@@ -1,0 +1,94 @@
+"""Files that a run keeps: copied whole, under names that stay below their folder.
+
+Standard library only, Python 3.8+."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from phalanx.tracking.external_folder import make_private
+from phalanx.tracking.values import NotANumber, error_text
+
+LONGEST_PART = 200  # bytes of one step of a path: file systems take 255
+
+
+class CopiedFile(NamedTuple):
+    path: str  # relative to the run's folder
+    size: int
+    files: int
+
+
+def safe_name(name: str) -> str:
+    """A relative path that cannot leave its folder, whatever somebody called a thing. Raises Unfit."""
+    steps: list[str] = []
+    fit = "".join(sign if sign.isprintable() and sign != "\\" else "_" for sign in name)
+    for step in fit.split("/"):
+        if step in ("", "."):
+            continue
+        if step == "..":
+            raise NotANumber(f"the name {name[:100]!r} leaves its folder")
+        cut = step.encode("utf-8", "replace")[:LONGEST_PART].decode("utf-8", "ignore")
+        steps.append("_" + cut[1:] if cut.startswith(".") else cut)  # names that begin with a dot are drafts of ours
+    if not steps:
+        raise NotANumber("a name is empty")
+    return "/".join(steps)
+
+
+def copy_into(run_folder: str, below: str, source: str, name: str) -> CopiedFile:
+    """A file or a folder, copied below a folder of the run. A file is there whole or not at all, and one that is there
+    already is replaced, never changed. Raises OSError, Unfit."""
+    target = f"{below}/{safe_name(name)}"
+    size = count = 0
+    for file, inside in list(_files_of(source)):  # first all of them: we may be copying a folder into itself
+        size += copy_file(
+            file, os.path.join(run_folder, target, inside) if inside else os.path.join(run_folder, target)
+        )
+        count += 1
+    if not count:
+        raise NotANumber(f"{source} has no files")
+    return CopiedFile(target, size, count)
+
+
+def _files_of(source: str) -> Iterator[tuple[str, str]]:
+    """Each file, and its place below the source; links are followed for files, and not for folders."""
+    if not os.path.isdir(source):
+        yield source, ""
+        return
+    for folder, _, names in os.walk(source):
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                yield path, safe_name(os.path.relpath(path, source))
+
+
+def copy_file(source: str, target: str) -> int:
+    """Answers the size. Raises OSError, Unfit."""
+    import shutil  # takes longer to import than all the rest
+
+    if os.path.exists(source) and not os.path.isfile(source):  # a device gives bytes without end
+        raise NotANumber(f"{source} is not a file")
+    try:
+        return save_file(lambda draft: shutil.copyfile(source, draft), target)
+    except FileNotFoundError as fault:
+        raise NotANumber(f"{source} is not there" if fault.filename == source else error_text(fault)) from None
+
+
+def save_file(save: Callable[[str], Any], target: str, ending: str = "") -> int:
+    """A file that `save` writes, there whole or not at all. Answers the size. `ending`: for libraries that go by it."""
+    folder = os.path.dirname(target)
+    make_private(folder)
+    draft = os.path.join(folder, f".{os.urandom(8).hex()}.draft{ending}")  # threads and other machines save here, too
+    try:
+        save(draft)
+        os.chmod(draft, 0o600)
+        size = os.stat(draft).st_size
+        os.replace(draft, target)
+        return size
+    except BaseException:
+        try:
+            os.unlink(draft)
+        except OSError:
+            pass
+        raise
