@@ -318,6 +318,66 @@ def test_files_and_classes_stay_short() -> None:
     assert [(name, length) for name, length in classes if length > LONGEST_CLASS] == []
 
 
+# SQL is only in the store, and where files of other tools are read that are databases.
+SQL_ROOM = "store"
+READS_FOREIGN_DATABASES = {"phalanx.formats.mlflow_sqlite"}
+DRIVERS = {"sqlite3", "psycopg"}
+_SQL = re.compile(
+    r"""\b(SELECT\s.*\sFROM | INSERT\s+INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM | CREATE\s+(UNIQUE\s+)?(TABLE|INDEX)
+        | (ALTER|DROP)\s+TABLE | (ORDER|GROUP)\s+BY | (LEFT|INNER)\s+JOIN | EXISTS\s*\( | (NOT\s+)?IN\s*\(
+        | WHERE\s+\S+\s*([=<>]|IN\b|LIKE\b|IS\b) | PRAGMA\s+\w | coalesce\()""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def sql_texts(source: ast.AST) -> Iterator[str]:
+    """Every text in a source that looks like SQL, except docstrings."""
+    skipped = {id(part) for node in ast.walk(source) if isinstance(node, ast.JoinedStr) for part in node.values}
+    skipped |= {id(node.value) for node in ast.walk(source) if isinstance(node, ast.Expr)}
+    for node in ast.walk(source):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            text = node.value
+        else:
+            continue
+        if _SQL.search(text):
+            yield text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'rows("SELECT id FROM runs")',
+        'rows(f"SELECT {columns} FROM {table} WHERE x = ?")',
+        "change('''\nUPDATE runs\n    SET status = ?''')",
+        'sql = "DELETE FROM tags"',
+        "def f(): clause = f'runs.key NOT IN ({rows})'",
+        'where = f"WHERE {column} = ?"',
+        'by = "ORDER BY created_at"',
+    ],
+)
+def test_sql_is_recognised(code: str) -> None:
+    assert len(list(sql_texts(ast.parse(code)))) == 1
+
+
+def test_other_texts_are_not_taken_for_sql() -> None:
+    source = """
+def f():
+    "SELECT id FROM runs"
+    return call("DELETE", f"{where} FROM here"), "select one from the list", "UPDATE the page"
+"""
+    assert list(sql_texts(ast.parse(source))) == []
+
+
+def test_sql_is_only_in_the_store() -> None:
+    assert set(FILES) >= READS_FOREIGN_DATABASES
+    elsewhere = [module for module in FILES if room_of(module) != SQL_ROOM and module not in READS_FOREIGN_DATABASES]
+    texts = {module: list(sql_texts(ast.parse(FILES[module].read_text(encoding="utf-8")))) for module in elsewhere}
+    assert {module: found for module, found in texts.items() if found} == {}
+    assert [(module, name) for module in elsewhere for name in imports_of(module) if name in DRIVERS] == []
+
+
 PORTABLE_MODULES = [module for module in FILES if room_of(module) in PORTABLE]
 
 

@@ -1,44 +1,34 @@
-"""The schema: made directly or by Alembic it is the same, and upgrades keep every row."""
+"""The schema: a new database and an upgraded one are the same, and upgrades keep every row."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 from phalanx.store import Store, StoreError
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
-from phalanx.store.schema import MIGRATIONS, REVISION, create, prepare, stored_revision, upgrade
+from phalanx.store.migrations.revision import Revision
+from phalanx.store.schema import REVISION, REVISIONS, prepare, stored_revision
 from phalanx.store.store import TABLES
 from tests.store.conftest import Address
 from tests.store.samples import replica, run, status
 
-NEXT = """
-revision = "0004"
-down_revision = "0003"
-
-def upgrade():
-    from alembic import op
-    op.execute("ALTER TABLE runs ADD COLUMN colour TEXT")
-    op.execute("CREATE TABLE extras (run_key BIGINT REFERENCES runs (key) ON DELETE CASCADE)")
-    op.execute("UPDATE runs SET colour = 'blue'")
-"""
-BROKEN = """
-revision = "0005"
-down_revision = "0004"
-
-def upgrade():
-    from alembic import op
-    op.execute("CREATE TABLE half (x BIGINT)")
-    op.execute("SELECT * FROM nothing")
-"""
+ROOT = Path(__file__).parent.parent.parent
+WRITTEN = Path(__file__).parent / "written"  # the statements by which Alembic made databases up to revision 0003
+COLOUR = Revision(
+    "0004",
+    """
+ALTER TABLE runs ADD COLUMN colour TEXT;
+CREATE TABLE extras (run_key BIGINT REFERENCES runs (key) ON DELETE CASCADE);
+UPDATE runs SET colour = 'blue';
+""",
+)
+BROKEN = Revision("0005", "CREATE TABLE half (x BIGINT); SELECT * FROM nothing;")
+LATER = (*REVISIONS, COLOUR)  # the revisions of a later version of Phalanx
 
 
 def database_of(address: Address) -> Database:
@@ -68,102 +58,185 @@ def described(database: Database) -> list[tuple[Any, ...]]:
     return [*columns, *indexes, *keys]
 
 
-def emptied(database: Database) -> None:
-    for table in (*TABLES, "alembic_version"):
-        database.change(f"DROP TABLE {table}")
-
-
-@pytest.fixture
-def later(tmp_path: Path) -> Path:
-    """The migrations of a later version of Phalanx."""
-    folder = tmp_path / "50% later"
-    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "r0004_colour.py").write_text(NEXT)
-    return folder
-
-
-def test_our_revision_is_the_newest_migration() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    assert ScriptDirectory.from_config(config).get_heads() == [REVISION]
-
-
-def test_a_fresh_schema_is_what_the_migrations_give(address: Address) -> None:
+def old_database(address: Address, revision: str) -> Database:
+    """A database as Alembic made it, with a run and a replica in it."""
     database = database_of(address)
-    create(database)
-    fresh = described(database)
-    assert stored_revision(database) == REVISION
-    emptied(database)
-    assert stored_revision(database) is None
-    upgrade(database)
-    assert described(database) == fresh
-    assert stored_revision(database) == REVISION
-    assert len(fresh) > 15
-    database.close()
+    for statement in (WRITTEN / f"{database.dialect}.sql").read_text(encoding="utf-8").split(";\n"):
+        database.change(statement)
+        if "alembic_version" in statement and f"'{revision}'" in statement:
+            break
+    assert stored_revision(database) == revision
+    database.change(
+        """INSERT INTO runs (id, project, status, created_at, updated_at, attempt, priority, kind, backend, "user",
+        reason) VALUES ('abc', 'p', 'running', 1, 1, 1, 0, 'experiment', 'native', 'me', '')"""
+    )
+    local = ("local,", "0,") if revision >= "0003" else ("", "")
+    database.change(
+        f"""INSERT INTO replicas (run_key, attempt, role, number, {local[0]} rank, status, peak, reason)
+        SELECT key, 1, 'worker', 3, {local[1]} 4, 'running', '{{}}', 'started' FROM runs"""
+    )
+    return database
 
 
-def test_an_upgrade_keeps_every_row(address: Address, later: Path) -> None:
+def test_the_revisions_are_in_order() -> None:
+    numbers = [revision.number for revision in REVISIONS]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == REVISION
+
+
+def test_a_new_database_has_all_tables(address: Address) -> None:
+    with address.open() as store:
+        assert store.schema_revision == REVISION
+        assert all(map(store._database.has_table, TABLES))
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+def test_a_database_that_alembic_made_is_upgraded_to_what_a_new_one_is(address: Address, revision: str) -> None:
+    with address.open() as store:
+        new = described(store._database)
+        for table in (*TABLES, "alembic_version"):
+            store._database.change(f"DROP TABLE {table}")
+    old_database(address, revision).close()
+    with address.open() as store:
+        assert described(store._database) == new
+        assert len(new) > 15
+        (kept,) = store.replicas("abc")
+        assert (kept.name, kept.rank, kept.reason) == ("worker-3", 4, "started")
+        store.put_replicas([kept._replace(local=1, rank=5)])
+        assert [row.name for row in store.replicas("abc")] == ["worker-3", "worker-3.1"]
+
+
+def test_an_upgrade_keeps_every_row(address: Address) -> None:
     with address.open() as store:
         store.add(run(tags=("t",), params={"p": 1}, summary={"m": 2.0}))
         store.record(status(1, "running"))
         store.put_replicas([replica()])
         before = (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3"))
-        upgrade(store._database, later)
+        prepare(store._database, LATER)
         assert store.schema_revision == "0004"
         assert (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3")) == before
         assert store._database.rows("SELECT colour FROM runs") == [("blue",)]
-        upgrade(store._database, later)
+        prepare(store._database, LATER)
         assert store.check() == []
 
 
-def test_an_upgrade_that_fails_changes_nothing(address: Address, later: Path) -> None:
-    (later / "versions" / "r0005_broken.py").write_text(BROKEN)
+def test_a_table_that_others_refer_to_can_be_created_again(tmp_path: Path) -> None:
+    """As SQLite needs it: with foreign keys enforced, dropping `runs` would delete every row of the other tables."""
+    again = Revision(
+        "0004",
+        """
+CREATE TABLE runs_again AS SELECT * FROM runs;
+DROP TABLE runs;
+CREATE TABLE runs (key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, colour TEXT);
+INSERT INTO runs (key, id) SELECT key, id FROM runs_again;
+DROP TABLE runs_again;
+""",
+    )
+    with Store.open(tmp_path) as store:
+        store.add(run(tags=("t",)))
+        prepare(store._database, (*REVISIONS, again))
+        assert store._database.rows("SELECT tag FROM tags") == [("t",)]
+        assert store.delete("a1b2c3")
+        assert store._database.rows("SELECT tag FROM tags") == []  # enforced again
+
+
+def test_an_upgrade_that_fails_changes_nothing(address: Address) -> None:
     with address.open() as store:
         store.add(run())
         before = described(store._database)
-        with pytest.raises(StoreError, match="is as before"):
-            upgrade(store._database, later)
+        with pytest.raises(StoreError, match=r"upgrade to schema 0005 failed and was rolled back: .*nothing"):
+            prepare(store._database, (*LATER, BROKEN))
         assert (store.schema_revision, described(store._database)) == (REVISION, before)
         assert store.find("a1b2c3") == run()
 
 
-def test_an_older_database_is_upgraded_when_it_is_opened(address: Address, later: Path) -> None:
+HALF = """
+import signal, sys
+from pathlib import Path
+from phalanx.store.migrations.revision import Revision
+from phalanx.store.schema import REVISIONS, prepare
+from tests.store.conftest import Address
+from tests.store.test_schema import COLOUR, database_of
+
+class Half(Revision):
+    def statements(self, dialect):
+        yield "CREATE TABLE half (x BIGINT)"
+        print("half", flush=True)
+        signal.pause()
+
+prepare(database_of(Address(Path(sys.argv[1]), sys.argv[2] or None)), (*REVISIONS, COLOUR, Half("0005", "")))
+"""
+UPGRADE = """
+import sys
+from pathlib import Path
+from phalanx.store.schema import prepare, stored_revision
+from tests.store.conftest import Address
+from tests.store.test_schema import LATER, database_of
+
+database = database_of(Address(Path(sys.argv[1]), sys.argv[2] or None))
+print("ready", stored_revision(database), flush=True)
+sys.stdin.readline()
+prepare(database, LATER)
+print(stored_revision(database), database.rows("SELECT id, colour FROM runs"))
+"""
+
+
+def python(code: str, address: Address) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, str(address.home), address.url or ""]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def test_a_kill_in_the_middle_of_an_upgrade_leaves_the_old_state(address: Address) -> None:
     with address.open() as store:
         store.add(run())
+        before = described(store._database)
+        process = python(HALF, address)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        process.kill()
+        process.communicate(timeout=120)
+        assert (store.schema_revision, described(store._database)) == (REVISION, before)
+        prepare(store._database, LATER)
+        assert store._database.rows("SELECT id, colour FROM runs") == [("a1b2c3", "blue")]
+
+
+def test_many_processes_upgrade_one_database_at_once(address: Address) -> None:
+    old_database(address, "0001").close()
+    processes = [python(UPGRADE, address) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready 0001\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        assert process.communicate(timeout=120) == ("0004 [('abc', 'blue')]\n", "")
+
+
+def test_a_newer_database_is_refused(address: Address) -> None:
+    with address.open() as store:
+        prepare(store._database, LATER)
+        before = described(store._database)
+    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this version knows 0001 to 0003\): upgrade"):
+        address.open()
     database = database_of(address)
-    prepare(database, "0004", later)
-    assert stored_revision(database) == "0004"
-    assert database.rows("SELECT id, colour FROM runs") == [("a1b2c3", "blue")]
+    assert (stored_revision(database), described(database)) == ("0004", before)
     database.close()
 
 
-def test_a_revision_that_nobody_knows_is_told(address: Address) -> None:
-    with address.open() as store:
-        store._database.change("UPDATE alembic_version SET version_num = '0000'")
-    with pytest.raises(StoreError, match=r"could not be upgraded, and is as before: Can't locate revision .*0000"):
-        address.open()
-
-
-def test_a_newer_database_is_refused(address: Address, later: Path) -> None:
-    with address.open() as store:
-        upgrade(store._database, later)
-    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this one knows 0003\): upgrade Phalanx"):
-        address.open()
-
-
-def test_opening_needs_neither_alembic_nor_sqlalchemy_nor_psycopg(tmp_path: Path) -> None:
+def test_opening_sqlite_does_not_import_psycopg(tmp_path: Path) -> None:
     code = f"""
 import sys
-from importlib import import_module
 from pathlib import Path
 from phalanx.store import Store
-for _ in range(2):
-    Store.open(Path({str(tmp_path)!r})).close()
-print(sorted({{"alembic", "sqlalchemy", "psycopg"}} & set(sys.modules)))
+Store.open(Path({str(tmp_path)!r})).close()
+print("psycopg" in sys.modules)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout == "[]\n"
+    assert said.stdout == "False\n"
 
 
 def test_both_kinds_of_database_are_opened_by_the_same_call(address: Address) -> None:
@@ -171,26 +244,3 @@ def test_both_kinds_of_database_are_opened_by_the_same_call(address: Address) ->
         first.add(run())
         assert second.find("a1b2c3") == run()
         assert isinstance(second, Store)
-
-
-def test_rows_of_replicas_survive_that_processes_have_rows_of_their_own(address: Address) -> None:
-    database = database_of(address)
-    for name in ("r0001_initial", "r0002_tracking"):
-        for statement in import_module(f"phalanx.store.migrations.versions.{name}").statements(database.dialect):
-            database.change(statement)
-    database.change("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-    database.change("INSERT INTO alembic_version VALUES ('0002')")
-    database.change(
-        """INSERT INTO runs (id, project, status, created_at, updated_at, attempt, priority, kind, backend, "user",
-        reason) VALUES ('abc', 'p', 'running', 1, 1, 1, 0, 'experiment', 'native', 'me', '')"""
-    )
-    database.change(
-        """INSERT INTO replicas (run_key, attempt, role, number, rank, status, peak, reason)
-        SELECT key, 1, 'worker', 3, 4, 'running', '{}', 'started' FROM runs"""
-    )
-    database.close()
-    with address.open() as store:
-        (kept,) = store.replicas("abc")
-        assert (kept.name, kept.rank, kept.reason) == ("worker-3", 4, "started")
-        store.put_replicas([kept._replace(local=1, rank=5)])
-        assert [row.name for row in store.replicas("abc")] == ["worker-3", "worker-3.1"]

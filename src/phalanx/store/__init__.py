@@ -1,4 +1,7 @@
-"""Runs, statuses, replicas, params, tags and last metrics in SQLite or PostgreSQL."""
+"""Runs and what belongs to them in SQLite or PostgreSQL, and the series of their metrics in files.
+
+All SQL of Phalanx is in this package. Each table is written by one module, whose docstring names it.
+"""
 
 from phalanx.errors import StoreError
 from phalanx.store.query import quoted

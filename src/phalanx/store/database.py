@@ -1,4 +1,4 @@
-"""Connections: all that SQLite and PostgreSQL do differently."""
+"""Connections to SQLite and PostgreSQL, and all differences between the two. Owns no table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,9 +31,7 @@ class Database(ABC):
     """One connection, for one thread. SQL is written with `?` for its parameters; every fault is a StoreError."""
 
     dialect: ClassVar[str]
-    engine_url: ClassVar[str]  # for SQLAlchemy, when Alembic upgrades the schema
     begin: ClassVar[str]
-    schema_lock: ClassVar[str]  # within a transaction: until its end nobody else makes or upgrades the schema
     lower: ClassVar[str]  # what makes `{}` comparable without regard to case
     driver_error: type[Exception]
     place: str
@@ -45,8 +43,8 @@ class Database(ABC):
             self._connection = self._connect()
 
     @abstractmethod
-    def new_connection(self) -> Any:
-        """A bare DB-API connection to the same database."""
+    def _connect(self) -> Any:
+        """A new DB-API connection that commits every statement unless told to begin a transaction."""
 
     @abstractmethod
     def has_table(self, name: str) -> bool: ...
@@ -55,8 +53,9 @@ class Database(ABC):
     def problems(self) -> list[str]:
         """What the database itself finds wrong with its data."""
 
-    def _connect(self) -> Any:
-        return self.new_connection()
+    @abstractmethod
+    def schema_change(self) -> AbstractContextManager[None]:
+        """A transaction that may change tables. Other processes wait until it has ended before they start theirs."""
 
     def _live(self) -> Any:
         return self._connection
@@ -119,9 +118,7 @@ class Database(ABC):
 
 class SqliteDatabase(Database):
     dialect = "sqlite"
-    engine_url = "sqlite://"
     begin = "BEGIN IMMEDIATE"  # a transaction that turned into a writer later could not wait for its turn
-    schema_lock = "SELECT 1"  # BEGIN IMMEDIATE did
     lower = "lower({})"
     driver_error = sqlite3.Error
 
@@ -130,14 +127,11 @@ class SqliteDatabase(Database):
         self.place = str(path)
         super().__init__()
 
-    def new_connection(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-
     def _connect(self) -> sqlite3.Connection:
         # SQLite gives its own files beside it (-wal, -shm) the mode of this one.
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        connection = self.new_connection()
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
         try:
             self._write_ahead(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -166,6 +160,17 @@ class SqliteDatabase(Database):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", [name]))
 
+    @contextmanager
+    def schema_change(self) -> Iterator[None]:
+        # While foreign keys are enforced, DROP TABLE also deletes the rows that refer to it. The setting cannot be
+        # changed within a transaction.
+        self.change("PRAGMA foreign_keys = OFF")
+        try:
+            with self.transaction():
+                yield
+        finally:
+            self.change("PRAGMA foreign_keys = ON")
+
     def problems(self) -> list[str]:
         found = [str(said) for (said,) in self.rows("PRAGMA integrity_check") if said != "ok"]
         orphans = self.rows("PRAGMA foreign_key_check")
@@ -185,9 +190,7 @@ class SqliteDatabase(Database):
 
 class PostgresDatabase(Database):
     dialect = "postgresql"
-    engine_url = "postgresql+psycopg://"
     begin = "BEGIN"
-    schema_lock = "SELECT pg_advisory_xact_lock(hashtext('phalanx schema'))"
     lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", knows only ASCII
 
     def __init__(self, url: str) -> None:
@@ -202,7 +205,7 @@ class PostgresDatabase(Database):
         self.place = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password in a message
         super().__init__()
 
-    def new_connection(self) -> Any:
+    def _connect(self) -> Any:
         more: dict[str, Any] = {} if "connect_timeout" in self._url else {"connect_timeout": 10}
         return self._psycopg.connect(self._url, autocommit=True, **more)
 
@@ -216,6 +219,12 @@ class PostgresDatabase(Database):
 
     def has_table(self, name: str) -> bool:
         return self.rows("SELECT to_regclass(?)", [name]) != [(None,)]
+
+    @contextmanager
+    def schema_change(self) -> Iterator[None]:
+        with self.transaction():
+            self.rows("SELECT pg_advisory_xact_lock(hashtext('phalanx schema'))")
+            yield
 
     def problems(self) -> list[str]:
         return []  # PostgreSQL checks its own pages and keys

@@ -1,7 +1,7 @@
 """The registry of models as lists and pages ask for it: an index over the home's journal, which is the truth.
 
 A deleted version stays as a row with `deleted_at`, so that its number is never given again and the event that made it
-is known when it is read again.
+is known when it is read again. Owns the tables `models`, `versions`, `aliases` and `model_events`.
 """
 
 # ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter

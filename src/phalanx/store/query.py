@@ -4,7 +4,8 @@ Commas mean "and". After a field's colon stands a value, `a|b` (either), `<0.1` 
 or `%part%` (search, in any case), and before any of these `~` (not). Double quotes take their content as it is, with
 `""` for one of them. Times are UTC and mean all of what they name: `2026-01-01` the day, `2026-01-01 10:30` the minute.
 
-SQL is put together from constants of this file alone; whatever people wrote is a parameter.
+Reads runs, tags, params and summaries. SQL is put together from constants of this file alone; what users wrote is a
+parameter.
 """
 
 # ruff: noqa: S608 - see above

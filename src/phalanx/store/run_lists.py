@@ -1,4 +1,4 @@
-"""What pages ask of many runs at once: which params and metrics there are, groups, and what has changed."""
+"""Lists over many runs: names of params and metrics, groups, changes. Reads runs, params, summaries and facts."""
 
 # ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
 

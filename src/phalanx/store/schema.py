@@ -1,85 +1,72 @@
-"""The schema's revision: made, upgraded or refused when a store is opened.
+"""The schema of the database: created, upgraded or refused when a store is opened. Owns the table `alembic_version`.
 
-A fresh database gets the statements of the migrations directly, and Alembic's mark. Alembic itself and SQLAlchemy
-take half a second to import: they are used only to upgrade a database that is there already.
+That table holds the number of the newest revision applied. Alembic applied the first revisions; the name remains, so
+that databases of all versions are read alike.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Sequence
 
 from phalanx.errors import StoreError
 from phalanx.store.database import Database
+from phalanx.store.migrations.revision import Revision
+from phalanx.store.migrations.versions import r0001_initial, r0002_tracking, r0003_processes
 
-REVISION = "0003"
-MIGRATIONS = Path(__file__).parent / "migrations"
-
-_MARK = "alembic_version"
-_MARK_DDL = f"""CREATE TABLE {_MARK} (
-    version_num VARCHAR(32) NOT NULL, CONSTRAINT {_MARK}_pkc PRIMARY KEY (version_num)
-)"""
+REVISIONS = (r0001_initial.REVISION, r0002_tracking.REVISION, r0003_processes.REVISION)  # oldest first
+REVISION = REVISIONS[-1].number
 
 
 def stored_revision(database: Database) -> str | None:
     """None: there is no schema yet."""
-    if not database.has_table(_MARK):
+    if not database.has_table("alembic_version"):
         return None
-    found = database.rows(f"SELECT version_num FROM {_MARK}")  # noqa: S608 - a constant
+    found = database.rows("SELECT version_num FROM alembic_version")
     return str(found[0][0]) if found else None
 
 
-def prepare(database: Database, revision: str = REVISION, migrations: Path = MIGRATIONS) -> None:
-    """Bring the schema to a revision. May be called at any time and by many at once.
+def prepare(database: Database, revisions: Sequence[Revision] = REVISIONS) -> None:
+    """Bring the schema to the newest revision. Can be called at any time, and by many processes at once.
 
-    Raises StoreError when the database was written by a newer Phalanx, or cannot be changed.
+    Raises StoreError if a newer Phalanx wrote the database, or if it cannot be changed. The database is then as before.
     """
-    stored = stored_revision(database)
-    if stored == revision:
+    if not _missing(database, revisions):
         return
+    with database.schema_change():
+        missing = _missing(database, revisions)  # another process may have upgraded it meanwhile
+        for revision in missing:
+            _apply(database, revision)
+        if missing:
+            _mark(database, missing[-1])
+
+
+def _missing(database: Database, revisions: Sequence[Revision]) -> Sequence[Revision]:
+    """The revisions that the database does not have yet."""
+    stored = stored_revision(database)
     if stored is None:
-        create(database)
-    elif stored > revision:
+        return revisions
+    numbers = [revision.number for revision in revisions]
+    if stored not in numbers:
         raise StoreError(
-            f"{database.place} was written by a newer Phalanx (schema {stored}; this one knows {revision}): "
-            "upgrade Phalanx, or use another PHALANX_HOME"
+            f"{database.place} was written by a newer Phalanx (schema {stored}; this version knows {numbers[0]} to "
+            f"{numbers[-1]}): upgrade Phalanx, or use another PHALANX_HOME or PHALANX_DATABASE"
         )
-    else:
-        upgrade(database, migrations)
+    return revisions[numbers.index(stored) + 1 :]
 
 
-def create(database: Database) -> None:
-    with database.transaction():
-        database.rows(database.schema_lock)
-        if stored_revision(database) is not None:
-            return  # another process was faster
-        for file in sorted((MIGRATIONS / "versions").glob("r*.py")):
-            migration = import_module(f"phalanx.store.migrations.versions.{file.stem}")
-            for statement in migration.statements(database.dialect):
-                database.change(statement)
-        database.change(_MARK_DDL)
-        database.change(f"INSERT INTO {_MARK} (version_num) VALUES (?)", [REVISION])  # noqa: S608 - a constant
-
-
-def upgrade(database: Database, migrations: Path = MIGRATIONS) -> None:
-    """Run all missing migrations in one transaction."""
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
-    from sqlalchemy import create_engine, pool
-    from sqlalchemy.exc import SQLAlchemyError
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    # A bare connection: with foreign keys on, SQLite would empty the other tables when one is rebuilt.
-    engine = create_engine(database.engine_url, creator=database.new_connection, poolclass=pool.NullPool)
+def _apply(database: Database, revision: Revision) -> None:
     try:
-        with database.telling(), engine.connect() as connection:
-            connection.exec_driver_sql(database.begin)
-            connection.exec_driver_sql(database.schema_lock)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            connection.exec_driver_sql("COMMIT")
-    except (CommandError, SQLAlchemyError) as error:
-        raise StoreError(f"{database.place}: the schema could not be upgraded, and is as before: {error}") from error
+        for statement in revision.statements(database.dialect):
+            database.change(statement)
+    except StoreError as error:
+        raise StoreError(f"the upgrade to schema {revision.number} failed and was rolled back: {error}") from error
+
+
+def _mark(database: Database, revision: Revision) -> None:
+    database.change(
+        """CREATE TABLE IF NOT EXISTS alembic_version (
+            version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+        )"""
+    )
+    database.change("DELETE FROM alembic_version")
+    database.change("INSERT INTO alembic_version (version_num) VALUES (?)", [revision.number])

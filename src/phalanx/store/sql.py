@@ -1,4 +1,4 @@
-"""Statements that every table needs."""
+"""Helpers to write statements for any table."""
 
 # ruff: noqa: S608 - put together from constants of this room alone
 

@@ -1,4 +1,6 @@
-"""The store: everything that lists and the scheduler ask of the database. All SQL of ours is here and in `query`.
+"""The store: runs and their states. Owns the tables `runs`, `statuses`, `replicas` and `tags`.
+
+`tracked` and `listed` are parts of it; `query` and `conditions` make the SQL that selects runs.
 
 It must also run on the SQLite of RHEL 8 (3.26): no RETURNING, no NULLS LAST, at most 999 parameters.
 """
@@ -20,6 +22,7 @@ from typing import Any, Self
 
 from phalanx.errors import CallError, StoreError
 from phalanx.store import filesystems, schema
+from phalanx.store.conditions import Comparison, Ordering, selection
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
 from phalanx.store.query import Clause, order, where
 from phalanx.store.records import DONE, STARTED, ReplicaRecord, Run, StatusChange, microseconds, utc
@@ -232,6 +235,12 @@ class Store(TrackedValueQueries, RunListQueries):
             f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
             [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
         )
+
+    def search(
+        self, comparisons: Iterable[Comparison], orderings: Iterable[Ordering], *, limit: int, offset: int = 0
+    ) -> list[Run]:
+        """A page of the runs for which all comparisons hold."""
+        return self._select(*selection(self._database, comparisons, orderings, limit, offset))
 
     def count(self, query: str = "", project: str | Collection[str] | None = None) -> int:
         """How many runs a query finds. Raises CallError when it is wrong."""

@@ -1,4 +1,4 @@
-"""What training code tracked of a run, as lists and pages ask for it: params, labels, facts, artifacts, summaries."""
+"""What training code tracked of a run. Owns the tables `params`, `labels`, `facts`, `artifacts` and `summaries`."""
 
 # ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
 

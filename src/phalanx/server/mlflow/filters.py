@@ -1,6 +1,6 @@
 """MLflow's filter language: `metrics.loss < 0.1 AND params."opt" = 'adam' AND status = 'FINISHED'`.
 
-A filter becomes conditions; these become SQL where there may be very many rows, and are looked at in Python elsewhere.
+A filter becomes conditions. The store evaluates them where there may be very many rows, Python does elsewhere.
 """
 
 from __future__ import annotations

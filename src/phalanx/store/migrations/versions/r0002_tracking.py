@@ -5,12 +5,11 @@ A summary has more than the last value. What is NULL in one that an older Phalan
 
 from __future__ import annotations
 
-from phalanx.store.migrations.versions import r0001_initial
+from phalanx.store.migrations.revision import Revision
 
-revision = "0002"
-down_revision = "0001"
-
-_DDL = """
+REVISION = Revision(
+    "0002",
+    """
 ALTER TABLE summaries ADD COLUMN "min" DOUBLE PRECISION;
 ALTER TABLE summaries ADD COLUMN "max" DOUBLE PRECISION;
 ALTER TABLE summaries ADD COLUMN "count" BIGINT;
@@ -93,12 +92,5 @@ CREATE TABLE model_events (
     text {text} NOT NULL
 ) {table_end};
 CREATE INDEX model_events_model ON model_events (model, number);
-"""
-
-
-def statements(dialect: str) -> list[str]:
-    return r0001_initial.parts(_DDL, dialect)
-
-
-def upgrade() -> None:
-    r0001_initial.apply(statements)
+""",
+)

@@ -1,48 +1,40 @@
-"""Replicas may have several processes: each has a row of its own."""
+"""Replicas may have several processes: each has its own row."""
 
 from __future__ import annotations
 
-from phalanx.store.migrations.versions import r0001_initial
+from phalanx.store.migrations.revision import Revision
 
-revision = "0003"
-down_revision = "0002"
-
-_COLUMNS = (
-    "run_key, attempt, role, number, rank, status, host, pid, cause, code, signal, started_at, finished_at, peak, "
-    "reason"
-)
-# A primary key cannot be changed in SQLite: the table is made anew.
-_DDL = f"""
+# SQLite cannot change a primary key, so the table is created again.
+REVISION = Revision(
+    "0003",
+    """
 ALTER TABLE replicas RENAME TO replicas_before;
 
 CREATE TABLE replicas (
     run_key BIGINT NOT NULL REFERENCES runs (key) ON DELETE CASCADE,
     attempt BIGINT NOT NULL,
-    role {{text}} NOT NULL,
+    role {text} NOT NULL,
     number BIGINT NOT NULL,
     local BIGINT NOT NULL,
     rank BIGINT NOT NULL,
-    status {{text}} NOT NULL,
-    host {{text}},
+    status {text} NOT NULL,
+    host {text},
     pid BIGINT,
-    cause {{text}},
+    cause {text},
     code BIGINT,
     signal BIGINT,
     started_at BIGINT,
     finished_at BIGINT,
-    peak {{text}} NOT NULL,
-    reason {{text}} NOT NULL,
+    peak {text} NOT NULL,
+    reason {text} NOT NULL,
     PRIMARY KEY (run_key, attempt, role, number, local)
-) {{table_end}};
+) {table_end};
 
-INSERT INTO replicas ({_COLUMNS}, local) SELECT {_COLUMNS}, 0 FROM replicas_before;
+INSERT INTO replicas (run_key, attempt, role, number, local, rank, status, host, pid, cause, code, signal,
+    started_at, finished_at, peak, reason)
+SELECT run_key, attempt, role, number, 0, rank, status, host, pid, cause, code, signal,
+    started_at, finished_at, peak, reason
+FROM replicas_before;
 DROP TABLE replicas_before;
-"""  # noqa: S608 - constants
-
-
-def statements(dialect: str) -> list[str]:
-    return r0001_initial.parts(_DDL, dialect)
-
-
-def upgrade() -> None:
-    r0001_initial.apply(statements)
+""",
+)
