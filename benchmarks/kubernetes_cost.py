@@ -23,9 +23,9 @@ from tests.backends.apiserver import FakeApiServer
 
 from phalanx import backends, plan, spec
 from phalanx.backends.agent_zip import carry
+from phalanx.backends.contract import Connections
 from phalanx.backends.kubernetes.cluster.api import Api, connect, kind_of
 from phalanx.backends.kubernetes.cluster.assumed_offer import OFFLINE
-from phalanx.backends.kubernetes.engine import controller
 from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.home.attempts import AttemptFolder
@@ -102,13 +102,13 @@ def submitting() -> None:
             settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
             made = made_of(REPLICAS, "bench", different=True)
             run = queued(folder, "bench", made, ClusterTarget(settings, OFFLINE))
-            engine = KubernetesEngine(ClusterTarget(settings, OFFLINE))
-            engine.keeper.wait_ready()
-            began = time.perf_counter()
-            engine.submit(run, "bench", 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
-            ours.append(time.perf_counter() - began)
+            with Connections() as connections:
+                engine = KubernetesEngine(ClusterTarget(settings, OFFLINE), connections)
+                engine.keeper.wait_ready()
+                began = time.perf_counter()
+                engine.submit(run, "bench", 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
+                ours.append(time.perf_counter() - began)
             most = max(most, server.most_at_once)
-            controller.stop_all()
         with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
             folder = Path(scratch)
             settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
@@ -132,11 +132,11 @@ def watching() -> None:
 
 
 def _rate(count: int) -> float:
-    with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
+    with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server, Connections() as connections:
         folder = Path(scratch)
         settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
         place = ClusterTarget(settings._replace(home_claim="home"), OFFLINE)  # logs are not what is counted here
-        engine = KubernetesEngine(ClusterTarget(settings, OFFLINE))
+        engine = KubernetesEngine(ClusterTarget(settings, OFFLINE), connections)
         seats = {}
         for number in range(count):
             run_id = f"r{number}"
@@ -157,9 +157,7 @@ def _rate(count: int) -> float:
         while time.perf_counter() - began < WATCH_S:
             assert len(engine.observe(seats)) == count
             time.sleep(1.0)
-        rate = (len(server.requests) - before) / (time.perf_counter() - began)
-        controller.stop_all()
-        return rate
+        return (len(server.requests) - before) / (time.perf_counter() - began)
 
 
 def main() -> None:

@@ -79,6 +79,7 @@ LAYERS = {
     "server": (
         ("http",),
         ("auth",),
+        ("mlflow.errors", "mlflow.experiment_table"),
         ("context",),
         ("policy", "live", "ops", "mlflow", "routes"),
         ("app",),

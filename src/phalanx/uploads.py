@@ -106,6 +106,8 @@ class Uploader:
             raise self._fault(fault.code, said) from None
         except urllib.error.URLError as fault:
             raise UploadUnavailable(f"{self.server}: {fault.reason}") from None
+        except (OSError, http.client.HTTPException) as fault:
+            raise UploadUnavailable(f"{self.server}: {fault or type(fault).__name__}") from None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -149,7 +151,10 @@ def is_server(url: str) -> bool:
 
 def _said(fault: urllib.error.HTTPError) -> bytes:
     with fault:
-        return fault.read()[:10_000]
+        try:
+            return fault.read()[:10_000]
+        except (OSError, http.client.HTTPException):  # the connection broke
+            return b""
 
 
 def _object(body: bytes) -> dict[str, Any]:

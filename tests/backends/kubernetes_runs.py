@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import plan, spec
+from phalanx.backends.contract import Connections
 from phalanx.backends.kubernetes.backend import KubernetesJobs
-from phalanx.backends.kubernetes.engine import controller
 from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects
 from phalanx.backends.kubernetes.operators.backend import KubeflowJobs
@@ -52,9 +52,10 @@ class Works:
         self.server, self.folder = server, folder
         self.config = server.kubeconfig(folder / "kubeconfig")
         self.settings = Settings(kubeconfig=str(self.config))
+        self.connections = Connections()
 
     def engine(self, name: str = "kubernetes", **settings: Any) -> KubernetesEngine:
-        return KubernetesEngine(ClusterTarget(self.settings._replace(**settings)), name)
+        return KubernetesEngine(ClusterTarget(self.settings._replace(**settings)), self.connections, name)
 
     def run(self, text: str = ONE, run_id: str = "abc", *, on: str = "kubernetes", **settings: Any) -> AttemptFolder:
         """Its folder, as after a submission."""
@@ -100,10 +101,9 @@ class Works:
 @contextmanager
 def works(folder: Path, **options: Any) -> Iterator[Works]:
     with FakeApiServer(**options) as server:
-        try:
-            yield Works(server, folder)
-        finally:
-            controller.stop_all()
+        made = Works(server, folder)
+        with made.connections:
+            yield made
 
 
 def told(name: str, log: bytes, end: Mapping[str, Any] | None = None) -> list[bytes]:

@@ -368,7 +368,7 @@ def test_a_launcher_that_lost_a_host_says_what_became_of_that(tmp_path: Path) ->
     launcher = running("worker-0")
     host = failed(137, "OOMKilled", members="worker-1", meta={"uid": "h", "name": "h",
                   "annotations": {"phalanx.dev/members": "worker-1"}})  # fmt: skip
-    seen.attempt.desk.is_closed = True
+    seen.attempt.desk.close()
     seen.look(launcher, host)
     (tracked,) = seen.attempt.pods.values()
     said = an_end("worker-0", cause="error", code=1, message="exit code 1")
@@ -426,7 +426,7 @@ def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, m
     """Whether it is the operator that lets it come last is not sure."""
     seen = Seen(tmp_path, ("worker-0",), courier="volume")
     launcher, host = running("worker-0"), a_host()
-    seen.attempt.desk.is_closed = True
+    seen.attempt.desk.close()
     host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
     seen.look(launcher, host)
     assert not seen.attempt.ends.all  # it may say more itself
@@ -447,7 +447,7 @@ def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Seen(tmp_path, ("worker-0",))
-    seen.attempt.desk.is_closed = True
+    seen.attempt.desk.close()
     slow = running("worker-0")
     slow.setdefault("spec", {})["terminationGracePeriodSeconds"] = 300
     seen.attempt.cancelled_at = time.monotonic()
@@ -463,7 +463,7 @@ def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
 def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:
     """All are told to end at once, and it may see the others go before it hears of it."""
     seen = Seen(tmp_path, ("worker-0",))
-    seen.attempt.desk.is_closed = True
+    seen.attempt.desk.close()
     launcher, host = running("worker-0"), a_host(255)
     host["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     seen.look(launcher, host)

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, JOBS, PODS, Api, connect, kind_named
 from phalanx.backends.kubernetes.engine import informer
-from phalanx.backends.kubernetes.engine.informer import Informer, NamespaceCache, shared, stop_all
+from phalanx.backends.kubernetes.engine.informer import Informer, NamespaceCache
 from phalanx.backends.kubernetes.target import Settings
 from tests.backends.apiserver import FakeApiServer
 
@@ -183,7 +183,7 @@ def test_a_kind_that_is_no_more_has_no_objects_and_is_no_trouble(server: FakeApi
     server.serve("kubeflow.org", "v1", "tfjobs", "TFJob")
     server.put({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {}})
     until(lambda: len(mirror.all_of(kind)) == 1)
-    mirror.stop()
+    mirror.close()
 
 
 def test_bookmarks_keep_the_version_young(server: FakeApiServer, api: Api) -> None:
@@ -241,7 +241,7 @@ def test_many_runs_cost_as_many_requests_as_one(server: FakeApiServer, api: Api)
         assert len(mirror.of_run(f"r{number}").objects["Pod"]) == 1
     assert len(server.requests) == before
     assert mirror.requests == 6  # a list and a watch for each of three kinds
-    mirror.stop()
+    mirror.close()
 
 
 def test_a_run_has_its_objects_and_what_is_said_about_them(server: FakeApiServer, api: Api) -> None:
@@ -261,7 +261,7 @@ def test_a_run_has_its_objects_and_what_is_said_about_them(server: FakeApiServer
     server.remove("Pod", "phalanx-abc-0")
     until(lambda: mirror.of_run("abc").gone["Pod"])
     assert mirror.of_run("abc").objects["Pod"] == []
-    mirror.stop()
+    mirror.close()
 
 
 def test_a_slim_kind_brings_no_content(server: FakeApiServer, api: Api) -> None:
@@ -273,7 +273,7 @@ def test_a_slim_kind_brings_no_content(server: FakeApiServer, api: Api) -> None:
     until(lambda: len(mirror.all_of(CONFIG_MAPS)) == 2)
     assert all(set(one) == {"apiVersion", "kind", "metadata"} for one in mirror.all_of(CONFIG_MAPS))
     assert {one["kind"] for one in mirror.all_of(CONFIG_MAPS)} == {"ConfigMap"}
-    mirror.stop()
+    mirror.close()
 
 
 def test_events_are_a_help_not_a_need(server: FakeApiServer, api: Api) -> None:
@@ -283,7 +283,7 @@ def test_events_are_a_help_not_a_need(server: FakeApiServer, api: Api) -> None:
     assert mirror.wait_synced(5)
     assert mirror.trouble == ""
     assert mirror.of_run("abc").events == []
-    mirror.stop()
+    mirror.close()
 
 
 def test_only_so_many_events_are_kept(server: FakeApiServer, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_only_so_many_events_are_kept(server: FakeApiServer, api: Api, monkeypat
         server.event(about, f"R{number}", "words")
     until(lambda: [one["reason"] for one in mirror.of_run("abc").events][-1:] == ["R49"])
     assert len(mirror.of_run("abc").events) == 10
-    mirror.stop()
+    mirror.close()
 
 
 def test_waiting_ends_with_the_next_change(server: FakeApiServer, api: Api) -> None:
@@ -305,19 +305,4 @@ def test_waiting_ends_with_the_next_change(server: FakeApiServer, api: Api) -> N
     assert mirror.wait(seen, 0.05) == seen
     server.put(pod("one"))
     assert mirror.wait(seen, 5) != seen
-    mirror.stop()
-
-
-def test_all_who_see_the_same_share_one_mirror(server: FakeApiServer, api: Api, tmp_path: Path) -> None:
-    again = connect(Settings(kubeconfig=str(tmp_path / "config")))
-    elsewhere = connect(Settings(kubeconfig=str(tmp_path / "config"), namespace="kube-system"))
-    one = shared(api, [PODS])
-    assert shared(again, [JOBS]) is one
-    assert shared(elsewhere, [PODS]) is not one
-    assert one.wait_synced(5)
-    assert lists_of(server, "jobs") == 1
-    stop_all()
-    assert shared(api, [PODS]) is not one
-    stop_all()
-    again.close()
-    elsewhere.close()
+    mirror.close()

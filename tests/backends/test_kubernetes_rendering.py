@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.backends import agent_zip, find
-from phalanx.backends.contract import Job
+from phalanx.backends.contract import Connections, Job
 from phalanx.backends.kubernetes.render import native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
@@ -85,7 +85,7 @@ def test_a_cluster_that_may_be_asked_says_what_it_offers_and_which_it_is(
 
 
 def test_jobs_have_an_engine_that_is_called_as_they_are() -> None:
-    engine = find("kubernetes").engine(PLAIN)
+    engine = find("kubernetes").engine(PLAIN, Connections())
     assert engine is not None
     assert engine.name == "kubernetes"
 

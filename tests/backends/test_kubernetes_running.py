@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, Observation
-from phalanx.backends.kubernetes.engine import controller, reconciler
+from phalanx.backends.kubernetes.engine import reconciler
 from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
+from phalanx.backends.kubernetes.target import ClusterTarget
 from tests.backends.kubernetes_runs import (
     GANG,
     ONE,
@@ -120,6 +122,19 @@ def test_both_engines_see_one_namespace_through_one_watch_each_their_own_runs(th
     assert list(operated.observe([])) == [handles[1]]
     watches = [request.path for request in there.server.requests if request.is_watch]
     assert len(watches) == len(set(watches))
+
+
+def test_closing_ends_every_thread_and_stream(there: Works) -> None:
+    before = set(threading.enumerate())
+    run = Attended(there, GANG)
+    for name, pod in run.pods.items():
+        there.say(pod, *told(name, b"one\n"))
+    until(lambda: all(run.log(name) == b"one\n" for name in run.seat.replicas))
+    names = {thread.name for thread in threading.enumerate()}
+    assert names >= {"phalanx-logs", "phalanx-kubernetes-turns", "watch of pods"}  # a log is being followed
+    there.connections.close()
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert not {name for name in left if name.startswith(("phalanx", "watch"))}
 
 
 # ends that no agent told
@@ -317,7 +332,7 @@ def test_objects_are_kept_where_the_file_says_so(there: Works) -> None:
 
 def anew(there: Works, run: Attended) -> KubernetesEngine:
     """As whoever comes after one that was killed."""
-    controller.stop_all()
+    there.connections.close()
     engine = there.engine()
     engine.fetch(run.seat, run.handle)
     return engine
@@ -345,7 +360,7 @@ def test_a_plain_log_goes_on_where_it_was_left(there: Works) -> None:
     (name, pod), *_ = run.pods.items()
     there.say(pod, b"one\n", b"two\n")
     until(lambda: run.log(name) == b"one\ntwo\n")
-    controller.stop_all()
+    there.connections.close()
     run.engine = anew(there, run)
     there.say(pod, b"three\n")
     until(lambda: run.log(name) == b"one\ntwo\nthree\n")
@@ -354,7 +369,7 @@ def test_a_plain_log_goes_on_where_it_was_left(there: Works) -> None:
 def test_what_ended_while_nobody_looked_is_found(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    controller.stop_all()
+    there.connections.close()
     there.say(pod, *told(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
     run.engine = anew(there, run)
@@ -376,7 +391,7 @@ def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Wor
     assert read_end(run.seat, name) is None
     assert (seen := run.seen())
     assert seen.state == RUNNING
-    controller.stop_all()
+    there.connections.close()
     there.server.remove("Pod", pod)  # and its log with it
     there.server.denied.clear()
     run.engine = anew(there, run)
@@ -420,6 +435,6 @@ def test_a_cluster_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
             engine.observe([])
         with pytest.raises(EngineUnavailable):
             there.submit(engine, seat)
-    broken = KubernetesEngine(there.engine().place._replace(settings=there.settings._replace(kubeconfig="/nowhere")))
+    broken = KubernetesEngine(ClusterTarget(there.settings._replace(kubeconfig="/nowhere")), there.connections)
     with pytest.raises(EngineUnavailable, match="/nowhere"):
         broken.observe([])

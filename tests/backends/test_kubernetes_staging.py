@@ -17,7 +17,6 @@ import pytest
 
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import Api
-from phalanx.backends.kubernetes.engine import controller
 from phalanx.backends.kubernetes.engine.staged_objects import apply, load, packed, stamped
 from phalanx.backends.kubernetes.render import payload
 from tests.backends.apiserver import FakeApiServer
@@ -191,7 +190,7 @@ def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_complet
         kill_at(number, is_sent=is_sent, patch=patch)
         with pytest.raises(Killed):
             there.submit(there.engine(), seat)
-    controller.stop_all()
+    there.connections.close()
     left = uids(everything(there.server))
     engine = there.engine()
     is_whole = number == 6 and is_sent

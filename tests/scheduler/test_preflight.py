@@ -38,7 +38,7 @@ class Elsewhere:
     def render(self, plan: Any, place: Any = None) -> Job:
         return Job({}, start="")
 
-    def engine(self, place: Any = None) -> Any:
+    def engine(self, place: Any, connections: Any) -> Any:
         return Away()
 
 

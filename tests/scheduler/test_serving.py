@@ -10,6 +10,7 @@ import pytest
 
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
+from phalanx.scheduler.loop import Scheduler
 from phalanx.scheduler.runner import SchedulerRunner, run_until_idle
 from phalanx.store import Store, StoreError
 from tests.scheduler.working import PATIENCE_S, Works, alive
@@ -116,6 +117,41 @@ def test_a_run_that_comes_while_the_last_scheduler_is_leaving_is_not_forgotten(w
         assert late.wait(PATIENCE_S) == 0
     attendant.release()
     assert wait_until_over(works, run_id) == "succeeded"
+
+
+class Connection:
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_who_leaves_closes_what_engines_opened(works: Works) -> None:
+    attendant = SchedulerRunner(works.home, works.store)
+    attendant.run_pass()
+    assert attendant.scheduler is not None
+    connections = attendant.scheduler.places.connections
+    opened = connections.get("cluster", Connection)
+    assert connections.get("cluster", Connection) is opened
+    other = connections.get("another", Connection)
+    attendant.release()
+    assert opened.is_closed
+    assert other.is_closed
+
+
+def test_a_background_scheduler_that_fails_closes_what_engines_opened(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Connection()
+
+    def turn(scheduler: Scheduler) -> int:
+        scheduler.places.connections.get("cluster", lambda: opened)
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(Scheduler, "turn", turn)
+    with pytest.raises(RuntimeError, match="nobody thought of it"):
+        run_until_idle(works.home, works.store)
+    assert opened.is_closed
 
 
 def test_who_leaves_with_nothing_left_starts_nobody(works: Works) -> None:

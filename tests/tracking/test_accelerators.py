@@ -262,4 +262,4 @@ sys.exit(3)
     assert (answer.code, answer.err) == (3, "")
     run = only_run(tmp_path)
     assert run.points()["loss"] == [(step, float(step)) for step in range(2000)]
-    assert run.end()["message"] == "exit code 3"
+    assert run.end()["cause"] == "finished"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -37,23 +38,28 @@ def told(place: Place) -> dict[str, Any]:
 # how it ends -------------------------------------------------------------------------------------------------------
 
 
+UNKNOWN = "ended without an uncaught exception; exit code unknown"  # Python tells it to nobody but the parent
 ENDS = [
-    ("", "succeeded", "finished"),
-    ("sys.exit(0)", "succeeded", "finished"),
-    ("sys.exit(3)", "failed", "exit code 3"),
-    ("sys.exit('no data')", "failed", "no data"),
-    ("exit(4)", "failed", "exit code 4"),
+    ("", "succeeded", UNKNOWN),
+    ("sys.exit(3)", "succeeded", UNKNOWN),
+    ("run.finish()", "succeeded", "finished"),
+    ("run.finish('failed', 'no data')\nsys.exit(3)", "failed", "no data"),
+    ("with run: pass", "succeeded", "finished"),
     ("raise ValueError('boom')", "failed", "ValueError: boom"),
     ("raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
     ("run.finish('failed', 'it diverged')", "failed", "it diverged"),
     ("os.kill(os.getpid(), 9)", "failed", "its process ended without a word"),
     ("with run: sys.exit(6)", "failed", "exit code 6"),
+    ("with run: raise SystemExit('no data')", "failed", "no data"),
 ]  # fmt: skip
 FURTHER_ENDS = [
-    ("sys.exit()", "succeeded", "finished"),
-    ("exit()", "succeeded", "finished"),
-    ("sys.exit(True)", "failed", "exit code 1"),
-    ("quit(5)", "failed", "exit code 5"),
+    ("sys.exit(0)", "succeeded", UNKNOWN),
+    ("raise SystemExit(3)", "succeeded", UNKNOWN),
+    ("exit(4)", "succeeded", UNKNOWN),
+    ("with run: exit(4)", "failed", "exit code 4"),
+    ("with run: sys.exit(True)", "failed", "exit code 1"),
+    ("with run: sys.exit()", "succeeded", "finished"),
+    ("def main():\n  with run: sys.exit(7)\ntry: main()\nexcept SystemExit: pass", "failed", "exit code 7"),
     ("class Mute(Exception):\n  def __str__(self): raise OSError\nraise Mute", "failed", "Mute"),
     ("sys.excepthook = lambda *_: None\nraise KeyError('x')", "failed", "KeyError: 'x'"),
     ("try: sys.exit(0)\nexcept SystemExit: pass\nraise ValueError('later')", "failed", "ValueError: later"),
@@ -65,9 +71,9 @@ FURTHER_ENDS = [
     ("os.kill(os.getpid(), signal.SIGTERM)", "failed", "its process ended without a word"),
     ("os.abort()", "failed", "its process ended without a word"),
     ("import threading as t\nt.excepthook = print\nx = t.Thread(target=lambda: 1/0)\nx.start()\nx.join()",
-     "succeeded", "finished"),
+     "succeeded", UNKNOWN),
     ("import threading as t\nx = t.Thread(target=sys.exit, args=(3,))\nx.start()\nx.join()",
-     "succeeded", "finished"),
+     "succeeded", UNKNOWN),
     ("with run: sys.exit(0)", "succeeded", "finished"),
     ("with run:\n  raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
     ("try:\n  with run: 1/0\nexcept ArithmeticError: pass", "failed", "ZeroDivisionError: division by zero"),
@@ -83,6 +89,25 @@ def test_the_status_is_true_however_it_ends(place: Place, text: str, status: str
     assert row["reason"].removeprefix("master-0: ") == reason
     assert row["summary"] == {"loss": 0.5}
     assert row["finished_at"] is not None
+
+
+def test_nothing_of_the_process_is_patched(place: Place) -> None:
+    text = """
+        import builtins, signal, sys, threading
+
+        def hooks():
+            handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+            quitter = type(builtins.exit)
+            return [sys.exit, sys.excepthook, sys.unraisablehook, threading.excepthook, quitter.__call__, handlers]
+
+        before = hooks()
+        from phalanx import tracking
+        tracking.start().log(loss=0.5)
+        assert hooks() == before
+        tracking.finish()
+    """
+    assert script(dedent(text), PHALANX_HOME=str(place.home)) == (0, "", "")
+    assert told(place)["status"] == "succeeded"
 
 
 def test_it_runs_while_it_runs_and_is_over_when_it_was_killed(place: Place) -> None:

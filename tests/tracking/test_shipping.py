@@ -148,6 +148,7 @@ def test_a_server_that_dies_in_between(outbox: Path, post: Post, tmp_path: Path)
     "trouble",
     [
         500, 503, 429, b"", b"HTTP/1.1 2", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}",
+        b"HTTP/1.1 500 Trouble\r\nContent-Length: 99\r\n\r\n{}",
         *(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text) for text in NO_ANSWERS),
     ],
 )  # fmt: skip

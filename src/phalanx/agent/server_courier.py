@@ -64,7 +64,7 @@ class ServerCourier:
                 self.kept_at = time.monotonic() + KEPT_EVERY_S
         except UploadRefused as fault:
             self.trouble, self.is_refused = str(fault), True
-        except Exception as fault:  # noqa: BLE001 - whatever stands there instead of a server, training is not hurt
+        except (UploadUnavailable, OSError, ValueError) as fault:
             self.trouble = str(fault) or type(fault).__name__
         return not self.trouble
 

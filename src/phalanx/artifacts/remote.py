@@ -18,7 +18,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
@@ -179,13 +179,15 @@ class RemoteStorage:
             return
         draft = f"{name}.{secrets.token_hex(4)}.draft"
         self._storage.makedirs(name.rpartition("/")[0], exist_ok=True)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._discard, draft)
             yield draft
             self._storage.mv(draft, name)
-        except BaseException:
-            with suppress(OSError):
-                self._storage.rm_file(draft)
-            raise
+            undo.pop_all()
+
+    def _discard(self, draft: str) -> None:
+        with suppress(OSError):
+            self._storage.rm_file(draft)
 
     @contextmanager
     def _telling(self, what: str) -> Iterator[None]:
@@ -193,7 +195,7 @@ class RemoteStorage:
             yield
         except CallError:
             raise
-        except Exception as fault:  # noqa: BLE001 - each storage has errors of its own
+        except Exception as fault:  # noqa: BLE001 - fsspec has no common base of what its storages raise
             raise CallError(f"{self.url} {what}: {_without_secrets(fault)}") from None
 
 
@@ -243,7 +245,7 @@ def in_turn(work: Callable[[T], Any], items: Iterable[T]) -> None:
                 work(waiting.get_nowait())
             except queue.Empty:
                 return
-            except BaseException as fault:  # noqa: BLE001 - raised again below
+            except BaseException as fault:  # noqa: BLE001 - raised again below; a thread would swallow it
                 faults.append(fault)
 
     threads = [threading.Thread(target=go_on, daemon=True) for _ in range(min(AT_ONCE, waiting.qsize()))]

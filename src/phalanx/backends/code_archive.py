@@ -9,6 +9,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from unicodedata import category
@@ -65,11 +66,11 @@ class _Header(NamedTuple):
 def unpack(packed: BinaryIO, target: Path, most: int = MAX_BYTES) -> Unpacked:
     """Into a new folder, which is gone again when anything is wrong. Raises CallError, OSError."""
     target.mkdir(mode=0o700)
-    try:
-        return _Unpacking(_Inflated(packed, most), target, most).run()
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, target, ignore_errors=True)
+        found = _Unpacking(_Inflated(packed, most), target, most).run()
+        undo.pop_all()
+    return found
 
 
 class _Inflated:

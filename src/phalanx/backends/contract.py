@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
@@ -47,8 +48,44 @@ class JobRejected(Exception):
     """The engine does not take this job, and will not."""
 
 
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=Closeable)
+
+
+class Connections:
+    """Long-lived connections of engines, with their threads: opened on first use, shared by all engines that connect to
+    the same place, and closed by whoever made this object. A context manager."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, connect: Callable[[], Connection]) -> Connection:
+        with self._lock:
+            if key not in self._open:
+                self._open[key] = connect()
+            found: Connection = self._open[key]
+            return found
+
+    def close(self) -> None:
+        """End all of them and their threads. A later `get` connects again."""
+        with self._lock:
+            connections, self._open = list(self._open.values()), {}
+        for connection in connections:
+            connection.close()
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Engine(Protocol):
-    """A backend that has one: its `engine()`. Every method but `preflight` raises Unavailable when the engine does not
+    """Made by `Backend.engine`. Every method but `preflight` raises Unavailable when the engine does not
     answer."""
 
     name: str
@@ -132,5 +169,6 @@ class Backend(Protocol):
         """The job of a plan, at a place where one is known. Pure: no file is written and nothing is asked of the
         machine. Raises CallError for what the backend cannot place."""
 
-    def engine(self, place: Any = None) -> Engine | None:
-        """Who runs such jobs; None for a backend whose replicas are processes of this machine."""
+    def engine(self, place: Any, connections: Connections) -> Engine | None:
+        """Who runs such jobs; None for a backend whose replicas are processes of this machine. What the engine keeps
+        open, it opens through `connections`, whose owner closes it."""

@@ -9,6 +9,7 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,22 +103,22 @@ class Importer:
             remove(self.home, self.store, before)
         made, attempt = self._create(run, project)
         try:
-            (attempt / UNFINISHED).touch(mode=0o600)
-            with RunImport(attempt, made.created_at.timestamp(), losses) as sink:
-                for record in _records(run, losses):
-                    sink.take(record)
-                    self.told()
-            ending = sink.ending
-            at = max(ending.at or sink.last, made.created_at.timestamp())
-            external_runs.finish(self.home, made.id, ending.status, ending.reason, at)
-            external_runs.adopt(self.home, self.store, made.id)
-            (attempt / UNFINISHED).unlink()
-        except BaseException as fault:
-            remove(self.home, self.store, made.id)
-            if isinstance(fault, OSError):
-                reason = (fault.strerror or str(fault)).lower()
-                raise CallError(f"{run.name} ({run.source}) cannot be imported: {reason}") from None
-            raise
+            with ExitStack() as undo:
+                undo.callback(remove, self.home, self.store, made.id)
+                (attempt / UNFINISHED).touch(mode=0o600)
+                with RunImport(attempt, made.created_at.timestamp(), losses) as sink:
+                    for record in _records(run, losses):
+                        sink.take(record)
+                        self.told()
+                ending = sink.ending
+                at = max(ending.at or sink.last, made.created_at.timestamp())
+                external_runs.finish(self.home, made.id, ending.status, ending.reason, at)
+                external_runs.adopt(self.home, self.store, made.id)
+                (attempt / UNFINISHED).unlink()
+                undo.pop_all()
+        except OSError as fault:
+            reason = (fault.strerror or str(fault)).lower()
+            raise CallError(f"{run.name} ({run.source}) cannot be imported: {reason}") from None
         self.known[source] = made.id
         return ImportOutcome("imported", run.source, run.name, project, made.id, ending.status, sink.counts)
 

@@ -173,12 +173,11 @@ class PhalanxImporter:
             draft.mkdir(mode=0o700)
             counts = self._fill(draft, renamed, losses)
             draft.rename(self.home.runs / run_id)
-        except BaseException as fault:
-            shutil.rmtree(draft, ignore_errors=True)
-            if isinstance(fault, OSError):
-                reason = (fault.strerror or str(fault)).lower()
-                raise CallError(f"{own.folder} cannot be imported: {reason}") from None
-            raise
+        except OSError as fault:
+            reason = (fault.strerror or str(fault)).lower()
+            raise CallError(f"{own.folder} cannot be imported: {reason}") from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)  # there only when something failed
         run = self.home.run(run_id).read()
         assert run is not None
         rebuild.index(self.home, self.store, run)

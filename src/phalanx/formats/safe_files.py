@@ -93,9 +93,8 @@ def copy(path: Path, root: Path, target: Path) -> int:
                     copied.write(piece)
                     left -= len(piece)
             draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        finally:
+            draft.unlink(missing_ok=True)  # there only when something failed
     return size - left
 
 

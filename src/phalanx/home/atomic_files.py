@@ -27,6 +27,7 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    is_done = False
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
@@ -34,6 +35,7 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
             if sync:
                 os.fsync(stream.fileno())
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        is_done = True
+    finally:
+        if not is_done:  # afterwards it would be another thread's
+            draft.unlink(missing_ok=True)

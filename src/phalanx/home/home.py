@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from phalanx.errors import CallError
@@ -72,22 +73,22 @@ class Home:
         """
         draft = self.runs / f".{run.id}"
         try:
-            self.keep_environment(run.id, environment)
-            draft.mkdir(mode=0o700)
-            for name, data in {"run.json": encode_run(run), **files}.items():
-                make_private((draft / name).parent, draft)
-                write_atomic(draft / name, data, sync=False)
-            if fill is not None:
-                fill(draft)
-            RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
-            draft.rename(self.runs / run.id)
-        except BaseException as fault:
-            shutil.rmtree(draft, ignore_errors=True)
-            self.forget_environment(run.id)
-            if isinstance(fault, OSError):
-                reason = (fault.strerror or str(fault)).lower()
-                raise CallError(f"the run cannot be kept in {self.runs}: {reason}") from None
-            raise
+            with ExitStack() as undo:
+                undo.callback(self.forget_environment, run.id)
+                undo.callback(shutil.rmtree, draft, ignore_errors=True)
+                self.keep_environment(run.id, environment)
+                draft.mkdir(mode=0o700)
+                for name, data in {"run.json": encode_run(run), **files}.items():
+                    make_private((draft / name).parent, draft)
+                    write_atomic(draft / name, data, sync=False)
+                if fill is not None:
+                    fill(draft)
+                RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
+                draft.rename(self.runs / run.id)
+                undo.pop_all()
+        except OSError as fault:
+            reason = (fault.strerror or str(fault)).lower()
+            raise CallError(f"the run cannot be kept in {self.runs}: {reason}") from None
         return self.run(run.id)
 
     def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,14 +160,13 @@ class Registry:
         if found is None or found.kind not in (FILE, FOLDER) or found.path.partition("/")[0] not in tree.tops:
             raise CallError(f"run {run.id} has no `{source}` here: `phalanx outputs {run.id}` lists what there is")
         draft = self.folder / f".draft-{secrets.token_hex(8)}"
-        try:
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, draft, ignore_errors=True)
             (draft / "files").mkdir(mode=0o700, parents=True)
             sizes = keep_files(tree, found, draft / "files")
             if not sizes:
                 raise CallError(f"`{source}` of run {run.id} has no files in it")
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
+            undo.pop_all()
         return DraftVersion(draft, sum(sizes), len(sizes))
 
     def _place(self, draft: DraftVersion, name: str, number: int) -> None:

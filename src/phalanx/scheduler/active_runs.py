@@ -23,6 +23,7 @@ from phalanx.scheduler.capacity import Capacity, requested_by
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
 _STATUSES = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}  # of replicas, by how they ended
@@ -159,3 +160,9 @@ def save_replicas(
 
 def is_finished(sight: ReplicaState) -> bool:
     return sight.end is not None and sight.end["cause"] == "finished"
+
+
+def success_reason(run: Run, seen: Mapping[str, ReplicaState]) -> str:
+    """A run that only tracks says itself how it ended; we saw all others finish."""
+    said = [sight.end["message"] for sight in seen.values() if sight.end is not None] if run.backend == OUTSIDE else []
+    return next(filter(None, said), "finished")

@@ -11,7 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.backends.contract import ENDED, RUNNING, WAITING, Engine, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import (
+    ENDED,
+    RUNNING,
+    WAITING,
+    Engine,
+    EngineUnavailable,
+    JobRejected,
+    Observation,
+)
 from phalanx.home import atomic_files, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaState
 from phalanx.home.run_tokens import run_token
@@ -60,6 +68,11 @@ class EngineExecutor:
         self.poll_at = float("-inf")
         self.poll_s = min(POLL_S, engine.slowest_poll_s)
         self.trouble = ""  # why the engine does not answer
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=True)
+            self.pool = None
 
     def handle(self, seat: AttemptFolder) -> str | None:
         """How its engine finds an attempt; None when it was not submitted, or we do not know."""

@@ -10,7 +10,11 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from phalanx.backends.contract import LOCAL_BACKENDS, Observation
+from phalanx.backends.contract import (
+    LOCAL_BACKENDS,
+    Connections,
+    Observation,
+)
 from phalanx.home.attempts import AttemptFolder, ReplicaState
 from phalanx.home.home import Home
 from phalanx.scheduler.engine_executor import EngineExecutor
@@ -64,6 +68,13 @@ class Executors:
         self.here = LocalExecutor(home)
         self.known: list[tuple[str, Any, EngineExecutor]] = []  # by backend, and what is known of where its jobs go
         self.of_runs: dict[str, EngineExecutor] = {}
+        self.connections = Connections()
+
+    def close(self) -> None:
+        """End what engines keep open, and all threads. What was submitted and not answered is found again later."""
+        for there in self.elsewhere:
+            there.close()
+        self.connections.close()
 
     def of(self, run: Run) -> Executor:
         """Raises CallError when nobody is installed who knows the place."""
@@ -86,7 +97,7 @@ class Executors:
         for name, other, there in self.known:
             if (name, other) == (run.backend, place):
                 return there
-        engine = backend.engine(place)
+        engine = backend.engine(place, self.connections)
         if engine is None:
             return None
         there = EngineExecutor(engine)

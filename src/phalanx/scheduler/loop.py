@@ -60,6 +60,10 @@ class Scheduler(Ledger):
         home.reserve_disk()
         home.tidy()
 
+    def close(self) -> None:
+        """End all connections and threads that its engines have."""
+        self.places.close()
+
     def run_pass(self) -> int:
         """One look at everything. Answers how many runs are not over yet."""
         self._adopt()
@@ -263,7 +267,7 @@ class Scheduler(Ledger):
             self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         if now.is_finished:
-            self.finish(run, Status.SUCCEEDED, "finished")
+            self.finish(run, Status.SUCCEEDED, active_runs.success_reason(run, seen))
         elif stop is not None:
             self.finish(run, Status.STOPPED, stop)
         elif now.goes_on:

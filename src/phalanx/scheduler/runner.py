@@ -48,9 +48,16 @@ class SchedulerRunner:
             return TURN_S
         return max(ELSEWHERE_S, 20 * self.took_s)
 
+    def close(self) -> None:
+        """End the threads and connections of the scheduler."""
+        if self.scheduler is not None:
+            self.scheduler.close()
+            self.scheduler = None
+
     def release(self) -> None:
         """Let go, and leave somebody behind when there is work left. In this order: whoever came while we held the
         lease went away again, and counts on us for the run it came for."""
+        self.close()
         held = self.lease.held
         self.lease.release()
         self.lease.close()
@@ -62,13 +69,23 @@ def schedule_once(home: Home, store: Store) -> None:
     """What is shown must be true: when nobody schedules, look at the runs once, and leave someone to go on."""
     if store.active() or home.arrived():
         attendant = SchedulerRunner(home, store)
-        attendant.run_pass()
-        attendant.release()
+        try:
+            attendant.run_pass()
+        finally:
+            attendant.release()
 
 
 def run_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
     """The background scheduler. Ends when another one has the lease, or when there was nothing to do for a while."""
     attendant = SchedulerRunner(home, store)
+    try:
+        _serve_until_idle(attendant, idle_s)
+    finally:
+        attendant.close()
+
+
+def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
+    home, store = attendant.home, attendant.store
     quiet_since = well_since = time.monotonic()
     told = ""
     while True:

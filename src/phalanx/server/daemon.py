@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.agent import processes
 from phalanx.agent.processes import boot_id
@@ -37,6 +37,9 @@ from phalanx.server.write_gate import SharedWriteGate, WriteGate
 from phalanx.store import Store
 
 if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
     from phalanx.server.ops.request_stats import RequestStats
 
 KEEP_ALIVE_S = 75  # longer than clients wait before they use a connection again
@@ -76,8 +79,6 @@ def serve(  # noqa: PLR0913 - what a server has
     say: Callable[[ServerStarted], None],
 ) -> None:
     """Serve until a signal comes. Raises CallError and StoreError when that cannot be begun."""
-    import uvicorn
-
     from phalanx.server.app import make_app
     from phalanx.server.context import Context
     from phalanx.server.ops.request_stats import RequestStats
@@ -96,7 +97,7 @@ def serve(  # noqa: PLR0913 - what a server has
         limits = RateLimits(rate=options.rate, burst=2 * options.rate)
         names = [*options.allowed_hosts, host]
         app = make_app(context, names, counting, limits, only_admins_start=options.only_admins_start)
-        server = _server(uvicorn, app, options, counting)
+        server = _server(app, options, counting)
         started = ServerStarted(url_of(host, listening), token_file, not is_loopback(listening))
         for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # The server catches the first two while it runs, and passes them on to these when it has ended.
@@ -112,7 +113,7 @@ def serve(  # noqa: PLR0913 - what a server has
             context.close()
 
 
-async def _answer(server: Any, listening: socket.socket) -> None:
+async def _answer(server: uvicorn.Server, listening: socket.socket) -> None:
     """Python runs one thread at a time: the more of them want their turn, the longer each waits for it."""
     from anyio import to_thread
 
@@ -121,7 +122,9 @@ async def _answer(server: Any, listening: socket.socket) -> None:
     await server.serve(sockets=[listening])
 
 
-def _server(uvicorn: Any, app: Any, options: ServerOptions, counting: RequestStats) -> Any:
+def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvicorn.Server:
+    import uvicorn
+
     for name in ("uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).propagate = False
     logging.getLogger("uvicorn.error").handlers = [UvicornLogHandler(counting.log)]
@@ -138,16 +141,17 @@ def _server(uvicorn: Any, app: Any, options: ServerOptions, counting: RequestSta
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    server = uvicorn.Server(config)
-    shutdown = server.shutdown
 
-    async def end(sockets: Any = None) -> None:
-        notify_systemd("STOPPING=1")
-        counting.streams.end()  # they would go on as long as they may
-        await shutdown(sockets)
+    class Server(uvicorn.Server):
+        """Ends event streams before it waits for open connections. A lifespan handler would be too late for that: it
+        runs after the wait."""
 
-    server.shutdown = end
-    return server
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            notify_systemd("STOPPING=1")
+            counting.streams.end()
+            await super().shutdown(sockets)
+
+    return Server(config)
 
 
 def notify_systemd(state: str) -> None:

@@ -111,14 +111,15 @@ class RunWriter:
             if writer is None:
                 make_private(path.parent, self.run_folder)
                 writer = writers[path] = make(path)
+            is_kept = False
             try:
                 act(writer)
-                if is_there(path, writer.descriptor):
-                    return
-            except BaseException:
-                self._drop(writers, path)
-                raise
-            self._drop(writers, path)  # the file was settled or removed under us: what we wrote went with it
+                is_kept = is_there(path, writer.descriptor)
+            finally:
+                if not is_kept:  # the file was settled or removed under us: what we wrote went with it
+                    self._drop(writers, path)
+            if is_kept:
+                return
         raise OSError(f"{path} is taken away again and again")
 
     def _drop(self, writers: dict[Path, Any], path: Path) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,7 +85,7 @@ class Database(ABC):
         if self._inside:
             yield
             return
-        self._failed = False
+        self._failed = is_kept = False
         try:
             self.change(self.begin)
             self._inside = True
@@ -93,13 +93,13 @@ class Database(ABC):
             if self._failed:
                 raise StoreError(f"{self.place}: a part of the transaction failed, so none of it was kept")
             self.change("COMMIT")
-        except BaseException:
-            # SQLite may have rolled back by itself (disk full), and a lost connection has nothing to roll back.
-            with suppress(self.driver_error):
-                self._connection.execute("ROLLBACK")
-            raise
+            is_kept = True
         finally:
             self._inside = False
+            if not is_kept:
+                # SQLite may have rolled back by itself (disk full), and a lost connection has nothing to roll back.
+                with suppress(self.driver_error):
+                    self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         self._connection.close()
@@ -132,13 +132,12 @@ class SqliteDatabase(Database):
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-        try:
+        with ExitStack() as undo:
+            undo.callback(connection.close)
             self._write_ahead(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            connection.close()
-            raise
+            undo.pop_all()
         # SQLite's own knows only ASCII.
         connection.create_function("lower", 1, lambda text: text and str(text).lower(), deterministic=True)
         return connection

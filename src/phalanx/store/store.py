@@ -14,7 +14,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import EllipsisType, TracebackType
@@ -106,11 +106,10 @@ class Store(TrackedValueQueries, RunListQueries):
                 database = SqliteDatabase(path)
             except OSError as error:
                 raise StoreError(f"{path} cannot be made: {error.strerror or error}") from error
-        try:
+        with ExitStack() as undo:
+            undo.callback(database.close)
             schema.prepare(database)
-        except BaseException:
-            database.close()
-            raise
+            undo.pop_all()
         return cls(database, note)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from phalanx.spec.model import thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
-from phalanx.submission import snapshots
+from phalanx.submission import availability, snapshots
 from phalanx.tracking.external_folder import new_id, user_name
 
 BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
@@ -156,7 +156,5 @@ def _job(
         )
     place = backends.find(backend)
     known = place.target(home.path, made, options=options, ask=True)
-    engine = place.engine(known)
-    if engine is not None:
-        engine.preflight(environment)
+    availability.ask(place, known, environment)
     return place.render(made, known)

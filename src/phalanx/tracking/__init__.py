@@ -8,17 +8,15 @@ or needs the network; what could not be kept is counted and said. Standard libra
 from __future__ import annotations
 
 import atexit
-import builtins
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from phalanx.tracking import external_folder
 from phalanx.tracking.checkpoint_signal import on_checkpoint
 from phalanx.tracking.recorder import warn
-from phalanx.tracking.run import TrackedRun, ending, ending_by_code
-from phalanx.tracking.values import clean, error_text
+from phalanx.tracking.run import TrackedRun
+from phalanx.tracking.values import clean, error_text, guarded
 from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
 __all__ = [
@@ -26,11 +24,8 @@ __all__ = [
     "log", "model", "on_checkpoint", "params", "progress", "start", "table", "tags", "text",
 ]  # fmt: skip
 
-_active: TrackedRun | None = None
+_active: TrackedRun | None = None  # the run of this process: what `tracking.log` and the like write to
 _guarded = False
-_remembers_exits = False
-_exit_code: Any = None
-_fault_before: Any = None  # what nobody caught before the run began, or before somebody called `sys.exit`
 
 
 def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
@@ -50,7 +45,7 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
     _active = _found(said, words, is_other=params is not None or bool(words) or any(said.values()))
     if params is not None:
         _active.params(params)
-    _guard(_active)
+    _guard()
     return _active
 
 
@@ -82,19 +77,15 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
 
 def _text(value: Any) -> str | None:
     """Whatever somebody takes for a name."""
-    try:
+    with guarded(lambda fault: warn(f"a {type(value).__name__} is no text: {error_text(fault)}")):
         return None if value is None else clean(str(value)) or None
-    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        warn(f"a {type(value).__name__} is no text: {error_text(fault)}")
-        return None
+    return None
 
 
 def _words(tags: Any) -> tuple[str, ...]:
-    try:
+    with guarded(lambda fault: warn(f"the tags could not be kept: {error_text(fault)}")):
         return tuple(map(clean, external_folder.parse_tags(tags)))
-    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        warn(f"the tags could not be kept: {error_text(fault)}")
-        return ()
+    return ()
 
 
 def _inside(seat: WriterIdentity) -> TrackedRun:
@@ -120,11 +111,9 @@ def _inside(seat: WriterIdentity) -> TrackedRun:
 def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedRun:
     from phalanx.tracking.external import begin
 
-    try:
+    with guarded(lambda fault: warn(f"this run is not tracked: {error_text(fault)}")):
         return begin(said["name"], said["project"], words, said["description"], said["server"])
-    except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-        warn(f"this run is not tracked: {error_text(fault)}")
-        return _nowhere()
+    return _nowhere()
 
 
 def _nowhere() -> TrackedRun:
@@ -142,7 +131,7 @@ def joined(about: tuple[Any, ...], has_agent: bool, is_nowhere: bool) -> Tracked
         run = TrackedRun(*about, is_managed=True, has_agent=has_agent)
         run.is_nowhere = is_nowhere
         _active = _active or run
-        _guard(run)
+        _guard()
     return run
 
 
@@ -191,58 +180,18 @@ def finish(status: str = "succeeded", reason: str = "") -> None:
         _active = None
 
 
-def _guard(run: TrackedRun) -> None:
-    """Notice how this process ends, and when it forks: once. Where somebody else ends the run, he sees how."""
-    global _guarded, _fault_before  # noqa: PLW0603 - see `start`
+def _guard() -> None:
+    """Notice that this process ends, and when it forks: once."""
+    global _guarded  # noqa: PLW0603 - see `start`
     if not _guarded:
         _guarded = True
         atexit.register(_at_exit)
         os.register_at_fork(after_in_child=_after_fork)
-    if not run.is_managed and not _remembers_exits:
-        _fault_before = getattr(sys, "last_value", None)
-        _remember_exits()
-
-
-def _remember_exits() -> None:
-    """The interpreter tells nobody with which code it ends."""
-    global _remembers_exits  # noqa: PLW0603 - see `start`
-    _remembers_exits = True
-    usual = sys.exit
-
-    def exit(status: Any = None, /) -> None:  # noqa: A001 - what it stands for
-        _note_exit(status)
-        usual(status)
-
-    sys.exit = exit  # type: ignore[assignment]
-    kind: Any = type(getattr(builtins, "exit", None))
-    if kind.__name__ == "Quitter":  # `exit(3)`, which the module `site` gives to all
-        usual_call = kind.__call__
-
-        def call(quitter: Any, code: Any = None) -> None:
-            _note_exit(code)
-            usual_call(quitter, code)
-
-        kind.__call__ = call
-
-
-def _note_exit(code: Any) -> None:
-    """In another thread it ends that thread alone."""
-    global _exit_code, _fault_before
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        return
-    _exit_code, _fault_before = code, getattr(sys, "last_value", None)
 
 
 def _at_exit() -> None:
-    if _active is None:
-        return
-    fault = getattr(sys, "last_value", None)  # what nobody caught; at a prompt it did not end the process
-    if fault is not None and fault is not _fault_before and not hasattr(sys, "ps1"):
-        _active.finish(*ending(fault))
-    else:
-        _active.finish(*ending_by_code(_exit_code))
+    if _active is not None:
+        _active.finish_at_exit()
 
 
 def _after_fork() -> None:

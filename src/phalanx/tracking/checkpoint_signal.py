@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.tracking.recorder import warn
+from phalanx.tracking.values import guarded, named_fault
 
 SIGNAL = "PHALANX_CHECKPOINT_SIGNAL"
 LEFT = 85  # the exit code that says: saved, go on in the next segment
 
+# Of this process, as handlers of signals are.
 _savers: list[tuple[Callable[[], Any], bool]] = []
-_heard: set[int] = set()
-_before: dict[int, Any] = {}
+_before: dict[int, Any] = {}  # the handlers that ours took the place of, by signal
 
 
 def on_checkpoint(save: Callable[[], Any], *, leave: bool = False) -> bool:
@@ -25,9 +26,8 @@ def on_checkpoint(save: Callable[[], Any], *, leave: bool = False) -> bool:
     and where there are no signals it will not. Never raises."""
     try:
         number = getattr(signal, f"SIG{os.environ.get(SIGNAL) or 'USR1'}")
-        if number not in _heard:
+        if number not in _before:
             _before[number] = signal.signal(number, _save_all)
-            _heard.add(number)
     except (AttributeError, ValueError, OSError) as fault:
         warn(f"on_checkpoint is only possible in the main thread: {fault}")
         return False
@@ -38,10 +38,8 @@ def on_checkpoint(save: Callable[[], Any], *, leave: bool = False) -> bool:
 def _save_all(number: int, frame: Any) -> None:
     """What one of them raises must not end the training, nor keep the others from saving."""
     for save, _ in _savers:
-        try:
+        with guarded(lambda fault: warn(f"a checkpoint could not be saved: {named_fault(fault)}")):
             save()
-        except Exception as fault:  # noqa: BLE001 - the user's own code
-            warn(f"a checkpoint could not be saved: {type(fault).__name__}: {fault}")
     before = _before.get(number)
     if callable(before):
         before(number, frame)

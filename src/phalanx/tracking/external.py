@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.recorder import warn
-from phalanx.tracking.run import TrackedRun
-from phalanx.tracking.values import clean
+from phalanx.tracking.run import TrackedRun, ending
+from phalanx.tracking.values import clean, error_text, guarded
 
+CODE_UNKNOWN = "ended without an uncaught exception; exit code unknown"
 MARKS = ("PHALANX_TRACK", "PHALANX_RUN_ID", "PHALANX_PROJECT", "PHALANX_OUTPUTS", "PHALANX_OUTSIDE")
 
 
@@ -17,6 +19,7 @@ class ExternalRun(TrackedRun):
     """The run that this process made, and whose end is its own. Processes that it starts find it by the environment."""
 
     shipper: folder_upload.FolderUploader | None = None
+    fault_before: Any = None  # what nobody caught before the run began
     before: dict[str, str | None]  # what the environment had in the place of our marks
 
     def mark_environment(self) -> None:
@@ -39,8 +42,18 @@ class ExternalRun(TrackedRun):
         if not is_ours:
             return
         self._unmark_environment()
-        if self.shipper is not None and not self.shipper.finish() and not self.shipper.is_said:
-            warn(f"not all of it reached the server ({self.shipper.trouble}): `phalanx sync` sends the rest")
+        with guarded(lambda fault: warn(f"the run was not sent to the server: {error_text(fault)}")):
+            if self.shipper is not None and not self.shipper.finish() and not self.shipper.is_said:
+                warn(f"not all of it reached the server ({self.shipper.trouble}): `phalanx sync` sends the rest")
+
+    def finish_at_exit(self) -> None:
+        """The interpreter keeps an exception that nobody caught, but not the code of a `SystemExit`: that only the
+        parent process learns. At a prompt, such an exception did not end the process."""
+        fault = getattr(sys, "last_value", None)
+        if fault is not None and fault is not self.fault_before and not hasattr(sys, "ps1"):
+            self.finish(*ending(fault))
+        else:
+            self.finish("succeeded", CODE_UNKNOWN)
 
 
 def begin(
@@ -68,6 +81,7 @@ def begin(
         is_managed=False,
         has_agent=False,
     )
+    run.fault_before = getattr(sys, "last_value", None)
     run.mark_environment()
     run.start_keeper()  # for its signs of life: it may train for long before it says anything
     if url:

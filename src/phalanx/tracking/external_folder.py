@@ -81,11 +81,11 @@ def create(
         finally:
             history.close()
         os.rename(draft, final)
-    except BaseException:
-        import shutil
+    finally:
+        if os.path.isdir(draft):  # something failed
+            import shutil
 
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+            shutil.rmtree(draft, ignore_errors=True)
     try:
         touch(os.path.join(arrivals, run_id))
     except OSError:
@@ -198,12 +198,16 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(draft, path)
-    except BaseException:
-        try:
-            os.unlink(draft)
-        except OSError:
-            pass
-        raise
+    finally:
+        remove_draft(draft)
+
+
+def remove_draft(draft: str) -> None:
+    """What is left of a file that could not be written; nothing when it could."""
+    try:
+        os.unlink(draft)
+    except OSError:
+        pass
 
 
 def make_private(folder: str) -> None:

@@ -73,7 +73,7 @@ class FolderUploader:
                 except UploadRefused as fault:  # one file that the server does not want: it may want the others
                     self.trouble, self.is_refused = error_text(fault), True
             self._beat()
-        except Exception as fault:  # noqa: BLE001 - whatever stands there instead of a server, training is not hurt
+        except (UploadRefused, UploadUnavailable, OSError, ValueError) as fault:
             self._note(fault)
         return not self.trouble
 
@@ -131,7 +131,7 @@ class FolderUploader:
         words = {"status": status, "reason": end["message"], "at": end["ended_at"]}
         try:
             self._call(f"/api/v1/runs/{self.run_id}/finish", json.dumps(words).encode())
-        except Exception as fault:  # noqa: BLE001 - see `turn`
+        except (UploadRefused, UploadUnavailable) as fault:
             self._note(fault)
             return False
         return True

@@ -58,7 +58,7 @@ class Heartbeat:
                 if now - synced > SYNC_S:
                     synced = now
                     sizes = self._sync(sizes)
-            except Exception:  # noqa: BLE001,S110 - a full disk or a folder that is gone: the next turn may do better
+            except OSError:  # a full disk or a folder that is gone: the next turn may do better
                 pass
         self._drain()
 

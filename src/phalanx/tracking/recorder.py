@@ -13,13 +13,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from phalanx.spool import HEAD, MARK, MOMENT, NAMES, NO_STEP, POINTS, VALUE, Writer, frame, name_payload
 from phalanx.tracking import values as conversion
-from phalanx.tracking.values import NotANumber, error_text
+from phalanx.tracking.values import NotANumber, error_text, guarded
 
 if TYPE_CHECKING:
     from phalanx.tracking.heartbeat import Heartbeat, Waiting
@@ -40,7 +41,7 @@ _SINGLE_SIZE = _SINGLE.size
 _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "the disk took only a part of a record"
 GONE = "the files of the run were removed while it ran"
-_away: deque[tuple[float, int]] = deque()  # since when, and which numbers
+_away: deque[tuple[float, int]] = deque()  # since when, and which numbers, which are this process's, not a run's
 
 
 class Recorder:
@@ -138,7 +139,7 @@ class Recorder:
                         return
                     self._drop(HALF, len(parts) - 1)
                     return
-        except Exception:  # noqa: BLE001,S110 - the careful way knows
+        except Exception:  # noqa: BLE001,S110 - the fast way for most; the careful way below knows what is wrong
             pass
         self._log_carefully(metrics, step, values)
 
@@ -146,26 +147,26 @@ class Recorder:
         if self.is_nowhere:
             return
         given: Mapping[str, Any] = values
-        try:
+        with guarded(lambda fault: self._drop(error_text(fault), max(1, len(given)))):
             named = values if metrics is None else {**metrics, **values}
             is_flat = all(map(conversion.is_plain, named.values()))
             given = named if is_flat else dict(conversion.some_of(conversion.flat(named, "/"), MOST_NAMES))
             when, at = self._step(step), _now()
             ready = {}
             for name, value in given.items():
-                try:
+                drop = partial(self._drop_value, name)  # this one: the others are kept
+                with guarded(drop):
                     reader = None if conversion.is_plain(value) else conversion.later(value)
                     if reader is None:
                         ready[conversion.short_name(name)] = conversion.number(value)
                     else:
                         self._wait_for((when, at, conversion.short_name(name), reader))
-                except Exception as fault:  # noqa: BLE001 - of one value's own code: the others are kept
-                    self._drop(f"{conversion.short_text(str(name))[:100]}: {error_text(fault)}")
             given = ready
             if ready:
                 self._add(when, at, ready)
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            self._drop(error_text(fault), max(1, len(given)))
+
+    def _drop_value(self, name: Any, fault: BaseException) -> None:
+        self._drop(f"{conversion.short_text(str(name))[:100]}: {error_text(fault)}")
 
     @staticmethod
     def _step(step: Any) -> int | None:
@@ -258,10 +259,8 @@ class Recorder:
 
     def _settle(self, waiting: Waiting) -> None:
         step, at, name, reader = waiting
-        try:
+        with guarded(partial(self._drop_value, name), BaseException):  # of the library's own code; nobody is above us
             self._add(step, at, {name: float(reader())})
-        except BaseException as fault:  # noqa: BLE001 - whatever the library's own code raises; nobody is above us
-            self._drop(f"{name[:100]}: {error_text(fault)}")
 
     def _open_files(self) -> list[int]:
         events = [] if self._events is None else [self._events.descriptor]
@@ -273,18 +272,14 @@ class Recorder:
         """One record of the events file; `content` is called here, so that nothing it does reaches the training."""
         if self.is_nowhere:
             return
-        try:
+        with guarded(lambda fault: self._drop(f"{kind}: {error_text(fault)}")):
             data = {"at": round(_now(), 3), "kind": kind, **content()}
             self._open_events().append_json(data)
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            self._drop(f"{kind}: {error_text(fault)}")
 
     def write_header(self) -> None:
         """Say who writes here."""
-        try:
+        with guarded(lambda fault: self._drop(error_text(fault))):
             self._open_events()
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            self._drop(error_text(fault))
 
     def _open_events(self) -> Writer:
         with self._lock:
@@ -343,7 +338,4 @@ def _put_away(descriptor: int) -> None:
 
 def warn(text: str) -> None:
     """To people, and never by a warning: that can be made an error."""
-    try:
-        sys.stderr.write(f"phalanx: {text}\n")
-    except Exception:  # noqa: BLE001,S110 - nobody is there to hear it
-        pass
+    conversion.result_of(lambda: sys.stderr.write(f"phalanx: {text}\n"), None)  # there may be nobody to hear it

@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.recorder import Recorder, warn
-from phalanx.tracking.values import NotANumber, error_text, short_name
+from phalanx.tracking.values import NotANumber, error_text, guarded, named_fault, short_name
 
 PROGRESS_S = 1.0  # at most one line of progress in this time
 MOST_PARAMS = 20_000  # in one call
@@ -33,10 +33,8 @@ class TrackedRun(Recorder):
         spent = 0
         for place, (name, value) in enumerate(conversion.flat(params, ".")):
             work = conversion.Conversion()
-            try:
+            with guarded(lambda fault: self._drop(f"param {name[:100]}: {error_text(fault)}")):  # noqa: B023 - called at once
                 kept[short_name(conversion.clean(name))] = work.of(value)
-            except Exception as fault:  # noqa: BLE001 - of one param's own code: the others are kept
-                self._drop(f"param {name[:100]}: {error_text(fault)}")
             spent += len(name) + work.most - work.left
             if place >= MOST_PARAMS or spent > MOST_PARAMS_SIZE:
                 self._drop(f"more than {MOST_PARAMS:,} params, or {MOST_PARAMS_SIZE >> 20} MiB of them, in one call")
@@ -102,14 +100,10 @@ class TrackedRun(Recorder):
         """Keep a copy of every file of a folder."""
         if self.is_nowhere:
             return
-        try:
+        with guarded(lambda fault: self._drop(f"artifacts: {error_text(fault)}")):
             base = os.fsdecode(folder)
-            entries = {os.path.join(base, entry): f"{name}/{entry}" if name else entry for entry in os.listdir(base)}
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            self._drop(f"artifacts: {error_text(fault)}")
-            return
-        for path, inside in sorted(entries.items()):
-            self.artifact(path, inside)
+            for entry in sorted(os.listdir(base)):
+                self.artifact(os.path.join(base, entry), f"{name}/{entry}" if name else entry)
 
     def model(
         self,
@@ -247,6 +241,10 @@ class TrackedRun(Recorder):
         """The end of a process, or of a part of it, that something was raised in, or nothing."""
         self.finish(*ending(fault))
 
+    def finish_at_exit(self) -> None:
+        """The end of this process. Somebody else sees how a run that is not ours ends."""
+        self.finish()
+
     def __enter__(self) -> TrackedRun:
         return self
 
@@ -259,21 +257,12 @@ def ending(fault: BaseException | None) -> tuple[str, str]:
     if fault is None:
         return "succeeded", ""
     if not isinstance(fault, SystemExit):
-        status = "stopped" if isinstance(fault, KeyboardInterrupt) else "failed"
-        name, words = type(fault).__name__, error_text(fault)
-        return status, name if words == name else f"{name}: {words}"
-    return ending_by_code(fault.code)
-
-
-def ending_by_code(code: Any) -> tuple[str, str]:
-    """The same of what was given to `sys.exit`."""
+        return "stopped" if isinstance(fault, KeyboardInterrupt) else "failed", named_fault(fault)
+    code = fault.code
     if code is None or (isinstance(code, int) and code == 0):
         return "succeeded", ""
     return "failed", f"exit code {int(code)}" if isinstance(code, int) else _text(code)
 
 
 def _text(value: Any) -> str:
-    try:
-        return conversion.clean(str(value))[:400]
-    except Exception:  # noqa: BLE001 - of anybody's code
-        return type(value).__name__
+    return str(conversion.result_of(lambda: conversion.clean(str(value))[:400], type(value).__name__))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from phalanx.tracking.external_folder import make_private
+from phalanx.tracking.external_folder import make_private, remove_draft
 from phalanx.tracking.values import NotANumber, error_text
 
 LONGEST_PART = 200  # bytes of one step of a path: file systems take 255
@@ -86,9 +86,5 @@ def save_file(save: Callable[[str], Any], target: str, ending: str = "") -> int:
         size = os.stat(draft).st_size
         os.replace(draft, target)
         return size
-    except BaseException:
-        try:
-            os.unlink(draft)
-        except OSError:
-            pass
-        raise
+    finally:
+        remove_draft(draft)

@@ -15,19 +15,53 @@ DEEPEST = 8
 PLAIN = (float, int, str, bool)
 HOLDERS = (list, tuple, set, frozenset)
 MORE = "…"  # in the place of what holds itself, or too much
+_UNREAD = object()
 
 
 class NotANumber(Exception):
     """A value that is no number; says why."""
 
 
+class guarded:  # noqa: N801 - used like `contextlib.suppress`
+    """Keeps away from the training what is raised inside, by our code or by that of any library: `report` gets it."""
+
+    __slots__ = ("_kind", "_report")
+
+    def __init__(self, report: Callable[[BaseException], object], kind: type[BaseException] = Exception) -> None:
+        self._report = report
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, fault: BaseException | None, __: Any) -> bool:
+        if not isinstance(fault, self._kind):
+            return False
+        self._report(fault)
+        return True
+
+
+def result_of(call: Callable[[], Any], otherwise: Any) -> Any:
+    """What a call of other people's code returns; `otherwise` when it raises anything."""
+    with guarded(_ignore):
+        return call()
+    return otherwise
+
+
+def _ignore(_: BaseException) -> None:
+    pass
+
+
 def error_text(fault: BaseException) -> str:
     """What a fault says, in one line. It may come from anybody's code, and be unable to say it."""
-    try:
-        text = str(getattr(fault, "strerror", None) or fault)
-    except Exception:  # noqa: BLE001 - see above
-        text = ""
+    text = result_of(lambda: str(getattr(fault, "strerror", None) or fault), "")
     return " ".join(text.split())[:200] or type(fault).__name__
+
+
+def named_fault(fault: BaseException) -> str:
+    """The same with the name of its class."""
+    name, words = type(fault).__name__, error_text(fault)
+    return name if words == name else f"{name}: {words}"
 
 
 def clean(text: str) -> str:
@@ -56,8 +90,9 @@ def flat(values: Any, between: str, before: str = "", above: tuple[int, ...] = (
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any] | None:
-    """What has names of its own: a mapping, a dataclass, an argparse.Namespace."""
-    try:
+    """What has names of its own: a mapping, a dataclass, an argparse.Namespace. None also for what cannot be
+    looked at, such as a proxy of what is gone."""
+    with guarded(_ignore):
         if isinstance(value, Mapping):
             return value
         fields = getattr(type(value), "__dataclass_fields__", None)
@@ -65,8 +100,6 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
             return {name: getattr(value, name, None) for name in fields}
         if type(value).__name__ in ("Namespace", "SimpleNamespace"):
             return dict(vars(value))
-    except Exception:  # noqa: BLE001,S110 - one that cannot even be looked at, such as a proxy of what is gone
-        pass
     return None
 
 
@@ -82,7 +115,7 @@ def number(value: Any) -> float:
     try:
         reader = _reader(value)
         return float(value if reader is None else reader())
-    except Exception as fault:  # noqa: BLE001 - code of any library: whatever it raises must not reach the training
+    except Exception as fault:  # noqa: BLE001 - code of any library, which may raise anything
         raise NotANumber(f"a {type(value).__name__} is not one number ({error_text(fault)[:100]})") from None
 
 
@@ -162,13 +195,8 @@ class Conversion:
         if isinstance(value, HOLDERS):
             return [self.of(item) for item in value]
         reader = _reader(value)
-        if reader is not None:
-            try:
-                return self.of(reader())
-            except Exception as fault:  # an array of many: its text will do
-                if isinstance(fault, NotANumber):
-                    raise
-        return self._text(str(value))
+        read = _UNREAD if reader is None else result_of(reader, _UNREAD)
+        return self._text(str(value)) if read is _UNREAD else self.of(read)  # an array of many: its text will do
 
     def _text(self, text: str) -> str:
         short = short_text(text)

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from phalanx.backends import agent_zip
-from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
 from phalanx.errors import CallError
@@ -101,10 +101,10 @@ class KubernetesJobs:
         """Raises CallError for what cannot be placed."""
         return native_jobs.objects(plan, place)
 
-    def engine(self, place: ClusterTarget | None = None) -> Engine | None:
+    def engine(self, place: ClusterTarget | None, connections: Connections) -> Engine | None:
         from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 
-        return KubernetesEngine(place or ClusterTarget(), self.name)
+        return KubernetesEngine(place or ClusterTarget(), connections, self.name)
 
     def _completed(self, plan: Plan, place: ClusterTarget, code: bytes | None) -> Job:
         """All by itself: nobody is there to hand out code, or to be told of anything."""

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from phalanx import agent
-from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.document import document
@@ -109,7 +109,7 @@ class Local:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
-    def engine(self, place: Any = None) -> Engine | None:  # noqa: ARG002
+    def engine(self, place: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
         return None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 
 from phalanx import sites
-from phalanx.backends.contract import NO_OPTIONS, Engine, Job
+from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
 from phalanx.plan.document import document
@@ -124,7 +124,7 @@ class SlurmJobs:
         files = {"run.sh": script, "plan.json": json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
-    def engine(self, place: Site | None = None) -> Engine:
+    def engine(self, place: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
         from phalanx.backends.slurm.engine import SlurmEngine
 
         return SlurmEngine(place.submit_interval_s if place is not None else 0.0)

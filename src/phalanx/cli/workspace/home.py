@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,11 +51,10 @@ class HomeWorkspace:
         if settled:
             from phalanx.scheduler.runner import schedule_once
 
-            try:
+            with ExitStack() as undo:
+                undo.callback(self.close)
                 schedule_once(self.home, self.rows)
-            except BaseException:
-                self.close()
-                raise
+                undo.pop_all()
 
     def series(self, run: Run) -> RunSeries:
         from phalanx.store.series.run_series import RunSeries

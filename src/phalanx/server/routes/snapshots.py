@@ -84,10 +84,9 @@ class Uploads:
                 found = unpack(stream, draft / "code")
             write_atomic(draft / "about.json", json.dumps({"by": who}).encode(), sync=False)
             draft.rename(self.folder / snapshot_id)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        return found
+            return found
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)  # there only when something failed
 
     def claim(self, snapshot_id: str, who: str) -> SnapshotClaim:
         """For one run alone. Raises Refusal."""

@@ -11,25 +11,26 @@ from typing import Any
 
 from phalanx import tracking
 from phalanx.tracking.recorder import warn
-
-_SAID: set[str] = set()
+from phalanx.tracking.values import guarded, named_fault
 
 
 def safely(method: Callable[..., Any]) -> Callable[..., Any]:
     """Whatever goes wrong in a callback is said once, and stays there."""
+    said: set[str] = set()
 
     @functools.wraps(method)
-    def guarded(*args: Any, **named: Any) -> Any:
-        try:
+    def safe(*args: Any, **named: Any) -> Any:
+        with guarded(report):
             return method(*args, **named)
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            text = f"{method.__qualname__}: {type(fault).__name__}: {fault}"[:400]
-            if text not in _SAID:
-                _SAID.add(text)
-                warn(f"something could not be kept: {text}; the training goes on")
-            return None
+        return None
 
-    return guarded
+    def report(fault: BaseException) -> None:
+        text = f"{method.__qualname__}: {named_fault(fault)}"
+        if text not in said:
+            said.add(text)
+            warn(f"something could not be kept: {text}; the training goes on")
+
+    return safe
 
 
 class CallbackRun:

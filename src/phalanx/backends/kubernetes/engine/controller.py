@@ -26,7 +26,8 @@ from phalanx.backends.kubernetes.cluster.api import (
     ResourceKind,
     kind_of,
 )
-from phalanx.backends.kubernetes.engine import informer, staged_objects
+from phalanx.backends.kubernetes.engine import staged_objects
+from phalanx.backends.kubernetes.engine.informer import NamespaceCache
 from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool
 from phalanx.backends.kubernetes.engine.reconciler import AttemptReconciler, tail_of
 from phalanx.backends.kubernetes.observe import states
@@ -47,13 +48,13 @@ from phalanx.backends.kubernetes.observe.stuck_pods import GIVE_UP_S
 from phalanx.backends.kubernetes.render import names, payload
 from phalanx.backends.kubernetes.render.native_jobs import TTL_S
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
-from phalanx.errors import CallError
 from phalanx.home import atomic_files
 from phalanx.home.attempts import AttemptFolder
 
 HANDS = 8  # requests at once
 FORBIDDEN = 403
 SYNC_S = 15.0
+CLOSE_S = 5.0  # for the thread to finish its pass
 TURN_S, SHORTEST_TURN_S = 0.5, 0.1
 RETRY_S = 5.0
 LAST_LINES_S = 3.0  # for the rest of a log, after the end that stands in it
@@ -120,11 +121,11 @@ def base_of(run_id: str) -> str:
 
 
 class NamespaceController:
-    """All that is ours in one namespace, as one user sees it."""
+    """All that is ours in one namespace, as one user sees it. Has threads until it is closed."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.mirror = informer.shared(api, (PODS, JOBS))
+        self.mirror = NamespaceCache(api, (PODS, JOBS))
         self.kinds = [JOBS]  # that make pods
         self.gangs: list[ResourceKind] = []
         self.desk = LogReaderPool()
@@ -137,14 +138,19 @@ class NamespaceController:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def stop(self) -> None:
-        """For tests: threads end."""
+    def close(self) -> None:
+        """Finish what was begun, then end all threads and connections. In this order: a removal waits for the rest of
+        the logs."""
         self._stopped.set()
-        self.desk.close()
-        if self._thread is not None:
-            self._thread.join(5.0)
+        with self.guard:
+            thread = self._thread
+        if thread is not None:
+            thread.join(CLOSE_S)
         self.hands.shutdown(wait=True)
         self.closers.shutdown(wait=True)
+        self.desk.close()
+        self.mirror.close()
+        self.api.close()
 
     # what there is -----------------------------------------------------------------------------------------------
 
@@ -236,7 +242,7 @@ class NamespaceController:
         return kept
 
     def _begin(self) -> None:
-        if self._thread is None:
+        if self._thread is None and not self._stopped.is_set():
             self._thread = threading.Thread(target=self._run, name="phalanx-kubernetes-turns", daemon=True)
             self._thread.start()
 
@@ -393,25 +399,3 @@ def _is_made_by_us(work: Object) -> bool:
 
 def log_of(folder: Path, attempt: int) -> Path:
     return folder / "job" / f"kubernetes-{attempt}.out"
-
-
-_keepers: dict[tuple[str, str, str], NamespaceController] = {}
-_guard = threading.Lock()
-
-
-def keeper_of(api: Api) -> NamespaceController:
-    """One for all who see the same objects with the same eyes."""
-    with _guard:
-        if api.key not in _keepers:
-            _keepers[api.key] = NamespaceController(api)
-        return _keepers[api.key]
-
-
-def stop_all() -> None:
-    with _guard:
-        keepers = list(_keepers.values())
-        _keepers.clear()
-    for keeper in keepers:
-        keeper.stop()
-    with suppress(CallError):
-        informer.stop_all()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from phalanx.backends.contract import ENDED, RUNNING, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import ENDED, RUNNING, Connections, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
 from phalanx.backends.kubernetes.engine import controller, staged_objects
 from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of
@@ -32,21 +32,22 @@ class KubernetesEngine:
     slowest_poll_s = 0.5  # what is asked is in memory
     needs_token = makes_room = True
 
-    def __init__(self, place: ClusterTarget, name: str = "kubernetes") -> None:
-        self.place, self.name = place, name
+    def __init__(self, place: ClusterTarget, connections: Connections, name: str = "kubernetes") -> None:
+        self.place, self.connections, self.name = place, connections, name
         self._keeper: NamespaceController | None = None
         self._unkept: dict[str, float] = {}  # attempts that are over, and that nobody has asked for, since when
         self._guard = threading.Lock()
 
     @property
     def keeper(self) -> NamespaceController:
-        """Raises Unavailable when there is no way to the cluster."""
+        """Shared by all engines of the namespace. Raises Unavailable when there is no way to the cluster."""
         with self._guard:
             if self._keeper is None:
                 try:
-                    self._keeper = controller.keeper_of(connect(self.place.settings, ask=False))
+                    api = connect(self.place.settings, ask=False)
                 except CallError as fault:
                     raise EngineUnavailable(str(fault)) from None
+                self._keeper = self.connections.get((NamespaceController, *api.key), lambda: NamespaceController(api))
             return self._keeper
 
     def handle(self, run_id: str, attempt: int) -> str:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes.cluster.api import (
@@ -29,6 +28,7 @@ WATCH_S = 300
 LONGEST_PAUSE_S = 30.0
 SHORTEST_WATCH_S = 1.0  # one that ends sooner, and brought nothing, is no reason to hurry
 OFTEN_S = 5.0  # versions that expire again so soon are no accident
+CLOSE_S = 5.0  # for threads to end; one that waits for a dead server ends with the process
 KEPT_GONE = 2000
 KEPT_EVENTS = 5000
 OURS = "phalanx-"  # is in the name of every object that events of ours are about
@@ -81,7 +81,7 @@ class Informer:
         if stream is not None:
             stream.close()
 
-    def stop(self, patience_s: float = 5.0) -> None:
+    def stop(self, patience_s: float = CLOSE_S) -> None:
         self.halt()
         if self._thread.is_alive():
             self._thread.join(patience_s)
@@ -311,11 +311,13 @@ class NamespaceCache:
             self._reflectors[kind] = made
         made.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """End all watches."""
+        until = time.monotonic() + CLOSE_S
         for one in (self._events, *self._all()):
             one.halt()
         for one in (self._events, *self._all()):
-            one.stop()
+            one.stop(max(0.0, until - time.monotonic()))
 
     @property
     def is_synced(self) -> bool:
@@ -381,30 +383,3 @@ class NamespaceCache:
 
 def _is_about_ours(event: Document) -> bool:
     return OURS in str(event.get("involvedObject", {}).get("name", ""))
-
-
-_shared: dict[tuple[str, str, str], NamespaceCache] = {}
-_sharing = threading.Lock()
-
-
-def shared(api: Api, kinds: Iterable[ResourceKind], *, slim: Iterable[ResourceKind] = ()) -> NamespaceCache:
-    """The mirror of that namespace in this process: one for all who see it with the same eyes."""
-    with _sharing:
-        mirror = _shared.get(api.key)
-        if mirror is None:
-            mirror = _shared[api.key] = NamespaceCache(api, (), slim=())
-        for kind in kinds:
-            mirror.add(kind)
-        for kind in slim:
-            mirror.add(kind, is_slim=True)
-        return mirror
-
-
-def stop_all() -> None:
-    """Every shared mirror ends; who needs one again gets a new one."""
-    with _sharing:
-        mirrors = list(_shared.values())
-        _shared.clear()
-    for mirror in mirrors:
-        with suppress(RuntimeError):
-            mirror.stop()

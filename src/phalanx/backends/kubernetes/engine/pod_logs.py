@@ -26,6 +26,7 @@ POLL_S = 2.0  # between two looks at a log that is not held open
 POLLS_APART_S = 0.1  # of all such logs together: an API server has others to serve
 AGAIN_S, SLOWEST_S = 0.3, 5.0
 UNREACHABLE_S = 10.0  # after so long the log of a pod that is over is given up
+CLOSE_S = 5.0  # for threads to end; one that waits for a dead server ends with the process
 IDLE_S = 5.0  # after which a thread without work ends
 OPEN_FILES = 8
 LONGEST = 64 << 20  # bytes of a line
@@ -69,6 +70,7 @@ class PodLogReader:
         self.over_at: float | None = None  # since when it is known that nothing more will come
         self.is_done = False
         self.is_busy = False
+        self.is_halted = False
         self.trouble = ""
         self.last_line_at = time.monotonic()
         self._stream: Stream | None = None
@@ -99,6 +101,13 @@ class PodLogReader:
         if stream is not None and time.monotonic() - self.last_line_at > UNREACHABLE_S / 2:
             stream.close()
 
+    def halt(self) -> None:
+        """Stop reading soon. What is left is read by another reader, from where this one is."""
+        self.is_halted = True
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
     # reading
 
     def read(self, *, follow: bool) -> None:
@@ -110,7 +119,7 @@ class PodLogReader:
         with self.api.log(self.pod, self.container, follow=follow, since=since) as stream:
             self._stream = stream
             try:
-                for raw in stream:
+                for raw in stream if not self.is_halted else ():
                     self.last_line_at = time.monotonic()
                     line = self._begun + raw
                     if not raw.endswith(b"\n") and len(line) < LONGEST:
@@ -126,7 +135,7 @@ class PodLogReader:
                     self._take(stamp, text)
             finally:
                 self._stream = None
-        if self._begun and not follow and self.over_at is not None:
+        if self._begun and not follow and self.over_at is not None and not self.is_halted:
             stamp, _, text = self._begun.partition(b" ")  # the last line of all has no end
             if stamp > from_stamp or (stamp == from_stamp and to_skip <= 0):
                 self._take(stamp, text + b"\n")
@@ -219,9 +228,12 @@ class PodLogReader:
             self.trouble = str(fault)
             self.close()
         else:
-            if was_over:
+            if was_over and not self.is_halted:
                 self.finish()
                 return None
+        if self.is_halted:
+            self.close()
+            return None
         if self.over_at is not None and time.monotonic() - self.over_at > UNREACHABLE_S and was_over:
             self.finish()
             return None
@@ -238,9 +250,10 @@ class LogReaderPool:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.due: list[tuple[float, int, PodLogReader]] = []  # a heap
+        self.busy: set[PodLogReader] = set()
         self.threads = self.idle = self.followed = self.number = 0
         self.next_poll_at = 0.0
-        self.is_closed = False
+        self.closed = threading.Event()
 
     def add(self, reader: PodLogReader) -> None:
         with self.changed:
@@ -255,26 +268,34 @@ class LogReaderPool:
     def _push(self, reader: PodLogReader, at: float) -> None:
         self.number += 1
         heapq.heappush(self.due, (at, self.number, reader))
-        if self.idle == 0 and self.threads < THREADS and not self.is_closed:
+        if self.idle == 0 and self.threads < THREADS and not self.closed.is_set():
             self.threads += 1
             threading.Thread(target=self._work, name="phalanx-logs", daemon=True).start()
         self.changed.notify()
 
     def close(self) -> None:
+        """Stop reading, close all files and end the threads."""
         with self.changed:
-            self.is_closed = True
+            self.closed.set()
             self.changed.notify_all()
+            for reader in self.busy:
+                reader.halt()
+            self.changed.wait_for(lambda: not self.threads, CLOSE_S)
+            for _, _, reader in self.due:
+                if reader not in self.busy:
+                    reader.close()
 
     def _next(self) -> PodLogReader | None:
         """Who is to be read next; None when nobody was for a while."""
         until = time.monotonic() + IDLE_S
-        while not self.is_closed:
+        while not self.closed.is_set():
             now = time.monotonic()
             while self.due and (self.due[0][2].is_busy or self.due[0][2].is_done):
                 heapq.heappop(self.due)
             if self.due and self.due[0][0] <= now:
                 reader = heapq.heappop(self.due)[2]
                 reader.is_busy = True
+                self.busy.add(reader)
                 return reader
             if now >= until and not self.due:
                 return None
@@ -289,6 +310,7 @@ class LogReaderPool:
                 reader = self._next()
                 if reader is None:
                     self.threads -= 1
+                    self.changed.notify_all()
                     return
                 is_followed = self.followed < FOLLOWED
                 self.followed += is_followed
@@ -301,6 +323,7 @@ class LogReaderPool:
                 with self.changed:
                     self.followed -= is_followed
                     reader.is_busy = False
+                    self.busy.discard(reader)
                     if pause_s is not None:
                         self._push(reader, time.monotonic() + (pause_s if is_followed else max(pause_s, POLL_S)))
 
@@ -310,7 +333,7 @@ class LogReaderPool:
         with self.changed:
             at = max(self.next_poll_at, time.monotonic())
             self.next_poll_at = at + POLLS_APART_S
-        time.sleep(max(0.0, at - time.monotonic()))
+        self.closed.wait(max(0.0, at - time.monotonic()))
 
 
 def read_positions(seat: AttemptFolder) -> dict[str, Any]:

@@ -6,11 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.tracking.values import guarded, named_fault
+
 from .. import settings
 from ..exceptions import PolyaxonClientException
 from ..logger import logger
 
-_SAID: set[str] = set()
+_SAID: set[str] = set()  # by this process
 
 
 def say_once(text: str) -> None:
@@ -24,25 +26,26 @@ def check_no_op(method: Callable[..., Any]) -> Callable[..., Any]:
     """Nothing happens with POLYAXON_NO_OP. Only the errors that are documented come out."""
 
     @functools.wraps(method)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         if settings.NO_OP:
             return None
-        try:
+        with guarded(report):
             return method(*args, **kwargs)
-        except PolyaxonClientException:
-            raise
-        except Exception as fault:  # noqa: BLE001 - the promise: training is never hurt
-            say_once(f"{method.__name__} was left out: {type(fault).__name__}: {fault}")
-            return None
+        return None
 
-    return guarded
+    def report(fault: BaseException) -> None:
+        if isinstance(fault, PolyaxonClientException):
+            raise fault
+        say_once(f"{method.__name__} was left out: {named_fault(fault)}")
+
+    return checked
 
 
 def check_offline(method: Callable[..., Any]) -> Callable[..., Any]:
     """Nothing is recorded with POLYAXON_IS_OFFLINE, nor with POLYAXON_NO_OP."""
 
     @functools.wraps(method)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         return None if settings.IS_OFFLINE else method(*args, **kwargs)
 
-    return check_no_op(guarded)
+    return check_no_op(checked)
