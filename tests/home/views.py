@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.homes import Place
+import httpx
+
+from tests.cli.homes import Place, ended
 
 # Sentences made when a run is shown: their wording may change. Sentences that are stored in a run's history may not.
 WORDING = {"text", "why", "advice", "consequences"}
@@ -42,13 +44,20 @@ OF_THE_HOME = (
     ("users", "list", "--json"),
     ("token", "list", "--json"),
 )
+BY_REST = (
+    "/api/v1/runs?limit=100",
+    "/api/v1/projects",
+    "/api/v1/models",
+    "/api/v1/models/digits",
+    "/api/2.0/mlflow/experiments/search?max_results=100",
+    "/api/2.0/mlflow/registered-models/get?name=digits",
+)
 
 
-def unpack(fixture: Path, base: Path) -> Place:
-    """The fixture's home in a folder of its own, as somebody restores a backup on another machine."""
+def unpack(fixture: Path, place: Place) -> None:
+    """Put the fixture's home there, as somebody restores a backup on another machine."""
     with tarfile.open(fixture / "home.tar.gz") as packed:
-        packed.extractall(base, filter="tar")
-    return Place(base)
+        packed.extractall(place.home.parent, filter="tar")
 
 
 @contextmanager
@@ -69,6 +78,23 @@ def views(place: Place) -> dict[str, Any]:
         for verb, *options in OF_A_RUN:
             found[" ".join((verb, run["id"], *options))] = _output(place, verb, run["id"], *options)
     return found
+
+
+@contextmanager
+def serving(place: Place) -> Iterator[str]:
+    """The address of a server for the home."""
+    server = place.start("serve", "--port", "0", "--json")
+    assert server.stdout is not None
+    yield json.loads(server.stdout.readline())["url"]
+    server.terminate()
+    assert ended(server).code == 0
+
+
+def views_by_rest(url: str, token: str) -> dict[str, Any]:
+    """What the server answers, by address."""
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=30.0, trust_env=False) as client:
+        return {address: stable(client.get(address).raise_for_status().json()) for address in BY_REST}
 
 
 def _output(place: Place, *arguments: str) -> Any:
@@ -107,10 +133,13 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 def write_expected(fixture: Path) -> None:
+    token = json.loads((fixture / "access.json").read_bytes())["token"]
     with tempfile.TemporaryDirectory() as base:
-        place = unpack(fixture, Path(base))
-        with without_scheduler(place):
-            (fixture / "expected.json").write_text(json.dumps(views(place), indent=1, ensure_ascii=False) + "\n")
+        place = Place(Path(base))
+        unpack(fixture, place)
+        with without_scheduler(place), serving(place) as url:
+            expected = {"commands": views(place), "rest": views_by_rest(url, token)}
+    (fixture / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

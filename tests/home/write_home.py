@@ -237,25 +237,22 @@ class Writer:
         command = 'echo "at last" > "$PHALANX_OUTPUTS/done"'
         self.call("run", "-f", self.file(command), "--name", "queued", "-d", cwd=Path("/tmp"))
         with (self.home / "scheduler.lock").open("r+") as lock:
-            wait_for(lambda: self.kill_schedulers() or _is_locked(lock.fileno()))
+            wait_for(lambda: self.have_no_scheduler(lock.fileno()))
             go.touch()
             wait_for((self.home / "runs" / run_id / "replicas/master-0/attempt-1/end.json").exists)
             yield
 
-    def kill_schedulers(self) -> None:
-        """Those in the background, which `run -d` leaves behind."""
+    def have_no_scheduler(self, lock: int) -> bool:
+        """Kill those in the background, which `run -d` leaves behind, and take their lock."""
         listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
         for line in listed.splitlines():
             if line.endswith(f" -m phalanx.scheduler {self.home}"):
                 os.kill(int(line.split()[0]), signal.SIGKILL)
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
 
 def write(base: Path, command: Path, target: Path) -> None:
