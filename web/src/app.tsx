@@ -5,7 +5,7 @@ import { Frame } from "./frame/Frame";
 import { Link, match, useRoute } from "./router";
 import RunsPage from "./runs/RunsPage";
 import { Empty, Notices, Spinner } from "./ui";
-import { Boundary } from "./ui/Boundary";
+import { Boundary } from "./ui/ErrorBoundary";
 
 const LoginPage = lazy(() => import("./login/LoginPage"));
 const RunPage = lazy(() => import("./run/RunPage"));

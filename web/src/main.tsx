@@ -6,8 +6,8 @@ import { createRoot } from "react-dom/client";
 import { onSignedOut } from "./api";
 import { App } from "./app";
 import { here } from "./router";
-import { wantedOf } from "./runs/choices";
-import { askEarly } from "./runs/list";
+import { askEarly } from "./runs/pagedRuns";
+import { wantedOf } from "./runs/urlState";
 import { begin, leave } from "./session";
 import { showTheme } from "./theme";
 

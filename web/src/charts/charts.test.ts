@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { align, extent, nearest, ordered, padded } from "./aligning";
-import { Batch } from "./batching";
-import { stretches } from "./drawing";
-import { axisText, chartWords, spanText, valueText } from "./naming";
+import { align, extent, nearest, ordered, padded } from "./alignment";
+import { axisText, chartWords, spanText, valueText } from "./labels";
+import { stretches } from "./overlays";
+import { Batch } from "./requestBatch";
 import { smooth } from "./smoothing";
 import type { Line } from "./types";
 

@@ -1,9 +1,9 @@
 /** How uPlot is told to draw: axes, scales, cursor, zoom. */
 
 import type uPlot from "uplot";
-import { extent, padded } from "./aligning";
-import type { Drawn } from "./drawing";
-import { axisText, spanText } from "./naming";
+import { extent, padded } from "./alignment";
+import { axisText, spanText } from "./labels";
+import type { Drawn } from "./overlays";
 import { isDashed, type Palette } from "./palette";
 import type { LineChartProps, XKind } from "./types";
 

@@ -1,8 +1,8 @@
 /** The values at the cursor, in a box beside it. Plain DOM: it moves with every move of the mouse. */
 
 import type uPlot from "uplot";
-import type { Drawn } from "./drawing";
-import { valueText, xText } from "./naming";
+import { valueText, xText } from "./labels";
+import type { Drawn } from "./overlays";
 import type { LineChartProps, XKind } from "./types";
 
 const MOST_ROWS = 12;

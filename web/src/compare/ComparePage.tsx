@@ -7,11 +7,11 @@ import { here, navigate, readable, useRoute, useTitle } from "../router";
 import type { Comparison, RunRow, RunsPage } from "../types";
 import { isDone } from "../types";
 import { Failure, Spinner, Tabs } from "../ui";
-import { AddRun, NothingChosen, QueryForm } from "./Choosing";
-import { type Choices, readChoices, VIEWS, writeChoices } from "./choices";
+import { NAMES, ShownView } from "./CompareViews";
 import { Legend } from "./Legend";
-import { useShown } from "./showing";
-import { NAMES, ShownView } from "./Views";
+import { AddRun, NothingChosen, QueryForm } from "./RunPicker";
+import { type Choices, readChoices, VIEWS, writeChoices } from "./urlState";
+import { useShown } from "./visibleRuns";
 import "./compare.css";
 
 const LIVE_MS = 5000;

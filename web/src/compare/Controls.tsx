@@ -1,9 +1,9 @@
 /** How the charts of a comparison are drawn. */
 
 import { useEffect, useState } from "react";
-import type { Choices, XAxis } from "./choices";
-import type { Band } from "./grouping";
-import { Picker } from "./Picker";
+import { Picker } from "./MultiSelect";
+import type { Band } from "./runGroups";
+import type { Choices, XAxis } from "./urlState";
 
 interface Props {
   choices: Choices;

@@ -4,11 +4,11 @@ import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";
 import { StatusMark } from "../ui";
-import type { Choices } from "./choices";
 import { against, bestPlaces, type ComparedRow, isLower, type Section, sections, TITLES } from "./differences";
 import { valueText } from "./fields";
 import { Swatch } from "./Legend";
 import type { Entry } from "./lines";
+import type { Choices } from "./urlState";
 
 interface Props {
   comparison: Comparison;

@@ -7,8 +7,8 @@ import { LineChart, WhenSeen } from "../charts";
 import type { RunRow, RunsCharts } from "../types";
 import { isDone } from "../types";
 import { Failure } from "../ui";
-import type { Choices } from "./choices";
 import { chartLines, type Drawing, type Entry, type RunLine } from "./lines";
+import type { Choices } from "./urlState";
 
 const A_SCREEN = 6;
 const STRETCHES = 7500; // over all lines of a chart: with many of them, each is drawn more coarsely

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { isInside, readBrush, withBrush, writeBrush } from "./brushing";
-import { readChoices, writeChoices } from "./choices";
+import { isInside, readBrush, withBrush, writeBrush } from "./axisBrush";
 import { against, bestPlaces, isLower, sections } from "./differences";
 import { differingParams, fieldsOf, fieldValue, isLowerBetter, type Measured } from "./fields";
-import { groupRuns, meanLine, sharedSteps, valuesAt } from "./grouping";
-import { orderedMetrics, placesOn } from "./plotting";
+import { orderedMetrics, placesOn } from "./plotFields";
+import { groupRuns, meanLine, sharedSteps, valuesAt } from "./runGroups";
 import { makeScale, niceSteps, possibleKinds, shortNumber, suitableKind } from "./scales";
+import { readChoices, writeChoices } from "./urlState";
 
 function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): Measured {
   return { id, params, summary, started_at: "2026-01-01T00:00:00Z", finished_at: "2026-01-01T00:01:30Z" };

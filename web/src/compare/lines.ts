@@ -3,8 +3,8 @@
 import type { Line } from "../charts";
 import { num } from "../format";
 import type { ChartLine, Num } from "../types";
-import type { XAxis } from "./choices";
-import { type Band, type Group, meanLine, type Series } from "./grouping";
+import { type Band, type Group, meanLine, type Series } from "./runGroups";
+import type { XAxis } from "./urlState";
 
 export type RunLine = { run: string } & Pick<ChartLine, "steps" | "times" | "mean"> &
   Partial<Pick<ChartLine, "low" | "high">>;

@@ -1,14 +1,14 @@
 import "./frame.css";
 import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
-import { type Keys, useKeys } from "../keys";
 import mark from "../mark.svg";
 import { Link, navigate, type Route, useRoute } from "../router";
+import { type Keys, useKeys } from "../shortcuts";
 import { chooseTheme, type Theme, useTheme } from "../theme";
 import { Icon, type IconName, Menu } from "../ui";
 import { ProjectMenu } from "./ProjectMenu";
 import { UserMenu } from "./UserMenu";
 
-const Jump = lazy(() => import("./Jump"));
+const Jump = lazy(() => import("./QuickJump"));
 const Help = lazy(() => import("../help/Help"));
 
 const PLACES: readonly [path: string, label: string, key: string][] = [

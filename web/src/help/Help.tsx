@@ -1,6 +1,6 @@
 import "./help.css";
 import { Fragment, type ReactNode, useState } from "react";
-import { keysNow } from "../keys";
+import { keysNow } from "../shortcuts";
 import { Dialog } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 

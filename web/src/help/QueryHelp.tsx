@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { Link } from "../router";
-import { FIELDS } from "../runs/querying";
+import { FIELDS } from "../runs/querySuggestions";
 
 const EXAMPLES: readonly [q: string, about: string][] = [
   ["status:running|starting", "either of them"],

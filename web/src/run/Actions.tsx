@@ -5,7 +5,7 @@ import { ApiError, at, del, isDone, post, type RunRow } from "../api";
 import { title } from "../format";
 import { Link, navigate } from "../router";
 import { Confirm, Icon, type IconName, Menu, notify } from "../ui";
-import type { Known } from "./knowing";
+import type { Known } from "./runContext";
 
 type Act = {
   key: "stop" | "restart" | "resume" | "copy" | "delete";

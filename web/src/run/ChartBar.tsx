@@ -1,11 +1,11 @@
 /** What stands above the charts: which, over what, how smooth, on which axes, of which ranks. */
 
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { useKeys } from "../keys";
 import { setParams, useParam, useRoute } from "../router";
-import { MOST_LINES } from "./chartsource";
-import type { Known } from "./knowing";
+import { useKeys } from "../shortcuts";
+import { MOST_LINES } from "./chartSource";
 import { RanksField } from "./RanksField";
+import type { Known } from "./runContext";
 
 type BarProps = { known: Known; mode: "ranks" | "mean"; hasEpoch: boolean; count: number };
 

@@ -6,10 +6,10 @@ import { seconds } from "../format";
 import { type Changes, setParams, useParamList, useRoute } from "../router";
 import { Dialog, Empty, Failure, Icon } from "../ui";
 import { ChartBar } from "./ChartBar";
-import { type Epochs, epochsOf, type Group, grouped, inOrder, linesOf, stepsOf, type Way } from "./chartdata";
-import { type ChartSource, useChart, useChartSource } from "./chartsource";
-import type { Known } from "./knowing";
+import { type Epochs, epochsOf, type Group, grouped, inOrder, linesOf, stepsOf, type Way } from "./chartLines";
+import { type ChartSource, useChart, useChartSource } from "./chartSource";
 import { parseRanks } from "./ranks";
+import type { Known } from "./runContext";
 
 const CHART_HEIGHT = 170;
 const SLOT = 204; // a chart with its head

@@ -5,8 +5,8 @@ import { moment } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link } from "../router";
 import { Copy, Icon } from "../ui";
-import type { Known } from "./knowing";
-import { shown } from "./logwindow";
+import { shown } from "./logWindow";
+import type { Known } from "./runContext";
 
 export function FirstFailure({ known, isShort }: { known: Known; isShort: boolean }): ReactNode {
   const failure = known.topology?.first_failure;

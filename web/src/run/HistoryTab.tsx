@@ -6,7 +6,7 @@ import { clock, day, moment, seconds, span } from "../format";
 import { Link } from "../router";
 import { StatusMark, toneOf, words } from "../ui";
 import { attemptsOf } from "./history";
-import { type Known, useNow } from "./knowing";
+import { type Known, useNow } from "./runContext";
 
 export default function HistoryTab({ known }: { known: Known }): ReactNode {
   const { run, isLive } = known;

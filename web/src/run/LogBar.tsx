@@ -2,12 +2,12 @@
 
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { at, get, query } from "../api";
-import { useKeys } from "../keys";
 import { setParams, useParam, useRoute } from "../router";
+import { useKeys } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
-import type { Known } from "./knowing";
-import type { Asked } from "./logsource";
+import type { Asked } from "./logSource";
 import { RanksField } from "./RanksField";
+import type { Known } from "./runContext";
 
 type FirstError = { lines: { cursor: string }[]; error: number | null };
 

@@ -5,8 +5,8 @@ import type { LogLine } from "../api";
 import { clock, moment } from "../format";
 import { here, setParams, useRoute, withParams } from "../router";
 import { notify } from "../ui";
-import { chunks, shown, toneOf } from "./logwindow";
-import { Marked } from "./Marked";
+import { Marked } from "./Highlight";
+import { chunks, shown, toneOf } from "./logWindow";
 import { rankText } from "./ranks";
 
 /** The rank of each replica by its name. */

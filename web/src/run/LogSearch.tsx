@@ -3,12 +3,12 @@
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { at, type FoundLines, get, type LogLine, query } from "../api";
 import { bytes, clock, many } from "../format";
-import { useKeys } from "../keys";
 import { setParams } from "../router";
+import { useKeys } from "../shortcuts";
 import { Failure } from "../ui";
-import type { Asked } from "./logsource";
-import { shown } from "./logwindow";
-import { Marked } from "./Marked";
+import { Marked } from "./Highlight";
+import type { Asked } from "./logSource";
+import { shown } from "./logWindow";
 
 type State = { found: LogLine[]; next: string | null; searched: number; isBusy: boolean; error: unknown };
 

@@ -4,14 +4,14 @@ import { type ReactNode, useMemo, useRef } from "react";
 import { many } from "../format";
 import { useRoute } from "../router";
 import { Empty, Failure, Icon, Spinner } from "../ui";
-import type { Known } from "./knowing";
 import { LogBar, useJump } from "./LogBar";
 import { LogLines, type Ranks } from "./LogLines";
 import { LogSearch } from "./LogSearch";
-import { useRest, useScrolling } from "./logscrolling";
-import { type Asked, useLog } from "./logsource";
-import { shown as shownText } from "./logwindow";
+import { useRest, useScrolling } from "./logScroll";
+import { type Asked, useLog } from "./logSource";
+import { shown as shownText } from "./logWindow";
 import { parseRanks } from "./ranks";
+import type { Known } from "./runContext";
 
 export default function LogsTab({ known }: { known: Known }): ReactNode {
   const asked = useAsked(known);

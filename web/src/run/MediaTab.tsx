@@ -6,10 +6,10 @@ import { WhenSeen } from "../charts";
 import { num, number, value } from "../format";
 import { useParam } from "../router";
 import { Empty, Failure, Spinner } from "../ui";
-import { matcher } from "./chartdata";
-import type { Known } from "./knowing";
+import { matcher } from "./chartLines";
 import { bars, type MediaEvent, type MediaKind, type Shelf, shelves } from "./media";
 import { pathPart } from "./outputs";
+import type { Known } from "./runContext";
 
 const MOST = 2000;
 

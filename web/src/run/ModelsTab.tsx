@@ -5,7 +5,7 @@ import { at, useAnswer, type VersionRow, type WholeModel } from "../api";
 import { bytes, moment, num, number } from "../format";
 import { Link } from "../router";
 import { Empty, Failure, Spinner } from "../ui";
-import type { Known } from "./knowing";
+import type { Known } from "./runContext";
 
 type Kept = { name: string; path: string; size: number | null; at: number };
 

@@ -5,9 +5,9 @@ import { at, type OutputRow, query, useAnswer } from "../api";
 import { bytes, moment } from "../format";
 import { setParams, useRoute } from "../router";
 import { Empty, Failure, Icon, Spinner } from "../ui";
-import type { Known } from "./knowing";
 import { ancestors, childrenOf, isFolder, nameOf } from "./outputs";
 import { FilePreview } from "./Preview";
+import type { Known } from "./runContext";
 
 const MOST_ROWS = 1000;
 

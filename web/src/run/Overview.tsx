@@ -6,10 +6,10 @@ import { ago, mib, num, number, span, value } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link, useParam } from "../router";
 import { Copy } from "../ui";
-import { grouped, inOrder, matcher } from "./chartdata";
-import { type Known, useNow } from "./knowing";
-import { Notes } from "./Notes";
+import { grouped, inOrder, matcher } from "./chartLines";
+import { Notes } from "./Description";
 import { leftOf, progressOf } from "./progress";
+import { type Known, useNow } from "./runContext";
 
 const MANY = 12; // rows before a filter box is worth its place
 const SHOWN = 40;

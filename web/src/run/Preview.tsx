@@ -5,7 +5,7 @@ import { API, at, type Preview, useAnswer } from "../api";
 import { bytes, many, value } from "../format";
 import { setParams } from "../router";
 import { Copy, Failure, Icon, Spinner } from "../ui";
-import { Code } from "./Code";
+import { Code } from "./CodeView";
 import { nameOf, pathPart } from "./outputs";
 
 export function FilePreview({ id, path }: { id: string; path: string }): ReactNode {

@@ -4,11 +4,11 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { at, type Environment, type Lines, query, type ReplicaUse, useAnswer } from "../api";
 import { type Line, LineChart } from "../charts";
 import { moment, number, span, took } from "../format";
-import { useKeys } from "../keys";
 import { Link, setParams } from "../router";
+import { useKeys } from "../shortcuts";
 import { Copy, Failure, Icon, StatusMark } from "../ui";
-import { type Known, useNow, useSeldom } from "./knowing";
-import { shown, toneOf } from "./logwindow";
+import { shown, toneOf } from "./logWindow";
+import { type Known, useNow, useSeldom } from "./runContext";
 
 export function RankPanel({ known, name }: { known: Known; name: string }): ReactNode {
   const one = known.topology?.replicas.find((replica) => replica.name === name);

@@ -1,15 +1,15 @@
 /** One run: its head, its replicas, and its parts, each of which asks for what it shows when it is opened. */
 
 import { lazy, type ReactNode, Suspense } from "react";
-import { useKeys } from "../keys";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
+import { useKeys } from "../shortcuts";
 import { Empty, Failure, Spinner, type Tab, Tabs } from "../ui";
-import { Boundary } from "../ui/Boundary";
+import { Boundary } from "../ui/ErrorBoundary";
 import { FirstFailure } from "./FirstFailure";
-import { Head } from "./Head";
-import { type Known, useRun } from "./knowing";
 import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
+import { Head } from "./RunHeader";
+import { type Known, useRun } from "./runContext";
 import "./run.css";
 import { TopologyStrip } from "./Topology";
 

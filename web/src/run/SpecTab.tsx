@@ -4,8 +4,8 @@ import type { ReactNode } from "react";
 import { ApiError, at, type Json, useAnswer } from "../api";
 import { useParam } from "../router";
 import { Copy, Empty, Failure, Spinner } from "../ui";
-import { Code, type Language } from "./Code";
-import type { Known } from "./knowing";
+import { Code, type Language } from "./CodeView";
+import type { Known } from "./runContext";
 
 type Part = { key: string; label: string; path: string; language: Language; none: string };
 

@@ -4,8 +4,8 @@ import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, use
 import type { TopologyReplica } from "../api";
 import { ago, many, number } from "../format";
 import { setParams, useRoute } from "../router";
-import type { Known } from "./knowing";
-import { byRole, LAGS, type Lag, lagOf, MARKS, markOf, straggler, tally } from "./lag";
+import { byRole, LAGS, type Lag, lagOf, MARKS, markOf, straggler, tally } from "./replicaLag";
+import type { Known } from "./runContext";
 
 const FEW = 24; // up to so many, words stand beside them
 const ONE_BY_ONE = 64; // up to so many, a cell has its rank written in it

@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { Chart, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
-import { epochAt, epochsOf, grouped, inOrder, linesOf, matcher, stepsOf } from "./chartdata";
-import { diffLine, jsonLine, yamlLine } from "./highlighting";
+import { epochAt, epochsOf, grouped, inOrder, linesOf, matcher, stepsOf } from "./chartLines";
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
-import { byRole, lagOf, markOf, straggler, tally } from "./lag";
-import { chunks, marked, opened, shown, toneOf, withEarlier, withLater } from "./logwindow";
+import { chunks, marked, opened, shown, toneOf, withEarlier, withLater } from "./logWindow";
 import { bars, type MediaEvent, shelves } from "./media";
 import { ancestors, childrenOf, pathPart } from "./outputs";
 import { leftOf, progressOf } from "./progress";
 import { parseRanks, rankText } from "./ranks";
+import { byRole, lagOf, markOf, straggler, tally } from "./replicaLag";
+import { diffLine, jsonLine, yamlLine } from "./syntaxHighlight";
 
 const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyReplica => ({
   name: `worker-${rank}`,

@@ -4,7 +4,7 @@ import { many, title } from "../format";
 import { navigate } from "../router";
 import { may, useSession } from "../session";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
-import { act, DEEDS, type Deed, tag } from "./acting";
+import { act, DEEDS, type Deed, tag } from "./bulkActions";
 
 const ICONS: Record<Deed, IconName> = { stop: "stop", restart: "restart", delete: "trash" };
 const MOST_COMPARED = 100;

@@ -10,7 +10,7 @@ import {
 } from "react";
 import type { ApiError } from "../api";
 import { Icon, Told } from "../ui";
-import { accept, faultIn, isComplete, type Known, meant, type Suggestion, suggest } from "./querying";
+import { accept, faultIn, isComplete, type Known, meant, type Suggestion, suggest } from "./querySuggestions";
 
 const PAUSE_MS = 450;
 

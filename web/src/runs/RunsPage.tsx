@@ -2,18 +2,18 @@ import "./runs.css";
 import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { type Columns, type LiveState, type ProjectRow, query, type RunRow, repeat, useAnswer, useLive } from "../api";
 import { many } from "../format";
-import { useKeys } from "../keys";
 import { Link, navigate, setParams, useRoute, useTitle } from "../router";
+import { useKeys } from "../shortcuts";
 import { Empty, Failure, Icon } from "../ui";
 import { useSoon } from "../ui/hooks";
 import { ActionBar, compare } from "./ActionBar";
 import { ColumnsMenu } from "./ColumnsMenu";
-import { chosenColumns, wantedOf } from "./choices";
 import { askedColumns, columnOf, usualColumns, writeColumns } from "./columns";
-import { RunList, USUAL_SORT, type Wanted } from "./list";
+import { RunList, USUAL_SORT, type Wanted } from "./pagedRuns";
 import { QueryBox } from "./QueryBox";
-import { type Known, told, withTerm } from "./querying";
+import { type Known, told, withTerm } from "./querySuggestions";
 import { RunsTable, type TableHandle } from "./RunsTable";
+import { chosenColumns, wantedOf } from "./urlState";
 
 const POLL_MS = 10_000; // where the server cannot tell by itself
 const GATHER_MS = 1000; // what changes in this time is asked for at once

@@ -13,10 +13,10 @@ import { count } from "../format";
 import { navigate, setParams } from "../router";
 import { notify, VirtualList } from "../ui";
 import { useMedia, useNarrow, useNow } from "../ui/hooks";
-import { scrollTo } from "../ui/windowing";
+import { scrollTo } from "../ui/virtualRows";
 import { Row } from "./cells";
 import { type Column, nextSort } from "./columns";
-import { pagePath, type RunList, USUAL_SORT } from "./list";
+import { pagePath, type RunList, USUAL_SORT } from "./pagedRuns";
 
 const ROW = 34;
 const NARROW_ROW = 56;

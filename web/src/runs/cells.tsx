@@ -6,7 +6,7 @@ import { here, Link, setParams } from "../router";
 import { isDone, type RunRow } from "../types";
 import { StatusMark, words } from "../ui";
 import type { Column } from "./columns";
-import { quoted, withTerm } from "./querying";
+import { quoted, withTerm } from "./querySuggestions";
 
 const TIMES = ["created_at", "started_at", "finished_at", "updated_at"] as const;
 const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonly string[]).includes(key);

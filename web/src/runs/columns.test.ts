@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { RunRow } from "../types";
 import { askedColumns, columnOf, nextSort, readColumns, usualColumns, writeColumns } from "./columns";
-import { pagePath } from "./list";
+import { pagePath } from "./pagedRuns";
 
 const run = (params: RunRow["params"], summary: RunRow["summary"]): RunRow => ({ params, summary }) as RunRow;
 

@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { memo } from "react";
-import { words } from "./words";
+import { words } from "./statusText";
 
 type Look = { tone: string; shape: ReactNode };
 

@@ -1,5 +1,5 @@
 import { type CSSProperties, type ReactNode, type RefObject, useLayoutEffect, useRef, useState } from "react";
-import { type Window, windowOf } from "./windowing";
+import { type Window, windowOf } from "./virtualRows";
 
 type Props = {
   count: number;

@@ -2,7 +2,7 @@
 
 import { memo, type ReactNode, useMemo } from "react";
 import { VirtualList } from "../ui";
-import { diffLine, jsonLine, type Piece, yamlLine } from "./highlighting";
+import { diffLine, jsonLine, type Piece, yamlLine } from "./syntaxHighlight";
 
 const ROW = 19;
 const MANY = 600;

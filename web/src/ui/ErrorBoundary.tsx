@@ -1,5 +1,5 @@
 import { Component, type ReactNode } from "react";
-import { Failure } from "./states";
+import { Failure } from "./placeholders";
 
 /** Keeps a fault of one part from taking the rest of the page with it. */
 export class Boundary extends Component<{ children: ReactNode }, { fault: Error | null }> {

@@ -2,7 +2,7 @@
 
 import type { Route } from "../router";
 import { columnOf, readColumns } from "./columns";
-import { USUAL_SORT, type Wanted } from "./list";
+import { USUAL_SORT, type Wanted } from "./pagedRuns";
 
 export function wantedOf({ params }: Route): Wanted {
   return {

@@ -2,8 +2,8 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { at, get, query } from "../api";
-import { type Known, useSeldom } from "./knowing";
-import { type LogWindow, opened, type Page, withEarlier, withLater } from "./logwindow";
+import { type LogWindow, opened, type Page, withEarlier, withLater } from "./logWindow";
+import { type Known, useSeldom } from "./runContext";
 
 export type Asked = {
   id: string;

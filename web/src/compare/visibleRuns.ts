@@ -2,12 +2,12 @@
 
 import { useMemo, useState } from "react";
 import type { RunRow } from "../types";
-import { isInside } from "./brushing";
-import type { Choices } from "./choices";
+import { isInside } from "./axisBrush";
 import { type Fields, fieldsOf } from "./fields";
-import { groupRuns } from "./grouping";
 import { type Entry, entriesOf, labels as labelsOf } from "./lines";
-import { orderedMetrics } from "./plotting";
+import { orderedMetrics } from "./plotFields";
+import { groupRuns } from "./runGroups";
+import type { Choices } from "./urlState";
 
 export interface Shown {
   runs: RunRow[];

@@ -1,5 +1,5 @@
 import type { ReactNode } from "react";
-import { marked } from "./logwindow";
+import { marked } from "./logWindow";
 
 /** A text in which what was searched for is marked. */
 export function Marked({ text, wanted }: { text: string; wanted: string }): ReactNode {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { PAGE, RunList } from "./list";
+import { PAGE, RunList } from "./pagedRuns";
 
 /** A server with so many runs, the newest first: `r999`, `r998`… */
 class Server {

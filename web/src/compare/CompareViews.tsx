@@ -3,15 +3,15 @@
 import type { Comparison } from "../types";
 import { Spinner } from "../ui";
 import { ChartControls, GroupBy, Toggle } from "./Controls";
-import type { Choices, View } from "./choices";
 import { Differences } from "./Differences";
 import { fieldTitle } from "./fields";
+import { Picker } from "./MultiSelect";
 import { Overlays } from "./Overlays";
-import { Parallel } from "./Parallel";
-import { Picker } from "./Picker";
-import { allFields, MOST_AXES, usualAxes } from "./plotting";
-import { Scatter } from "./Scatter";
-import type { Shown } from "./showing";
+import { Parallel } from "./ParallelCoordinates";
+import { allFields, MOST_AXES, usualAxes } from "./plotFields";
+import { Scatter } from "./ScatterPlot";
+import type { Choices, View } from "./urlState";
+import type { Shown } from "./visibleRuns";
 
 export interface ViewProps {
   shown: Shown;

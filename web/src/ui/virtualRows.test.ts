@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { pagesOf, scrollTo, TALLEST, windowOf } from "./windowing";
+import { pagesOf, scrollTo, TALLEST, windowOf } from "./virtualRows";
 
 describe("the window of a long list", () => {
   it("has what is in view and a little beyond", () => {

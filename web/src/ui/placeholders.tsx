@@ -2,7 +2,7 @@
 
 import type { ReactNode } from "react";
 import { ApiError } from "../api";
-import { Copy } from "./Copy";
+import { Copy } from "./CopyButton";
 import { Icon } from "./icons";
 
 type EmptyProps = {

@@ -2,7 +2,7 @@
 
 import { ApiError, get, query } from "../api";
 import type { RunRow, RunsPage } from "../types";
-import { pagesOf } from "../ui/windowing";
+import { pagesOf } from "../ui/virtualRows";
 
 export const PAGE = 100;
 export const USUAL_SORT = "-created_at";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { nameOf } from "./keys";
+import { nameOf } from "./shortcuts";
 
 const pressed = (key: string, held: Partial<KeyboardEvent> = {}): string =>
   nameOf({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });

@@ -5,12 +5,12 @@ import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from
 import { usePalette } from "../charts";
 import { useShade } from "../theme";
 import type { RunRow } from "../types";
-import { type Brush, isInside, withBrush } from "./brushing";
+import { type Brush, isInside, withBrush } from "./axisBrush";
 import { ColourKey } from "./ColourKey";
-import type { Choices } from "./choices";
 import { fieldTitle, fieldValue, valueText } from "./fields";
-import { colouring, placesOn, scaleOf, useWidth, usualAxes } from "./plotting";
+import { colouring, placesOn, scaleOf, useWidth, usualAxes } from "./plotFields";
 import { type Kind, possibleKinds, type Scale, shortNumber } from "./scales";
+import type { Choices } from "./urlState";
 
 const HEIGHT = 380;
 const TOP = 18;

@@ -2,7 +2,7 @@ import { type KeyboardEvent, type ReactNode, useEffect, useState } from "react";
 import { type ProjectRow, query, type RunsPage, useAnswer } from "../api";
 import { ago, title } from "../format";
 import { navigate } from "../router";
-import { quoted } from "../runs/querying";
+import { quoted } from "../runs/querySuggestions";
 import { Dialog, Icon, StatusMark } from "../ui";
 
 const PAUSE_MS = 150;

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { setParams } from "../router";
-import type { Asked, useLog } from "./logsource";
+import type { Asked, useLog } from "./logSource";
 
 const NEAR = 600; // pixels from an end at which more is asked for
 

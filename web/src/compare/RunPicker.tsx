@@ -5,7 +5,7 @@ import { query, useAnswer } from "../api";
 import { Link } from "../router";
 import type { RunsPage } from "../types";
 import { StatusMark, Typed } from "../ui";
-import type { Choices } from "./choices";
+import type { Choices } from "./urlState";
 
 interface Props {
   choices: Choices;

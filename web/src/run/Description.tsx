@@ -4,7 +4,7 @@ import { type ReactNode, useState } from "react";
 import { at, patch } from "../api";
 import { Markdown } from "../markdown";
 import { Failure } from "../ui";
-import type { Known } from "./knowing";
+import type { Known } from "./runContext";
 
 export function Notes({ known }: { known: Known }): ReactNode {
   const { run, mayEdit, whyNot, again } = known;

@@ -6,10 +6,10 @@ import { Link } from "../router";
 import { useShade } from "../theme";
 import type { RunRow } from "../types";
 import { ColourKey, shapePath } from "./ColourKey";
-import type { Choices } from "./choices";
 import { differingParams, fieldTitle, fieldValue, valueText } from "./fields";
-import { allFields, colouring, mainMetric, placesOn, scaleOf, useWidth } from "./plotting";
+import { allFields, colouring, mainMetric, placesOn, scaleOf, useWidth } from "./plotFields";
 import { type Kind, possibleKinds, type Scale, shortNumber } from "./scales";
+import type { Choices } from "./urlState";
 
 const HEIGHT = 440;
 const LEFT = 70;

@@ -1,7 +1,7 @@
 /** Every choice of the page, as the address has it. */
 
-import { type Brush, readBrush, writeBrush } from "./brushing";
-import type { Band } from "./grouping";
+import { type Brush, readBrush, writeBrush } from "./axisBrush";
+import type { Band } from "./runGroups";
 import type { Kind } from "./scales";
 
 export type View = "charts" | "differences" | "parallel" | "scatter";

@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { accept, faultIn, isComplete, type Known, meant, quoted, suggest, termsOf, told, withTerm } from "./querying";
+import {
+  accept,
+  faultIn,
+  isComplete,
+  type Known,
+  meant,
+  quoted,
+  suggest,
+  termsOf,
+  told,
+  withTerm,
+} from "./querySuggestions";
 
 const known: Known = {
   params: ["lr", "batch_size", "a:b"],

@@ -6,7 +6,7 @@ import { ago, moment, span, title, took } from "../format";
 import { Link } from "../router";
 import { Copy, StatusMark } from "../ui";
 import { Actions, tellFault } from "./Actions";
-import { type Known, useNow } from "./knowing";
+import { type Known, useNow } from "./runContext";
 
 export function Head({ known }: { known: Known }): ReactNode {
   const { run } = known;
