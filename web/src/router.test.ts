@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { query } from "./api";
 import { match, withParams } from "./router";
-import { backOf, may, tokenOf } from "./session";
 
 const route = (path: string, params = "") => ({ path, params: new URLSearchParams(params), hash: "" });
 
@@ -48,40 +47,5 @@ describe("choices in an address", () => {
 
   it("are asked of the server without what is empty", () => {
     expect(query({ q: "a:b", sort: null, run: ["x", "y"], limit: 0, none: "" })).toBe("?q=a%3Ab&run=x&run=y&limit=0");
-  });
-});
-
-describe("signing in", () => {
-  it("takes the token from the fragment", () => {
-    expect([tokenOf("#token=ab-c_1"), tokenOf("#x=1&token=t"), tokenOf("#tokens"), tokenOf("")]).toEqual([
-      "ab-c_1",
-      "t",
-      null,
-      null,
-    ]);
-  });
-
-  it("leads back, but never to another site", () => {
-    const back = (to: string): string => backOf(new URLSearchParams({ back: to }));
-    expect(back("/runs/a?tab=1")).toBe("/runs/a?tab=1");
-    for (const to of [
-      "//evil.example",
-      "/\\evil.example",
-      "https://evil.example",
-      "javascript:alert(1)",
-      "/login?back=/x",
-    ]) {
-      expect(back(to)).toBe("/runs");
-    }
-  });
-
-  it("gives what a role may on a project or on all", () => {
-    const some = { name: "ada", kind: "user", role: null, roles: { vision: "editor" as const } };
-    expect([may(some, "editor", "vision"), may(some, "admin", "vision"), may(some, "viewer", "speech")]).toEqual([
-      true,
-      false,
-      false,
-    ]);
-    expect(may({ ...some, role: "admin" }, "editor", "speech")).toBe(true);
   });
 });

@@ -51,16 +51,14 @@ export function backOf(params: URLSearchParams): string {
 
 export const useSession = (): Answer<Session> => useAnswer<Session>("/session");
 
-const RANKS: Record<Role, number> = { viewer: 1, editor: 2, admin: 3 };
+const LEVELS: Record<Role, number> = { viewer: 1, editor: 2, admin: 3 };
 
-/** Whether one may do what a role may, on a project, or on all. While one is unknown: as if, for the server decides. */
-export function may(session: Session | undefined, role: Role, project = "*"): boolean {
+/**
+ * Whether the user may edit runs of a project. The highest of the roles on the project and on all projects (`*`) counts, as
+ * on the server. True until the session is loaded: the server checks every request anyway.
+ */
+export function canEdit(session: Session | undefined, project: string): boolean {
   if (!session) return true;
-  const held = [session.role, session.roles?.["*"], session.roles?.[project]];
-  return held.some((one) => one && RANKS[one] >= RANKS[role]);
-}
-
-/** Whether one may do so on any project at all. */
-export function maySomewhere(session: Session | undefined, role: Role): boolean {
-  return may(session, role) || Object.values(session?.roles ?? {}).some((one) => RANKS[one] >= RANKS[role]);
+  const roles = [session.role, session.roles["*"], session.roles[project]];
+  return roles.some((role) => role && LEVELS[role] >= LEVELS.editor);
 }

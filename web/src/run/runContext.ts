@@ -1,7 +1,8 @@
 /** What the parts of a run's page share: the run, who looks at it, and hints that something new is there. */
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { at, isDone, query, type RunRow, type Session, type Topology, useAnswer, useLive, type WholeRun } from "../api";
+import { at, isDone, query, type RunRow, type Topology, useAnswer, useLive, type WholeRun } from "../api";
+import { canEdit, useSession } from "../session";
 
 const POLL_MS = 5000; // where the server tells nothing by itself
 const LARGE = 64; // replicas: of more, news is asked for less often
@@ -20,17 +21,10 @@ export type Known = {
   again: () => void;
 };
 
-/** A role on the run's project: its own, or the one on all projects. */
-export function mayEdit(session: Session | undefined, project: string): boolean {
-  if (!session) return true; // not known yet: the server has the last word anyway
-  const role = session.roles?.[project] ?? session.roles?.["*"] ?? session.role;
-  return role === "editor" || role === "admin";
-}
-
 export function useRun(id: string, attempt: string) {
   const answer = useAnswer<WholeRun>(at`/runs/${id}`, { keep: true });
   const topology = useAnswer<Topology>(at`/runs/${id}/topology` + query({ attempt }), { keep: true });
-  const session = useAnswer<Session>("/session");
+  const session = useSession();
   const run = answer.data;
   const isOn = run !== undefined && !isDone(run.status);
   const [pulse, setPulse] = useState<Pulse>({ points: 0, log: 0 });
@@ -59,7 +53,7 @@ export function useRun(id: string, attempt: string) {
     return () => clearInterval(timer);
   }, [isOn, state, all]);
   useOnce(isOn, all);
-  const may = mayEdit(session.data, run?.project ?? "");
+  const mayEdit = canEdit(session.data, run?.project ?? "");
   const known = useMemo<Known | null>(
     () =>
       run
@@ -67,13 +61,13 @@ export function useRun(id: string, attempt: string) {
             run,
             topology: topology.data ?? null,
             pulse,
-            mayEdit: may,
-            whyNot: may ? "" : `You may look at ${run.project}, but not change it: ask for the role of an editor.`,
+            mayEdit,
+            whyNot: mayEdit ? "" : `You have read-only access to ${run.project}. Ask an admin for the editor role.`,
             isLive: isOn,
             again: all,
           }
         : null,
-    [run, topology.data, pulse, may, isOn, all],
+    [run, topology.data, pulse, mayEdit, isOn, all],
   );
   return { known, error: answer.error, again: answer.again };
 }

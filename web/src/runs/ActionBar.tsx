@@ -2,7 +2,7 @@ import { type FormEvent, type ReactNode, useState } from "react";
 import { isDone, type RunRow } from "../api";
 import { many, title } from "../format";
 import { navigate } from "../router";
-import { may, useSession } from "../session";
+import { canEdit, useSession } from "../session";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
 import { act, DEEDS, type Deed, tag } from "./bulkActions";
 
@@ -22,7 +22,7 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
   const [tagging, setTagging] = useState(false);
   const [busy, setBusy] = useState(false);
   const { data: session } = useSession();
-  const isAllowed = runs.every((run) => may(session, "editor", run.project));
+  const isAllowed = runs.every((run) => canEdit(session, run.project));
   const fitting = (deed: Deed): RunRow[] => runs.filter((run) => DEEDS[deed].may(run, isDone(run.status)));
   const work = async (doing: Promise<void>): Promise<void> => {
     setBusy(true);
