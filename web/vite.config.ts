@@ -30,6 +30,7 @@ export default defineConfig({
     assetsInlineLimit: 0, // the page's policy allows no data: addresses but for images
     cssCodeSplit: true,
     target: "es2022",
+    cssTarget: ["chrome123", "firefox120", "safari17.5"], // the first with light-dark()
     modulePreload: { polyfill: false }, // it would be inline code
     reportCompressedSize: true,
   },

@@ -1,6 +1,7 @@
 /** Markdown as React elements: headings, lists, code, quotes, tables, emphasis and links. Nothing a person wrote becomes
  * HTML, and links lead nowhere but to http and https. */
 
+import "./markdown.css";
 import { Fragment, type ReactNode } from "react";
 
 export type Inline =

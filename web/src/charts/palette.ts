@@ -10,15 +10,22 @@ let palette: Palette | null = null;
 const listeners = new Set<() => void>();
 
 function read(): Palette {
-  const style = getComputedStyle(document.documentElement);
-  const value = (name: string) => style.getPropertyValue(name).trim() || "gray";
-  return {
-    series: Array.from({ length: SERIES }, (_, index) => value(`--chart-${index}`)),
-    text: value("--chart-text"),
-    grid: value("--chart-grid"),
-    mark: value("--chart-mark"),
-    ground: value("--chart-ground"),
+  // The value of a custom property is its text. As the colour of an element it is resolved for the current theme.
+  const probe = document.createElement("span");
+  document.body.append(probe);
+  const color = (name: string) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
   };
+  const found = {
+    series: Array.from({ length: SERIES }, (_, index) => color(`--chart-${index}`)),
+    text: color("--chart-text"),
+    grid: color("--chart-grid"),
+    mark: color("--chart-mark"),
+    ground: color("--chart-ground"),
+  };
+  probe.remove();
+  return found;
 }
 
 function changed(): void {

@@ -1,5 +1,6 @@
 /** What the colours of a plot mean. */
 
+import "./ColourKey.css";
 import { usePalette } from "../charts";
 import { seriesColor } from "../charts/palette";
 import { useShade } from "../theme";

@@ -1,5 +1,6 @@
 /** Runs beside each other: charts over one another, what differs, parallel coordinates, scatter. */
 
+import "./ComparePage.css";
 import { useCallback, useMemo, useState } from "react";
 import { query, useAnswer } from "../api";
 import { many } from "../format";
@@ -12,7 +13,6 @@ import { Legend } from "./Legend";
 import { AddRun, NothingChosen, QueryForm } from "./RunPicker";
 import { type Choices, readChoices, VIEWS, writeChoices } from "./urlState";
 import { useShown } from "./visibleRuns";
-import "./compare.css";
 
 const LIVE_MS = 5000;
 function address(choices: Choices): string {

@@ -1,5 +1,6 @@
 /** How the charts of a comparison are drawn. */
 
+import "./Controls.css";
 import { useEffect, useState } from "react";
 import { Picker } from "./MultiSelect";
 import type { Band } from "./runGroups";

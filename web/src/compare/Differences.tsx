@@ -1,5 +1,6 @@
 /** The table of what differs: a column for each run, rows of metrics, params, the file, the code. */
 
+import "./Differences.css";
 import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";

@@ -1,5 +1,6 @@
 /** The runs that are compared: switched on and off, pointed at, taken away. */
 
+import "./Legend.css";
 import { seriesColor, usePalette } from "../charts";
 import { Link } from "../router";
 import type { RunRow } from "../types";

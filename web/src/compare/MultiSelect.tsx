@@ -1,5 +1,6 @@
 /** Several of many names: a button that opens a list with boxes to tick, and a field to find among them. */
 
+import "./MultiSelect.css";
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 
 interface Props {

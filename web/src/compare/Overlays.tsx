@@ -1,6 +1,7 @@
 /** One chart for each metric, with a line for each run or group. Metrics are asked for a screen at a time, once they
  * come near the window. */
 
+import "./Overlays.css";
 import { useEffect, useMemo, useState } from "react";
 import { query, useAnswer } from "../api";
 import { LineChart, WhenSeen } from "../charts";

@@ -1,6 +1,8 @@
 /** Parallel coordinates: an axis for each field, a line for each run. A part of an axis that is drawn over leaves only
  * the runs that go through it, on every view of the page. */
 
+import "./plot.css";
+import "./ParallelCoordinates.css";
 import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
 import { usePalette } from "../charts";
 import { useShade } from "../theme";
@@ -59,7 +61,7 @@ export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, 
   }
   return (
     <div className="parallel">
-      <div className="plot-head">
+      <div className="compare-controls">
         <span className="soft">
           {inside.length} of {shown.length} runs
           {choices.brushes.length > 0 ? " are inside" : ": draw along an axis to choose among them"}

@@ -1,5 +1,6 @@
 /** How runs get here: by a query, by name, or from the list of runs. */
 
+import "./RunPicker.css";
 import { type FormEvent, useState } from "react";
 import { query, useAnswer } from "../api";
 import { Link } from "../router";

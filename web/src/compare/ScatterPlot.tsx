@@ -1,5 +1,7 @@
 /** Any field against any other: a mark for each run, coloured by a third. */
 
+import "./plot.css";
+import "./ScatterPlot.css";
 import { useMemo } from "react";
 import { usePalette } from "../charts";
 import { Link } from "../router";
@@ -66,7 +68,7 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
   const lit = marks.find(({ run }) => run.id === highlighted);
   return (
     <div className="scatter">
-      <div className="plot-head">
+      <div className="compare-controls">
         <FieldChoice
           label="Up"
           field={up}

@@ -1,5 +1,6 @@
 /** What stands above the charts: which, over what, how smooth, on which axes, of which ranks. */
 
+import "./ChartBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { setParams, useParam, useRoute } from "../router";
 import { useKeys } from "../shortcuts";

@@ -1,5 +1,7 @@
 /** All metrics of a run as charts: by prefix, filtered, pinned; each is asked for and drawn when it is seen. */
 
+import "./chartGrid.css";
+import "./ChartsTab.css";
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { LineChart, WhenSeen, type XKind } from "../charts";
 import { seconds } from "../format";

@@ -1,5 +1,6 @@
 /** Text with line numbers and some colour; of long ones only what is in view is drawn. */
 
+import "./CodeView.css";
 import { memo, type ReactNode, useMemo } from "react";
 import { VirtualList } from "../ui";
 import { diffLine, jsonLine, type Piece, yamlLine } from "./syntaxHighlight";

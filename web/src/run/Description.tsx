@@ -1,5 +1,7 @@
 /** The description of a run: Markdown that is written where it is read. */
 
+import "./card.css";
+import "./Description.css";
 import { type ReactNode, useState } from "react";
 import { at, patch } from "../api";
 import { Markdown } from "../markdown";

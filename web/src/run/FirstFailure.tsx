@@ -1,5 +1,6 @@
 /** Who failed first, why, what to do, and where it stands in the log. */
 
+import "./FirstFailure.css";
 import { type ReactNode, useEffect, useRef } from "react";
 import { moment } from "../format";
 import { InlineMarkdown } from "../markdown";

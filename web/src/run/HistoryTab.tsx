@@ -1,5 +1,6 @@
 /** The life of a run: every status with its reason, attempt by attempt, and how long each lasted. */
 
+import "./HistoryTab.css";
 import type { ReactNode } from "react";
 import { isDone, type StatusRow } from "../api";
 import { clock, day, moment, seconds, span } from "../format";

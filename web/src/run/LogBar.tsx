@@ -1,5 +1,6 @@
 /** What stands above the log: search, which ranks, the first error, the end, and how lines are shown. */
 
+import "./LogBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { at, get, query } from "../api";
 import { setParams, useParam, useRoute } from "../router";

@@ -1,5 +1,6 @@
 /** Lines of a log in groups that are drawn once: who wrote them, when, and what. */
 
+import "./LogLines.css";
 import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
 import type { LogLine } from "../api";
 import { clock, moment } from "../format";

@@ -1,5 +1,6 @@
 /** What a search of the log found: a list to go through, and a way to search on. */
 
+import "./LogSearch.css";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { at, type FoundLines, get, type LogLine, query } from "../api";
 import { bytes, clock, many } from "../format";

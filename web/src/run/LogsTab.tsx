@@ -1,5 +1,6 @@
 /** What the replicas printed, as one: a window over logs of any length, with search, and links to lines. */
 
+import "./LogsTab.css";
 import { type ReactNode, useMemo, useRef } from "react";
 import { many } from "../format";
 import { useRoute } from "../router";

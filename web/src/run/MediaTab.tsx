@@ -1,5 +1,7 @@
 /** What training logged beside numbers: images, histograms, tables and texts, with a slider over their steps. */
 
+import "./chartGrid.css";
+import "./MediaTab.css";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { API, at, query, useAnswer } from "../api";
 import { WhenSeen } from "../charts";

@@ -1,5 +1,7 @@
 /** The models that a run made: what it kept, and the versions they became in the registry. */
 
+import "./card.css";
+import "./ModelsTab.css";
 import type { ReactNode } from "react";
 import { at, useAnswer, type VersionRow, type WholeModel } from "../api";
 import { bytes, moment, num, number } from "../format";

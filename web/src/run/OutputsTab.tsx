@@ -1,5 +1,6 @@
 /** What a run wrote: a tree that is loaded folder by folder, and a look into a file. */
 
+import "./OutputsTab.css";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
 import { at, type OutputRow, query, useAnswer } from "../api";
 import { bytes, moment } from "../format";

@@ -1,5 +1,7 @@
 /** The first look at a run: how far it is, what it was given, what came out, what it used, and what was noted. */
 
+import "./card.css";
+import "./Overview.css";
 import { type ReactNode, useMemo, useState } from "react";
 import { at, isDone, type Json, type Summary, type Use, type UseRow, useAnswer } from "../api";
 import { ago, mib, num, number, span, value } from "../format";

@@ -1,5 +1,6 @@
 /** A look into a file of a run: text, JSON, a table, an image, a sound, or a page in a closed box. */
 
+import "./Preview.css";
 import { type ReactNode, useState } from "react";
 import { API, at, type Preview, useAnswer } from "../api";
 import { bytes, many, value } from "../format";

@@ -1,5 +1,6 @@
 /** One replica beside the page: how it is, the end of its log, what it used, and what it was started with. */
 
+import "./RankPanel.css";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { at, type Environment, type Lines, query, type ReplicaUse, useAnswer } from "../api";
 import { type Line, LineChart } from "../charts";

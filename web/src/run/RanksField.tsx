@@ -1,3 +1,4 @@
+import "./RanksField.css";
 import { type ReactNode, useEffect, useState } from "react";
 import { useParam } from "../router";
 import { parseRanks, rankText } from "./ranks";

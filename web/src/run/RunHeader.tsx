@@ -1,5 +1,6 @@
 /** The head of a run's page: what it is, how it is, whose and since when, its tags, and what can be done with it. */
 
+import "./RunHeader.css";
 import { type KeyboardEvent, type ReactNode, useState } from "react";
 import { at, patch, type RunRow } from "../api";
 import { ago, moment, span, title, took } from "../format";

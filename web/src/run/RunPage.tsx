@@ -1,5 +1,6 @@
 /** One run: its head, its replicas, and its parts, each of which asks for what it shows when it is opened. */
 
+import "./RunPage.css";
 import { lazy, type ReactNode, Suspense } from "react";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
 import { useKeys } from "../shortcuts";
@@ -10,7 +11,6 @@ import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
 import { Head } from "./RunHeader";
 import { type Known, useRun } from "./runContext";
-import "./run.css";
 import { TopologyStrip } from "./Topology";
 
 const ChartsTab = lazy(() => import("./ChartsTab"));

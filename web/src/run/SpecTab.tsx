@@ -1,5 +1,6 @@
 /** What the run was asked to be: the file, the plan made of it, what was recorded at its start, and changes of the code. */
 
+import "./SpecTab.css";
 import type { ReactNode } from "react";
 import { ApiError, at, type Json, useAnswer } from "../api";
 import { useParam } from "../router";

@@ -1,5 +1,6 @@
 /** The replicas of a run as a strip of cells: by role, by state, and by how far each is behind. */
 
+import "./Topology.css";
 import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, useRef, useState } from "react";
 import type { TopologyReplica } from "../api";
 import { ago, many, number } from "../format";
