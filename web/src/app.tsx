@@ -4,8 +4,8 @@ import { type ComponentType, lazy, type ReactNode, Suspense } from "react";
 import { Frame } from "./frame/Frame";
 import { Link, match, useRoute } from "./router";
 import RunsPage from "./runs/RunsPage";
-import { Empty, Notices, Spinner } from "./ui";
-import { Boundary } from "./ui/ErrorBoundary";
+import { EmptyState, Spinner, Toasts } from "./ui";
+import { ErrorBoundary } from "./ui/ErrorBoundary";
 
 const LoginPage = lazy(() => import("./login/LoginPage"));
 const RunPage = lazy(() => import("./run/RunPage"));
@@ -40,19 +40,19 @@ export function App(): ReactNode {
   const room = pattern.includes(":id") ? `${pattern}${match(pattern, path)?.id}` : pattern;
   return (
     <Frame>
-      <Boundary key={room}>
+      <ErrorBoundary key={room}>
         <Suspense fallback={<Spinner />}>
           <Page />
         </Suspense>
-      </Boundary>
-      <Notices />
+      </ErrorBoundary>
+      <Toasts />
     </Frame>
   );
 }
 
 function NoPage(): ReactNode {
   return (
-    <Empty
+    <EmptyState
       title="There is nothing at this address"
       actions={
         <Link className="button" to="/runs">
@@ -61,6 +61,6 @@ function NoPage(): ReactNode {
       }
     >
       Perhaps it was cut off when it was copied.
-    </Empty>
+    </EmptyState>
   );
 }

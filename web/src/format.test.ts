@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, day, many, mib, num, number, short, span, took, value } from "./format";
+import { ago, bytes, clock, day, durationText, elapsedSeconds, mib, num, number, plural, short, value } from "./format";
 
 describe("numbers", () => {
   it("have about four digits and no needless zeros", () => {
@@ -36,7 +36,7 @@ describe("numbers", () => {
   });
 
   it("of things have the right word", () => {
-    expect([many(0, "run"), many(1, "run"), many(12_004, "run"), many(2, "entry", "entries")]).toEqual([
+    expect([plural(0, "run"), plural(1, "run"), plural(12_004, "run"), plural(2, "entry", "entries")]).toEqual([
       "0 runs",
       "1 run",
       "12,004 runs",
@@ -62,7 +62,7 @@ describe("sizes", () => {
 
 describe("times", () => {
   it("are spans of two units at most", () => {
-    expect([0.0421, 1, 12.9, 65, 3661, 90_000].map((one) => span(one))).toEqual([
+    expect([0.0421, 1, 12.9, 65, 3661, 90_000].map((one) => durationText(one))).toEqual([
       "42 ms",
       "1.0 s",
       "12 s",
@@ -92,8 +92,8 @@ describe("times", () => {
   });
 
   it("of what is not over count until now", () => {
-    expect(took("2026-01-01T00:00:00Z", null, Date.parse("2026-01-01T00:01:00Z") / 1000)).toBe(60);
-    expect(took("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z")).toBe(30);
-    expect(took(null, null)).toBeNull();
+    expect(elapsedSeconds("2026-01-01T00:00:00Z", null, Date.parse("2026-01-01T00:01:00Z") / 1000)).toBe(60);
+    expect(elapsedSeconds("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z")).toBe(30);
+    expect(elapsedSeconds(null, null)).toBeNull();
   });
 });

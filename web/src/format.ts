@@ -35,7 +35,7 @@ const minus = (text: string): string => text.replace(/^-/, "−");
 export const count = (value: number): string => value.toLocaleString("en-US");
 
 /** `1 run`, `2 runs`. */
-export const many = (amount: number, word: string, words = `${word}s`): string =>
+export const plural = (amount: number, word: string, words = `${word}s`): string =>
   `${count(amount)} ${amount === 1 ? word : words}`;
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -55,7 +55,7 @@ export const mib = (amount: number | null | undefined): string =>
   amount === null || amount === undefined ? "–" : bytes(amount * 1024 * 1024);
 
 /** `0.4 s`, `12 s`, `3 min 05 s`, `2 h 14 min`, `3 d 4 h`. */
-export function span(seconds: number | null | undefined): string {
+export function durationText(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const left = Math.max(0, seconds);
   if (left < 1) return `${Math.round(left * 1000)} ms`;
@@ -76,7 +76,7 @@ export function seconds(time: string | number | null | undefined): number | null
 }
 
 /** How long something took, or has taken until now. */
-export function took(from: string | null, to: string | null, now = Date.now() / 1000): number | null {
+export function elapsedSeconds(from: string | null, to: string | null, now = Date.now() / 1000): number | null {
   const start = seconds(from);
   return start === null ? null : (seconds(to) ?? now) - start;
 }
@@ -87,7 +87,7 @@ export function ago(time: string | number | null | undefined, now = Date.now() /
   if (at === null) return "–";
   const past = now - at;
   if (past < 5 && past > -60) return "now";
-  if (past < 0) return moment(at);
+  if (past < 0) return timestamp(at);
   if (past < 60) return `${Math.floor(past)} s ago`;
   if (past < 3600) return `${Math.floor(past / 60)} min ago`;
   if (past < 86_400) return `${Math.floor(past / 3600)} h ago`;
@@ -114,7 +114,7 @@ export function clock(time: string | number | null | undefined): string {
 }
 
 /** `2026-01-31 13:45:07` in the zone of whoever looks. */
-export const moment = (time: string | number | null | undefined): string =>
+export const timestamp = (time: string | number | null | undefined): string =>
   seconds(time) === null ? "–" : `${day(time)} ${clock(time)}`;
 
 /** A param or any other value on one line. */
@@ -134,4 +134,4 @@ export const short = (found: Json | undefined): string =>
   typeof found === "number" && !Number.isInteger(found) ? exact(Number(found.toPrecision(5))) : value(found);
 
 /** How a run is called: its name, or its id where it has none. */
-export const title = (run: { id: string; name: string | null }): string => run.name || run.id;
+export const runTitle = (run: { id: string; name: string | null }): string => run.name || run.id;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { query } from "./api";
+import { queryString } from "./api";
 import { match, withParams } from "./router";
 
 const route = (path: string, params = "") => ({ path, params: new URLSearchParams(params), hash: "" });
@@ -46,6 +46,8 @@ describe("choices in an address", () => {
   });
 
   it("are asked of the server without what is empty", () => {
-    expect(query({ q: "a:b", sort: null, run: ["x", "y"], limit: 0, none: "" })).toBe("?q=a%3Ab&run=x&run=y&limit=0");
+    expect(queryString({ q: "a:b", sort: null, run: ["x", "y"], limit: 0, none: "" })).toBe(
+      "?q=a%3Ab&run=x&run=y&limit=0",
+    );
   });
 });

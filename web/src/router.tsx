@@ -12,20 +12,20 @@ function read(): Route {
   return { path: pathname, params: new URLSearchParams(search), hash };
 }
 
-function moved(): void {
+function routeChanged(): void {
   route = read();
   for (const listener of listeners) listener();
 }
 
-if (typeof window !== "undefined") window.addEventListener("popstate", moved);
+if (typeof window !== "undefined") window.addEventListener("popstate", routeChanged);
 
-export type Going = { replace?: boolean; keepScroll?: boolean };
+export type NavigateOptions = { replace?: boolean; keepScroll?: boolean };
 
-export function navigate(to: string, { replace, keepScroll }: Going = {}): void {
+export function navigate(to: string, { replace, keepScroll }: NavigateOptions = {}): void {
   if (to === location.pathname + location.search + location.hash) return;
   if (replace) history.replaceState(history.state, "", to);
   else history.pushState(null, "", to);
-  moved();
+  routeChanged();
   if (!replace && !keepScroll) window.scrollTo(0, 0);
 }
 
@@ -39,7 +39,7 @@ export function useRoute(): Route {
 }
 
 /** The route now, for what is no component. */
-export const here = (): Route => route;
+export const currentRoute = (): Route => route;
 
 /** The named parts of a path as `/runs/:id/:tab?`, or null. A last `*` takes the rest. */
 export function match(pattern: string, path: string): Record<string, string> | null {
@@ -71,10 +71,10 @@ function decoded(part: string): string {
   }
 }
 
-export type Changes = Record<string, string | number | boolean | null | undefined | readonly string[]>;
+export type ParamChanges = Record<string, string | number | boolean | null | undefined | readonly string[]>;
 
 /** An address with some of its parameters changed; null, undefined, false and "" remove one. */
-export function withParams(from: Route, changes: Changes): string {
+export function withParams(from: Route, changes: ParamChanges): string {
   const params = new URLSearchParams(from.params);
   for (const [name, value] of Object.entries(changes)) {
     params.delete(name);
@@ -82,12 +82,12 @@ export function withParams(from: Route, changes: Changes): string {
     else if (value === true) params.set(name, "1");
     else if (value !== null && value !== undefined && value !== false && value !== "") params.set(name, String(value));
   }
-  const text = readable(params);
+  const text = readableParams(params);
   return from.path + (text ? `?${text}` : "") + from.hash;
 }
 
 /** Signs that addresses may hold stay readable: `?q=status:running,metric.loss:<0.1` is what people share. */
-export function readable(params: URLSearchParams): string {
+export function readableParams(params: URLSearchParams): string {
   return params
     .toString()
     .replace(/%3A/g, ":")
@@ -98,16 +98,16 @@ export function readable(params: URLSearchParams): string {
 }
 
 /** Change parameters of the address where one is. It replaces the present entry of the history, unless told. */
-export function setParams(changes: Changes, { push = false }: { push?: boolean } = {}): void {
+export function setParams(changes: ParamChanges, { push = false }: { push?: boolean } = {}): void {
   navigate(withParams(route, changes), { replace: !push, keepScroll: true });
 }
 
 /** One parameter of the address and how to change it; `usual` is what it is when the address does not say. */
-export function useParam(name: string, usual = ""): [string, (value: string, options?: { push?: boolean }) => void] {
+export function useParam(name: string, fallback = ""): [string, (value: string, options?: { push?: boolean }) => void] {
   const { params } = useRoute();
   return [
-    params.get(name) ?? usual,
-    (value, options) => setParams({ [name]: value === usual ? null : value }, options),
+    params.get(name) ?? fallback,
+    (value, options) => setParams({ [name]: value === fallback ? null : value }, options),
   ];
 }
 

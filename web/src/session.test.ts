@@ -1,19 +1,19 @@
 import { describe, expect, it } from "vitest";
 import type { Role } from "./api";
-import { backOf, canEdit, tokenOf } from "./session";
+import { canEdit, returnPath, tokenFromHash } from "./session";
 
 describe("signing in", () => {
   it("takes the token from the fragment", () => {
-    expect([tokenOf("#token=ab-c_1"), tokenOf("#x=1&token=t"), tokenOf("#tokens"), tokenOf("")]).toEqual([
-      "ab-c_1",
-      "t",
-      null,
-      null,
-    ]);
+    expect([
+      tokenFromHash("#token=ab-c_1"),
+      tokenFromHash("#x=1&token=t"),
+      tokenFromHash("#tokens"),
+      tokenFromHash(""),
+    ]).toEqual(["ab-c_1", "t", null, null]);
   });
 
   it("returns to the previous page, but never to another site", () => {
-    const back = (to: string): string => backOf(new URLSearchParams({ back: to }));
+    const back = (to: string): string => returnPath(new URLSearchParams({ back: to }));
     expect(back("/runs/a?tab=1")).toBe("/runs/a?tab=1");
     for (const to of [
       "//evil.example",

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { nameOf } from "./shortcuts";
+import { keyName } from "./shortcuts";
 
 const pressed = (key: string, held: Partial<KeyboardEvent> = {}): string =>
-  nameOf({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });
+  keyName({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });
 
 describe("what is pressed", () => {
   it("is named as help shows it", () => {

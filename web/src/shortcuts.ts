@@ -1,62 +1,67 @@
-// The keyboard: keys that a page answers to while it is shown, and what the help says of them.
+// Keyboard shortcuts: components register them while mounted, and the help lists them.
 
 import { useEffect, useRef } from "react";
 
-export type Key = { does: string; run: (event: KeyboardEvent) => void /** Also while one types. */; always?: boolean };
+export type Shortcut = {
+  label: string;
+  run: (event: KeyboardEvent) => void;
+  /** Also active while the user types in a field. */
+  always?: boolean;
+};
 
-/** By what is pressed: `j`, `?`, `Enter`, `Escape`, `shift+x`, `mod+k`, or one after another: `g r`. */
-export type Keys = Record<string, Key>;
+/** By key: `j`, `?`, `Enter`, `Escape`, `shift+x`, `mod+k`, or a sequence such as `g r`. */
+export type Shortcuts = Record<string, Shortcut>;
 
-type Layer = { title: string; keys: Keys };
+type Layer = { title: string; keys: Shortcuts };
 
-const PATIENCE_MS = 1200; // between the first and the second of two
+const SEQUENCE_MS = 1200; // the longest pause between the two keys of a sequence
 const layers: Layer[] = [];
-let first = "";
-let since = 0;
+let prefix = "";
+let prefixAt = 0;
 
-/** Answer to these keys while the component is shown. Whoever came last is asked first, the frame of all last. */
-export function useKeys(title: string, keys: Keys, when = true, isFrame = false): void {
+/** Registers shortcuts while the component is mounted. The latest component wins; global shortcuts come last. */
+export function useShortcuts(title: string, keys: Shortcuts, isEnabled = true, isGlobal = false): void {
   const latest = useRef<Layer>({ title, keys });
   latest.current.title = title;
   latest.current.keys = keys;
   useEffect(() => {
-    if (!when) return;
-    const mine = latest.current;
-    if (isFrame) layers.unshift(mine);
-    else layers.push(mine);
+    if (!isEnabled) return;
+    const layer = latest.current;
+    if (isGlobal) layers.unshift(layer);
+    else layers.push(layer);
     return () => {
-      layers.splice(layers.indexOf(mine), 1);
+      layers.splice(layers.indexOf(layer), 1);
     };
-  }, [when, isFrame]);
+  }, [isEnabled, isGlobal]);
 }
 
-/** What can be pressed now, for the help. */
-export function keysNow(): { title: string; keys: { key: string; does: string }[] }[] {
+/** The shortcuts active now, for the help. */
+export function activeShortcuts(): { title: string; keys: { key: string; label: string }[] }[] {
   return [...layers].reverse().map(({ title, keys }) => ({
     title,
     keys: Object.entries(keys)
-      .filter(([, { does }]) => does)
-      .map(([key, { does }]) => ({ key, does })),
+      .filter(([, { label }]) => label)
+      .map(([key, { label }]) => ({ key, label })),
   }));
 }
 
-/** The name of what was pressed, as `Keys` has it. */
-export function nameOf(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey" | "shiftKey">): string {
-  const isSign = event.key.length === 1 && event.key !== " ";
-  const key = event.key === " " ? "Space" : isSign && event.shiftKey ? event.key.toLowerCase() : event.key;
+/** The name of a pressed key, as in `Shortcuts`. */
+export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey" | "shiftKey">): string {
+  const isCharacter = event.key.length === 1 && event.key !== " ";
+  const key = event.key === " " ? "Space" : isCharacter && event.shiftKey ? event.key.toLowerCase() : event.key;
   const isLetter = /^\p{L}$/u.test(event.key);
-  const shift = event.shiftKey && (!isSign || isLetter) ? "shift+" : "";
+  const shift = event.shiftKey && (!isCharacter || isLetter) ? "shift+" : "";
   return `${event.ctrlKey || event.metaKey ? "mod+" : ""}${event.altKey ? "alt+" : ""}${shift}${key}`;
 }
 
-function isTyping(target: EventTarget | null): boolean {
+function isTextField(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target instanceof HTMLInputElement) return !/^(checkbox|radio|button|range)$/.test(target.type);
   return target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
-/** Buttons and links have their own meaning of Enter and Space. */
-function isOwn(target: EventTarget | null, name: string): boolean {
+/** Enter and Space activate the focused button or link. */
+function activatesElement(target: EventTarget | null, name: string): boolean {
   return (
     (name === "Enter" || name === "Space") &&
     target instanceof HTMLElement &&
@@ -64,27 +69,27 @@ function isOwn(target: EventTarget | null, name: string): boolean {
   );
 }
 
-function pressed(event: KeyboardEvent): void {
+function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.isComposing || /^(Shift|Control|Alt|Meta)$/.test(event.key)) return;
-  const name = nameOf(event);
-  const typing = isTyping(event.target);
+  const name = keyName(event);
+  const isTyping = isTextField(event.target);
   const isModal = document.querySelector("dialog[open]") !== null;
-  const pair = first && event.timeStamp - since < PATIENCE_MS ? `${first} ${name}` : name;
-  first = "";
-  for (const wanted of pair === name ? [name] : [pair, name]) {
+  const sequence = prefix && event.timeStamp - prefixAt < SEQUENCE_MS ? `${prefix} ${name}` : name;
+  prefix = "";
+  for (const wanted of sequence === name ? [name] : [sequence, name]) {
     for (const layer of [...layers].reverse()) {
-      const key = layer.keys[wanted];
-      if (key && (key.always || (!typing && !isModal && !isOwn(event.target, name)))) {
+      const shortcut = layer.keys[wanted];
+      if (shortcut && (shortcut.always || (!isTyping && !isModal && !activatesElement(event.target, name)))) {
         event.preventDefault();
-        key.run(event);
+        shortcut.run(event);
         return;
       }
     }
   }
-  if (!typing && layers.some(({ keys }) => Object.keys(keys).some((key) => key.startsWith(`${name} `)))) {
-    first = name;
-    since = event.timeStamp;
+  if (!isTyping && layers.some(({ keys }) => Object.keys(keys).some((key) => key.startsWith(`${name} `)))) {
+    prefix = name;
+    prefixAt = event.timeStamp;
   }
 }
 
-if (typeof window !== "undefined") window.addEventListener("keydown", pressed);
+if (typeof window !== "undefined") window.addEventListener("keydown", onKeyDown);

@@ -80,7 +80,7 @@ export type ArtifactRow = {
   digest: string | null;
   at: string;
 };
-export type WholeRun = RunRow & {
+export type RunDetails = RunRow & {
   labels: Record<string, string>;
   facts: Record<string, Json>;
   summaries: Record<string, Summary>;
@@ -131,7 +131,7 @@ export type Topology = {
   replicas: TopologyReplica[];
 };
 
-export type UseRow = {
+export type ResourceUseRow = {
   resource: string;
   unit: string;
   requested: number | null;
@@ -141,8 +141,11 @@ export type UseRow = {
   peak: number | null;
   advice: string | null;
 };
-export type Use = { roles: { role: string; names: string; count: number; resources: UseRow[] }[]; sentences: string[] };
-export type ReplicaUse = {
+export type ResourceUse = {
+  roles: { role: string; names: string; count: number; resources: ResourceUseRow[] }[];
+  sentences: string[];
+};
+export type ReplicaUsage = {
   times: number[];
   cpu: (number | null)[];
   memory_mib: (number | null)[];
@@ -157,8 +160,8 @@ export type GroupRow = {
   created_at: string;
 };
 
-export type Asked = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
-export type QueueRow = RunRow & { place: number | null; asked?: Asked | null };
+export type ResourceRequest = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
+export type QueueRow = RunRow & { place: number | null; asked?: ResourceRequest | null };
 export type Queue = { runs: QueueRow[]; schedules: boolean };
 export type Machine = {
   host: string;
@@ -179,14 +182,14 @@ export type LogLine = {
   text: string;
   cursor: string;
 };
-export type Lines = {
+export type LogPage = {
   lines: LogLine[];
   first: string | null;
   last: string | null;
   at_start: boolean;
   at_end: boolean;
 };
-export type FoundLines = { found: LogLine[]; next: string | null; searched_bytes: number };
+export type LogMatches = { found: LogLine[]; next: string | null; searched_bytes: number };
 export type LogList = { attempt: number; logs: { replica: string; rank: number | null; size: number }[] };
 
 export type ChartLine = {
@@ -264,7 +267,7 @@ export type ModelEventRow = {
   reason: string;
   data: Record<string, Json>;
 };
-export type WholeModel = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
+export type ModelDetails = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
 
 export type Session = { name: string; kind: string; role: Role | null; roles: Record<string, Role> };
 

@@ -2,7 +2,7 @@
 
 import { type ReactNode, useEffect, useRef, useState } from "react";
 
-export function WhenSeen({ height, children }: { height: number; children: () => ReactNode }) {
+export function LazyMount({ height, children }: { height: number; children: () => ReactNode }) {
   const place = useRef<HTMLDivElement>(null);
   const [isNear, setNear] = useState(false);
   const [kept, setKept] = useState(height);

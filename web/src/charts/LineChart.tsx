@@ -5,15 +5,15 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
 import { align, nearest, ordered } from "./alignment";
-import { chartWords, valueText, xText } from "./labels";
-import { axes, cursor, type Look, scales, series } from "./options";
-import { type Drawn, drawBeneath, drawOdd } from "./overlays";
+import { chartDescription, valueText, xText } from "./labels";
+import { axes, type ChartConfig, cursor, scales, series } from "./options";
+import { type DrawnLine, drawNonFinite, drawUnderlay } from "./overlays";
 import { type Palette, seriesColor, usePalette } from "./palette";
 import { smooth } from "./smoothing";
 import { readings, Tooltip } from "./tooltip";
 import type { Line, LineChartProps } from "./types";
 
-const MOST_NAMED = 8;
+const MAX_NAMED = 8;
 
 export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const { title, x = "step", height = 180, unit } = props;
@@ -22,7 +22,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
   const named = drawn.filter((line) => !line.faint);
-  const words = useMemo(() => chartWords(title, props.lines, x, unit), [title, props.lines, x, unit]);
+  const words = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
   return (
     <figure className="chart">
       <figcaption className="chart-head">
@@ -46,12 +46,12 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         tabIndex={0}
         style={{ height }}
       />
-      {props.legend !== false && named.length > 1 && named.length <= MOST_NAMED && <Legend lines={named} />}
+      {props.legend !== false && named.length > 1 && named.length <= MAX_NAMED && <Legend lines={named} />}
     </figure>
   );
 }
 
-function Legend({ lines }: { lines: readonly Drawn[] }) {
+function Legend({ lines }: { lines: readonly DrawnLine[] }) {
   return (
     <ul className="chart-legend">
       {lines.map((line) => (
@@ -63,14 +63,14 @@ function Legend({ lines }: { lines: readonly Drawn[] }) {
   );
 }
 
-function lastText(lines: readonly Drawn[], unit: LineChartProps["unit"]): string {
+function lastText(lines: readonly DrawnLine[], unit: LineChartProps["unit"]): string {
   if (lines.length !== 1) return "";
-  const { y, raw } = lines[0] as Drawn;
+  const { y, raw } = lines[0] as DrawnLine;
   const known = (raw ?? y).findLast((value) => value !== null);
   return known === undefined ? "" : valueText(known, unit);
 }
 
-function useDrawn(props: LineChartProps, colors: Palette): Drawn[] {
+function useDrawn(props: LineChartProps, colors: Palette): DrawnLine[] {
   const { lines, logX = false, logY = false, smoothing = 0 } = props;
   return useMemo(
     () => lines.map((line) => asDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
@@ -80,7 +80,7 @@ function useDrawn(props: LineChartProps, colors: Palette): Drawn[] {
 
 type Way = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
 
-export function asDrawn(line: Line, way: Way): Drawn {
+export function asDrawn(line: Line, way: Way): DrawnLine {
   const good = ordered(line, way.logX);
   const held = (values: (number | null)[] | undefined) =>
     values && (way.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
@@ -91,7 +91,7 @@ export function asDrawn(line: Line, way: Way): Drawn {
 }
 
 /** Keeps a uPlot in a box: made anew when its shape changes, given new data when only that does. */
-function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onReading: (text: string) => void) {
+function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, onReading: (text: string) => void) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const now = useRef({ props, drawn });
@@ -103,7 +103,7 @@ function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onRead
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const look: Look = {
+    const look: ChartConfig = {
       x,
       logX,
       logY,
@@ -138,11 +138,11 @@ function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onRead
   return box;
 }
 
-type Now = { current: { props: LineChartProps; drawn: Drawn[] } };
+type Now = { current: { props: LineChartProps; drawn: DrawnLine[] } };
 
 function makeChart(
   element: HTMLElement,
-  look: Look,
+  look: ChartConfig,
   height: number,
   now: Now,
   onReading: (text: string) => void,
@@ -178,8 +178,8 @@ function makeChart(
       series: series(look, now.current.drawn),
       cursor: cursor(look, () => now.current.props.onZoom?.(null)),
       hooks: {
-        drawAxes: [(drawnOn) => drawBeneath(drawnOn, now.current.drawn, look.colors.mark)],
-        draw: [(drawnOn) => drawOdd(drawnOn, now.current.drawn)],
+        drawAxes: [(drawnOn) => drawUnderlay(drawnOn, now.current.drawn, look.colors.mark)],
+        draw: [(drawnOn) => drawNonFinite(drawnOn, now.current.drawn)],
         setCursor: [tell],
         setSelect: [(selected) => zoom(selected, look, now)],
       },
@@ -213,7 +213,7 @@ function rangeText(values: number[], unit: LineChartProps["unit"]): string {
   return first === last ? first : `${first} … ${last}`;
 }
 
-function zoom(chart: uPlot, look: Look, now: Now): void {
+function zoom(chart: uPlot, look: ChartConfig, now: Now): void {
   const { left, width } = chart.select;
   if (width < 4) return;
   const range: [number, number] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { align, extent, nearest, ordered, padded } from "./alignment";
-import { axisText, chartWords, spanText, valueText } from "./labels";
+import { axisText, chartDescription, spanText, valueText } from "./labels";
 import { stretches } from "./overlays";
-import { Batch } from "./requestBatch";
+import { RequestBatch } from "./requestBatch";
 import { smooth } from "./smoothing";
 import type { Line } from "./types";
 
@@ -101,12 +101,16 @@ describe("ranges", () => {
 
 describe("words of a chart", () => {
   it("say the last, smallest and largest value", () => {
-    const words = chartWords("train/loss", [line([0, 10], [2, 0.5], { low: [1.5, 0.25], high: [3, 0.75] })], "step");
+    const words = chartDescription(
+      "train/loss",
+      [line([0, 10], [2, 0.5], { low: [1.5, 0.25], high: [3, 0.75] })],
+      "step",
+    );
     expect(words).toBe("train/loss, by step, 0 to 10. last 0.5, smallest 0.25, largest 3");
   });
 
   it("say that there is nothing", () => {
-    expect(chartWords("loss", [line([1], [null])], "step")).toBe("loss: no values");
+    expect(chartDescription("loss", [line([1], [null])], "step")).toBe("loss: no values");
   });
 
   it("write numbers short", () => {
@@ -121,7 +125,7 @@ describe("words of a chart", () => {
 describe("batches", () => {
   it("ask once for all that is wanted in one tick, and once for what two want", async () => {
     const asked: string[][] = [];
-    const batch = new Batch(async (keys) => {
+    const batch = new RequestBatch(async (keys) => {
       asked.push(keys);
       return new Map(keys.map((key) => [key, key.toUpperCase()]));
     });
@@ -133,7 +137,7 @@ describe("batches", () => {
 
   it("are never larger than they may be, and tell what is not there", async () => {
     const asked: string[][] = [];
-    const batch = new Batch<number>(async (keys) => {
+    const batch = new RequestBatch<number>(async (keys) => {
       asked.push(keys);
       return new Map();
     }, 2);
@@ -143,7 +147,7 @@ describe("batches", () => {
 
   it("tell everybody of a fault, and work again afterwards", async () => {
     let count = 0;
-    const batch = new Batch<number>(async () => {
+    const batch = new RequestBatch<number>(async () => {
       count += 1;
       if (count === 1) throw new Error("no");
       return new Map([["a", 1]]);

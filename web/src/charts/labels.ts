@@ -64,7 +64,12 @@ function axisWhole(value: number): string {
 }
 
 /** What is in the chart, in words: the last, smallest and largest value, and over what. */
-export function chartWords(title: string, lines: readonly Line[], x: XKind, unit?: LineChartProps["unit"]): string {
+export function chartDescription(
+  title: string,
+  lines: readonly Line[],
+  x: XKind,
+  unit?: LineChartProps["unit"],
+): string {
   const words: string[] = [];
   for (const line of lines.filter((one) => !one.faint).slice(0, 5)) {
     const known = line.y.filter((value): value is number => value !== null && Number.isFinite(value));

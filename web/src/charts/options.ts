@@ -3,20 +3,20 @@
 import type uPlot from "uplot";
 import { extent, padded } from "./alignment";
 import { axisText, spanText } from "./labels";
-import type { Drawn } from "./overlays";
+import type { DrawnLine } from "./overlays";
 import { isDashed, type Palette } from "./palette";
 import type { LineChartProps, XKind } from "./types";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
-export type Look = Pick<LineChartProps, "logX" | "logY" | "group" | "unit" | "fromZero"> & {
+export type ChartConfig = Pick<LineChartProps, "logX" | "logY" | "group" | "unit" | "fromZero"> & {
   x: XKind;
   colors: Palette;
   range: () => [number, number] | null;
-  lines: () => readonly Drawn[];
+  lines: () => readonly DrawnLine[];
 };
 
-export function scales(look: Look): uPlot.Scales {
+export function scales(look: ChartConfig): uPlot.Scales {
   return {
     x: {
       time: look.x === "clock",
@@ -27,14 +27,14 @@ export function scales(look: Look): uPlot.Scales {
   };
 }
 
-function xRange(look: Look, _chart: uPlot, low: number | null, high: number | null): [number, number] {
+function xRange(look: ChartConfig, _chart: uPlot, low: number | null, high: number | null): [number, number] {
   const wanted = look.range();
   const [from, to] = wanted ?? [low ?? 0, high ?? 1];
   if (from < to) return [from, to];
   return look.logX && from > 0 ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
 }
 
-function yRange(look: Look, chart: uPlot): [number, number] {
+function yRange(look: ChartConfig, chart: uPlot): [number, number] {
   const { min, max } = chart.scales.x as uPlot.Scale;
   const lines = look.lines();
   const all = [...lines, ...lines.flatMap((line) => (line.raw ? [{ x: line.x, y: line.raw }] : []))];
@@ -44,7 +44,7 @@ function yRange(look: Look, chart: uPlot): [number, number] {
   return look.fromZero && low > 0 && !look.logY ? [0, high] : [low, high];
 }
 
-export function axes(look: Look): uPlot.Axis[] {
+export function axes(look: ChartConfig): uPlot.Axis[] {
   const common: uPlot.Axis = {
     stroke: look.colors.text,
     font: FONT,
@@ -91,7 +91,7 @@ function wholeSteps(): number[] {
   return found;
 }
 
-export function series(look: Look, lines: readonly Drawn[]): uPlot.Series[] {
+export function series(look: ChartConfig, lines: readonly DrawnLine[]): uPlot.Series[] {
   return [
     {},
     ...lines.map(
@@ -108,7 +108,7 @@ export function series(look: Look, lines: readonly Drawn[]): uPlot.Series[] {
 }
 
 /** A single point would be invisible as a line. */
-function isFew(line: Drawn): boolean {
+function isFew(line: DrawnLine): boolean {
   let known = 0;
   for (const value of line.y) {
     if (value !== null) known += 1;
@@ -117,7 +117,7 @@ function isFew(line: Drawn): boolean {
   return known > 0;
 }
 
-export function cursor(look: Look, onReset: () => void): uPlot.Cursor {
+export function cursor(look: ChartConfig, onReset: () => void): uPlot.Cursor {
   return {
     sync: look.group ? { key: look.group, setSeries: false, scales: ["x", null] } : undefined,
     drag: { x: true, y: false, setScale: false, dist: 4 },

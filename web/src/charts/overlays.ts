@@ -4,7 +4,7 @@ import type uPlot from "uplot";
 import type { Line } from "./types";
 
 /** A line as it goes to the screen: `y` is smoothed, `raw` is what was logged when that differs. */
-export type Drawn = Line & { raw?: (number | null)[]; stroke: string };
+export type DrawnLine = Line & { raw?: (number | null)[]; stroke: string };
 
 type Context = CanvasRenderingContext2D;
 
@@ -18,7 +18,7 @@ export function clipped(chart: uPlot, draw: (context: Context) => void): void {
   ctx.restore();
 }
 
-export function drawBeneath(chart: uPlot, lines: readonly Drawn[], mark: string): void {
+export function drawUnderlay(chart: uPlot, lines: readonly DrawnLine[], mark: string): void {
   clipped(chart, (context) => {
     for (const line of lines) {
       if (line.low && line.high) drawEnvelope(chart, context, line);
@@ -30,7 +30,7 @@ export function drawBeneath(chart: uPlot, lines: readonly Drawn[], mark: string)
 }
 
 /** Filled between the smallest and the largest value, and a hair thick where both are one pixel. */
-function drawEnvelope(chart: uPlot, context: Context, line: Drawn): void {
+function drawEnvelope(chart: uPlot, context: Context, line: DrawnLine): void {
   const { x } = line;
   const low = line.low as (number | null)[];
   const high = line.high as (number | null)[];
@@ -68,7 +68,7 @@ export function stretches(low: readonly (number | null)[], high: readonly (numbe
   return found;
 }
 
-function drawRaw(chart: uPlot, context: Context, line: Drawn): void {
+function drawRaw(chart: uPlot, context: Context, line: DrawnLine): void {
   context.strokeStyle = line.stroke;
   context.lineWidth = devicePixelRatio;
   context.globalAlpha = 0.28;
@@ -110,7 +110,7 @@ function drawMark(chart: uPlot, context: Context, place: number, color: string):
 }
 
 /** Small crosses at the bottom where a value was NaN or infinite. */
-export function drawOdd(chart: uPlot, lines: readonly Drawn[]): void {
+export function drawNonFinite(chart: uPlot, lines: readonly DrawnLine[]): void {
   clipped(chart, (context) => {
     const arm = 3 * devicePixelRatio;
     const top = chart.bbox.top + chart.bbox.height - 2 * arm;

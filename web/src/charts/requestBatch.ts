@@ -3,7 +3,7 @@
 type Waiting<Value> = { resolve: (value: Value) => void; reject: (fault: unknown) => void };
 
 /** Asks for keys in batches. `ask` answers those it knows; a key without an answer is answered with undefined. */
-export class Batch<Value> {
+export class RequestBatch<Value> {
   private waiting = new Map<string, Waiting<Value | undefined>[]>();
   private isDue = false;
 

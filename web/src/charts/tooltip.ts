@@ -2,16 +2,16 @@
 
 import type uPlot from "uplot";
 import { valueText, xText } from "./labels";
-import type { Drawn } from "./overlays";
+import type { DrawnLine } from "./overlays";
 import type { LineChartProps, XKind } from "./types";
 
-const MOST_ROWS = 12;
+const MAX_ROWS = 12;
 
 export type Reading = { label: string; value: number; stroke: string; index: number };
 
 /** The values of all lines at a place of the aligned columns, largest first. Between its points a line has the value of
  * its last one. */
-export function readings(chart: Pick<uPlot, "data">, lines: readonly Drawn[], place: number): Reading[] {
+export function readings(chart: Pick<uPlot, "data">, lines: readonly DrawnLine[], place: number): Reading[] {
   const found: Reading[] = [];
   lines.forEach((line, number) => {
     if (line.faint) return;
@@ -55,7 +55,7 @@ export class Tooltip {
       head,
       ...nearRows(rows, focused(chart)).map((row) => drawRow(row, focused(chart), unit)),
     );
-    if (rows.length > MOST_ROWS) this.element.append(drawMore(rows.length - MOST_ROWS));
+    if (rows.length > MAX_ROWS) this.element.append(drawMore(rows.length - MAX_ROWS));
     this.element.hidden = false;
     this.place(chart, left);
   }
@@ -76,13 +76,13 @@ function focused(chart: uPlot): number {
 
 /** When there are too many, those around the one next to the cursor. */
 function nearRows(rows: Reading[], focus: number): Reading[] {
-  if (rows.length <= MOST_ROWS) return rows;
+  if (rows.length <= MAX_ROWS) return rows;
   const at = Math.max(
     0,
     rows.findIndex((row) => row.index === focus),
   );
-  const start = Math.min(Math.max(0, at - MOST_ROWS / 2), rows.length - MOST_ROWS);
-  return rows.slice(start, start + MOST_ROWS);
+  const start = Math.min(Math.max(0, at - MAX_ROWS / 2), rows.length - MAX_ROWS);
+  return rows.slice(start, start + MAX_ROWS);
 }
 
 function drawRow(row: Reading, focus: number, unit?: LineChartProps["unit"]): HTMLElement {

@@ -3,7 +3,7 @@
 import "./ColourKey.css";
 import { usePalette } from "../charts";
 import { seriesColor } from "../charts/palette";
-import { useShade } from "../theme";
+import { useEffectiveTheme } from "../theme";
 import { ramp } from "./colours";
 import { fieldTitle } from "./fields";
 import { type Scale, shortNumber } from "./scales";
@@ -22,7 +22,7 @@ export const shapePath = (place: number): string => SHAPES[place % SHAPES.length
 
 export function ColourKey({ field, scale }: { field: string; scale: Scale }) {
   const palette = usePalette();
-  const shade = useShade();
+  const shade = useEffectiveTheme();
   if (scale.kind === "category") {
     return (
       <ul className="colour-key" aria-label={`Colours: ${fieldTitle(field)}`}>

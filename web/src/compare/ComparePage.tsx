@@ -2,21 +2,21 @@
 
 import "./ComparePage.css";
 import { useCallback, useMemo, useState } from "react";
-import { query, useAnswer } from "../api";
-import { many } from "../format";
-import { here, navigate, readable, useRoute, useTitle } from "../router";
+import { queryString, useResource } from "../api";
+import { plural } from "../format";
+import { currentRoute, navigate, readableParams, useRoute, useTitle } from "../router";
 import type { Comparison, RunRow, RunsPage } from "../types";
 import { isDone } from "../types";
-import { Failure, Spinner, Tabs } from "../ui";
-import { NAMES, ShownView } from "./CompareViews";
+import { ErrorMessage, Spinner, Tabs } from "../ui";
+import { CompareView, NAMES } from "./CompareViews";
 import { Legend } from "./Legend";
-import { AddRun, NothingChosen, QueryForm } from "./RunPicker";
+import { AddRun, NoRunsSelected, QueryForm } from "./RunPicker";
 import { type Choices, readChoices, VIEWS, writeChoices } from "./urlState";
-import { useShown } from "./visibleRuns";
+import { useVisibleRuns } from "./visibleRuns";
 
 const LIVE_MS = 5000;
 function address(choices: Choices): string {
-  const text = readable(writeChoices(choices));
+  const text = readableParams(writeChoices(choices));
   return text ? `/compare?${text}` : "/compare";
 }
 
@@ -26,7 +26,7 @@ export default function ComparePage() {
   // biome-ignore lint/correctness/useExhaustiveDependencies: the text is what the params say
   const choices = useMemo(() => readChoices(params), [text]);
   const change = useCallback((changes: Partial<Choices>) => {
-    const next = { ...readChoices(here().params), ...changes };
+    const next = { ...readChoices(currentRoute().params), ...changes };
     const isOther = "runs" in changes || "query" in changes || "view" in changes;
     navigate(address(next), { replace: !isOther, keepScroll: true });
   }, []);
@@ -37,7 +37,7 @@ export default function ComparePage() {
       {isChosen ? (
         <Chosen choices={choices} onChange={change} />
       ) : (
-        <NothingChosen choices={choices} onChange={change} />
+        <NoRunsSelected choices={choices} onChange={change} />
       )}
     </div>
   );
@@ -53,17 +53,17 @@ function useRuns(choices: Choices) {
   const { query: q, sort, limit, project, view } = choices;
   const isQuery = q !== null && choices.runs.length === 0;
   const [isLive, setLive] = useState(false);
-  const live = isLive ? LIVE_MS : undefined;
-  const found = useAnswer<RunsPage>(isQuery ? `/runs${query({ q, sort, limit, project })}` : null, {
-    live,
-    keep: true,
+  const pollMs = isLive ? LIVE_MS : undefined;
+  const found = useResource<RunsPage>(isQuery ? `/runs${queryString({ q, sort, limit, project })}` : null, {
+    pollMs,
+    keepPrevious: true,
   });
   const ids = isQuery ? found.data?.runs.map((run) => run.id) : choices.runs;
   const isNeeded = ids !== undefined && ids.length > 0 && (!isQuery || view === "differences");
   const fields = { run: ids, everything: choices.everything ? 1 : undefined };
-  const compared = useAnswer<Comparison>(isNeeded ? `/compare${query(fields)}` : null, {
-    live,
-    keep: true,
+  const compared = useResource<Comparison>(isNeeded ? `/compare${queryString(fields)}` : null, {
+    pollMs,
+    keepPrevious: true,
   });
   const runs = isQuery ? found.data?.runs : compared.data?.runs;
   const moves = runs?.some((run) => !isDone(run.status)) ?? false;
@@ -72,16 +72,16 @@ function useRuns(choices: Choices) {
     runs,
     compared,
     error: found.error ?? compared.error,
-    again: isQuery ? found.again : compared.again,
+    reload: isQuery ? found.reload : compared.reload,
     isQuery,
   };
 }
 
 function Chosen({ choices, onChange }: Props) {
-  const { runs, compared, error, again, isQuery } = useRuns(choices);
+  const { runs, compared, error, reload, isQuery } = useRuns(choices);
   if (runs === undefined) {
     return error ? (
-      <Failure error={error} again={again} what="These runs cannot be compared" />
+      <ErrorMessage error={error} retry={reload} what="These runs cannot be compared" />
     ) : (
       <Spinner label="Loading runs" />
     );
@@ -89,17 +89,17 @@ function Chosen({ choices, onChange }: Props) {
   return (
     <>
       <header className="compare-head">
-        <h1>Compare {many(runs.length, "run")}</h1>
+        <h1>Compare {plural(runs.length, "run")}</h1>
         {isQuery ? (
           <QueryForm key={`${choices.query}|${choices.sort}|${choices.limit}`} choices={choices} onChange={onChange} />
         ) : (
           <AddRun chosen={choices.runs} onAdd={(run) => onChange({ runs: [...choices.runs, run] })} />
         )}
       </header>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (
         <p className="soft">
-          {many(choices.runs.length - runs.length, "run")} of the address{" "}
+          {plural(choices.runs.length - runs.length, "run")} of the address{" "}
           {choices.runs.length - runs.length === 1 ? "is" : "are"} not there: removed, or not yours to see.
         </p>
       )}
@@ -117,12 +117,12 @@ function Chosen({ choices, onChange }: Props) {
 type BesideProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
 
 function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
-  const shown = useShown(runs, choices);
+  const shown = useVisibleRuns(runs, choices);
   return (
     <>
       <Tabs
-        now={choices.view}
-        label="Ways to compare"
+        current={choices.view}
+        label="Views"
         tabs={VIEWS.map((key) => ({ key, label: NAMES[key], to: address({ ...choices, view: key }) }))}
       />
       <div className="compare-body">
@@ -138,7 +138,7 @@ function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
           onRemove={(run) => onChange({ runs: choices.runs.filter((one) => one !== run) })}
         />
         <div className="compare-view">
-          <ShownView shown={shown} comparison={comparison} choices={choices} onChange={onChange} />
+          <CompareView shown={shown} comparison={comparison} choices={choices} onChange={onChange} />
         </div>
       </div>
     </>

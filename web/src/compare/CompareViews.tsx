@@ -8,7 +8,7 @@ import { fieldTitle } from "./fields";
 import { Picker } from "./MultiSelect";
 import { Overlays } from "./Overlays";
 import { Parallel } from "./ParallelCoordinates";
-import { allFields, MOST_AXES, usualAxes } from "./plotFields";
+import { allFields, defaultAxes, MAX_AXES } from "./plotFields";
 import { Scatter } from "./ScatterPlot";
 import type { Choices, View } from "./urlState";
 import type { Shown } from "./visibleRuns";
@@ -27,7 +27,7 @@ export const NAMES: Record<View, string> = {
   scatter: "Scatter",
 };
 
-export function ShownView(props: ViewProps) {
+export function CompareView(props: ViewProps) {
   switch (props.choices.view) {
     case "charts":
       return <ChartsView {...props} />;
@@ -97,10 +97,10 @@ function ParallelView(props: ViewProps) {
         <Picker
           title="Axes"
           names={fields}
-          chosen={choices.axes.length > 0 ? choices.axes : usualAxes(shown.runs)}
+          chosen={choices.axes.length > 0 ? choices.axes : defaultAxes(shown.runs)}
           label={fieldTitle}
           onChange={(axes) => onChange({ axes })}
-          most={MOST_AXES}
+          most={MAX_AXES}
         />
         <label>
           <span className="soft">Colour by</span>

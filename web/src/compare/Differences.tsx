@@ -5,7 +5,7 @@ import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";
 import { StatusMark } from "../ui";
-import { against, bestPlaces, type ComparedRow, isLower, type Section, sections, TITLES } from "./differences";
+import { bestIndexes, type ComparedRow, isLower, relativeChange, type Section, sections, TITLES } from "./differences";
 import { valueText } from "./fields";
 import { Swatch } from "./Legend";
 import type { Entry } from "./lines";
@@ -133,7 +133,7 @@ interface RowProps {
 function Row({ row, runs, base, choices, onChange }: RowProps) {
   const isMetric = row.group === "metrics";
   const lower = isLower(row.name, choices.flipped);
-  const best = isMetric ? bestPlaces(row.values, lower) : [];
+  const best = isMetric ? bestIndexes(row.values, lower) : [];
   const flip = () => {
     const isFlipped = choices.flipped.includes(row.name);
     onChange({
@@ -181,7 +181,7 @@ interface CellProps {
 function Cell({ value, base, isBest, isBase, isMetric }: CellProps) {
   const whole = valueText(value);
   const text = isMetric && typeof value === "number" ? number(value, 5) : whole;
-  const beside = base === undefined ? "" : against(value, base);
+  const beside = base === undefined ? "" : relativeChange(value, base);
   const classes = [isBase ? "is-base" : "", isBest ? "is-best" : "", beside === "same" ? "is-same" : ""]
     .join(" ")
     .trim();

@@ -3,11 +3,11 @@
 
 import "./Overlays.css";
 import { useEffect, useMemo, useState } from "react";
-import { query, useAnswer } from "../api";
-import { LineChart, WhenSeen } from "../charts";
+import { queryString, useResource } from "../api";
+import { LazyMount, LineChart } from "../charts";
 import type { RunRow, RunsCharts } from "../types";
 import { isDone } from "../types";
-import { Failure } from "../ui";
+import { ErrorMessage } from "../ui";
 import { chartLines, type Drawing, type Entry, type RunLine } from "./lines";
 import type { Choices } from "./urlState";
 
@@ -36,9 +36,9 @@ export function Overlays(props: Props) {
   return (
     <>
       {screens.map((names) => (
-        <WhenSeen key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
+        <LazyMount key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
           {() => <Screen {...props} highlighted={highlighted} names={names} />}
-        </WhenSeen>
+        </LazyMount>
       ))}
     </>
   );
@@ -62,7 +62,10 @@ function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: P
   const [first, last] = choices.x === "step" ? (choices.zoom ?? []) : [];
   const fields = { run: runs.map((run) => run.id), name: asked, mode: "mean", buckets, first, last };
   const isLive = runs.some((run) => !isDone(run.status));
-  const answer = useAnswer<RunsCharts>(`/charts${query(fields)}`, { live: isLive ? LIVE_MS : undefined, keep: true });
+  const answer = useResource<RunsCharts>(`/charts${queryString(fields)}`, {
+    pollMs: isLive ? LIVE_MS : undefined,
+    keepPrevious: true,
+  });
   const found = useMemo(
     () => new Map((answer.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
     [answer.data],
@@ -77,7 +80,7 @@ function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: P
     }),
     [choices.x, choices.band, runs, found, epoch, highlighted],
   );
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  if (answer.error && !answer.data) return <ErrorMessage error={answer.error} retry={answer.reload} />;
   return (
     <div className="overlays">
       {names.map((name) => (

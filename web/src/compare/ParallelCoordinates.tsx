@@ -5,12 +5,12 @@ import "./plot.css";
 import "./ParallelCoordinates.css";
 import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
 import { usePalette } from "../charts";
-import { useShade } from "../theme";
+import { useEffectiveTheme } from "../theme";
 import type { RunRow } from "../types";
 import { type Brush, isInside, withBrush } from "./axisBrush";
 import { ColourKey } from "./ColourKey";
 import { fieldTitle, fieldValue, valueText } from "./fields";
-import { colouring, placesOn, scaleOf, useWidth, usualAxes } from "./plotFields";
+import { colouring, defaultAxes, placesOn, scaleOf, useWidth } from "./plotFields";
 import { type Kind, possibleKinds, type Scale, shortNumber } from "./scales";
 import type { Choices } from "./urlState";
 
@@ -43,12 +43,12 @@ interface Axis {
 
 export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, onChange }: Props) {
   const [box, width] = useWidth<HTMLDivElement>(900);
-  const fields = useMemo(() => (choices.axes.length > 0 ? choices.axes : usualAxes(runs)), [choices.axes, runs]);
+  const fields = useMemo(() => (choices.axes.length > 0 ? choices.axes : defaultAxes(runs)), [choices.axes, runs]);
   const wide = Math.max(width, fields.length * NEED);
   const axes = useMemo(() => axesOf(runs, fields, choices.kinds, wide), [fields, runs, choices.kinds, wide]);
   const colour = choices.colour || (fields[fields.length - 1] as string);
   const colourScale = useMemo(() => scaleOf(runs, colour, choices.kinds), [runs, colour, choices.kinds]);
-  const paint = colouring(colourScale, colour, usePalette(), useShade());
+  const paint = colouring(colourScale, colour, usePalette(), useEffectiveTheme());
   const shown = runs.filter((run) => on.has(run.id));
   const inside = shown.filter((run) => isInside(run, choices.brushes));
   const setBrush = (field: string, brush: Brush | null) =>

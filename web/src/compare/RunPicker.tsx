@@ -2,10 +2,10 @@
 
 import "./RunPicker.css";
 import { type FormEvent, useState } from "react";
-import { query, useAnswer } from "../api";
+import { queryString, useResource } from "../api";
 import { Link } from "../router";
 import type { RunsPage } from "../types";
-import { StatusMark, Typed } from "../ui";
+import { CommandBox, StatusMark } from "../ui";
 import type { Choices } from "./urlState";
 
 interface Props {
@@ -13,7 +13,7 @@ interface Props {
   onChange: (changes: Partial<Choices>) => void;
 }
 
-export function NothingChosen({ choices, onChange }: Props) {
+export function NoRunsSelected({ choices, onChange }: Props) {
   return (
     <div className="compare-empty">
       <h2>No runs to compare yet</h2>
@@ -23,7 +23,7 @@ export function NothingChosen({ choices, onChange }: Props) {
       </p>
       <QueryForm choices={choices} onChange={onChange} />
       <p className="soft">In a terminal, the same comparison is</p>
-      <Typed text="phalanx compare -q 'tags:nightly' -s metric.loss" />
+      <CommandBox text="phalanx compare -q 'tags:nightly' -s metric.loss" />
     </div>
   );
 }
@@ -82,13 +82,15 @@ export function QueryForm({ choices, onChange }: Props) {
 export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: string) => void }) {
   const [text, setText] = useState("");
   const wanted = text.trim().replace(/["%,|~<>=:]/g, "");
-  const byName = useAnswer<RunsPage>(
-    wanted ? `/runs${query({ q: `name:%${wanted}%`, sort: "name", limit: 8 })}` : null,
+  const byName = useResource<RunsPage>(
+    wanted ? `/runs${queryString({ q: `name:%${wanted}%`, sort: "name", limit: 8 })}` : null,
     {
-      keep: true,
+      keepPrevious: true,
     },
   );
-  const byId = useAnswer<RunsPage>(wanted ? `/runs${query({ q: `id:%${wanted}%`, limit: 4 })}` : null, { keep: true });
+  const byId = useResource<RunsPage>(wanted ? `/runs${queryString({ q: `id:%${wanted}%`, limit: 4 })}` : null, {
+    keepPrevious: true,
+  });
   const found = wanted ? [...(byName.data?.runs ?? []), ...(byId.data?.runs ?? [])] : [];
   const others = found.filter(
     (run, place) => !chosen.includes(run.id) && found.findIndex((one) => one.id === run.id) === place,

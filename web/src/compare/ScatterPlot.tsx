@@ -5,7 +5,7 @@ import "./ScatterPlot.css";
 import { useMemo } from "react";
 import { usePalette } from "../charts";
 import { Link } from "../router";
-import { useShade } from "../theme";
+import { useEffectiveTheme } from "../theme";
 import type { RunRow } from "../types";
 import { ColourKey, shapePath } from "./ColourKey";
 import { differingParams, fieldTitle, fieldValue, valueText } from "./fields";
@@ -47,7 +47,7 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
     () => [across, up, colour].map((field) => scaleOf(runs, field, choices.kinds)) as [Scale, Scale, Scale],
     [runs, across, up, colour, choices.kinds],
   );
-  const paint = colouring(paintScale, colour, usePalette(), useShade());
+  const paint = colouring(paintScale, colour, usePalette(), useEffectiveTheme());
   const [placesX, placesY] = useMemo(
     () => [placesOn(runs, across, x), placesOn(runs, up, y)],
     [runs, across, up, x, y],
@@ -103,7 +103,7 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
           width={width}
           height={HEIGHT}
           role="group"
-          aria-label={`${fieldTitle(up)} against ${fieldTitle(across)} of ${marks.length} runs`}
+          aria-label={`${fieldTitle(up)} relativeChange ${fieldTitle(across)} of ${marks.length} runs`}
         >
           <g className="plot-axis">
             <line x1={LEFT} x2={LEFT} y1={MARGIN} y2={HEIGHT - BOTTOM} />

@@ -1,6 +1,6 @@
 /** Parts of axes that were chosen: only the runs inside all of them are shown, everywhere. */
 
-import { fieldValue, type Measured, valueText } from "./fields";
+import { fieldValue, type MeasuredRun, valueText } from "./fields";
 
 export type Brush = { field: string; low: number; high: number } | { field: string; names: string[] };
 
@@ -37,7 +37,7 @@ function compact(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
-export function isInside(run: Measured, brushes: Brush[]): boolean {
+export function isInside(run: MeasuredRun, brushes: Brush[]): boolean {
   return brushes.every((brush) => {
     const value = fieldValue(run, brush.field);
     if (value === undefined || value === null) return false;

@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { isInside, readBrush, withBrush, writeBrush } from "./axisBrush";
-import { against, bestPlaces, isLower, sections } from "./differences";
-import { differingParams, fieldsOf, fieldValue, isLowerBetter, type Measured } from "./fields";
+import { bestIndexes, isLower, relativeChange, sections } from "./differences";
+import { differingParams, fieldsOf, fieldValue, isLowerBetter, type MeasuredRun } from "./fields";
 import { orderedMetrics, placesOn } from "./plotFields";
 import { groupRuns, meanLine, sharedSteps, valuesAt } from "./runGroups";
 import { makeScale, niceSteps, possibleKinds, shortNumber, suitableKind } from "./scales";
 import { readChoices, writeChoices } from "./urlState";
 
-function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): Measured {
+function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): MeasuredRun {
   return { id, params, summary, started_at: "2026-01-01T00:00:00Z", finished_at: "2026-01-01T00:01:30Z" };
 }
 
@@ -19,11 +19,11 @@ const RUNS = [
 
 describe("fields", () => {
   it("are params, last values of metrics, and the time it took", () => {
-    expect(fieldValue(RUNS[0] as Measured, "params.lr")).toBe(0.1);
-    expect(fieldValue(RUNS[0] as Measured, "metric.loss")).toBe(0.5);
-    expect(fieldValue(RUNS[2] as Measured, "metric.loss")).toBeNaN();
-    expect(fieldValue(RUNS[0] as Measured, "took")).toBe(90);
-    expect(fieldValue(RUNS[0] as Measured, "params.none")).toBeUndefined();
+    expect(fieldValue(RUNS[0] as MeasuredRun, "params.lr")).toBe(0.1);
+    expect(fieldValue(RUNS[0] as MeasuredRun, "metric.loss")).toBe(0.5);
+    expect(fieldValue(RUNS[2] as MeasuredRun, "metric.loss")).toBeNaN();
+    expect(fieldValue(RUNS[0] as MeasuredRun, "took")).toBe(90);
+    expect(fieldValue(RUNS[0] as MeasuredRun, "params.none")).toBeUndefined();
   });
   it("name the params that differ first", () => {
     expect(fieldsOf(RUNS).params).toEqual(["lr", "seed", "net"]);
@@ -162,7 +162,7 @@ describe("brushes", () => {
     const seed = { field: "params.seed", names: ["2"] };
     expect(RUNS.filter((one) => isInside(one, [low])).map((one) => one.id)).toEqual(["a", "b"]);
     expect(RUNS.filter((one) => isInside(one, [low, seed])).map((one) => one.id)).toEqual(["b"]);
-    expect(isInside(RUNS[2] as Measured, [{ field: "metric.loss", low: 0, high: 9 }])).toBe(false);
+    expect(isInside(RUNS[2] as MeasuredRun, [{ field: "metric.loss", low: 0, high: 9 }])).toBe(false);
     expect(withBrush([low], "params.lr", null)).toEqual([]);
     expect(withBrush([low], "params.seed", seed)).toEqual([low, seed]);
   });
@@ -184,20 +184,20 @@ describe("differences", () => {
     expect(sections(rows, true, "NET")[1]?.rows.map((row) => row.name)).toEqual(["net"]);
   });
   it("marks the best of a metric, and all of those that tie", () => {
-    expect(bestPlaces([0.5, 0.4, null, "NaN", 0.4], true)).toEqual([1, 4]);
-    expect(bestPlaces([0.5, 0.4], false)).toEqual([0]);
-    expect(bestPlaces([0.5, 0.5], false)).toEqual([]);
-    expect(bestPlaces(["a", 1], true)).toEqual([]);
+    expect(bestIndexes([0.5, 0.4, null, "NaN", 0.4], true)).toEqual([1, 4]);
+    expect(bestIndexes([0.5, 0.4], false)).toEqual([0]);
+    expect(bestIndexes([0.5, 0.5], false)).toEqual([]);
+    expect(bestIndexes(["a", 1], true)).toEqual([]);
     expect(isLower("loss", ["loss"])).toBe(false);
   });
   it("tells how a value stands to the baseline's", () => {
-    expect(against(0.55, 0.5)).toBe("+10.0%");
-    expect(against(0.45, 0.5)).toBe("−10.0%");
-    expect(against(1, 1)).toBe("same");
-    expect(against("x", "x")).toBe("same");
-    expect(against(1, 0)).toBe("");
-    expect(against(1e6 + 1, 1)).toBe("+1000000×");
-    expect(against("NaN", 1)).toBe("");
+    expect(relativeChange(0.55, 0.5)).toBe("+10.0%");
+    expect(relativeChange(0.45, 0.5)).toBe("−10.0%");
+    expect(relativeChange(1, 1)).toBe("same");
+    expect(relativeChange("x", "x")).toBe("same");
+    expect(relativeChange(1, 0)).toBe("");
+    expect(relativeChange(1e6 + 1, 1)).toBe("+1000000×");
+    expect(relativeChange("NaN", 1)).toBe("");
   });
 });
 

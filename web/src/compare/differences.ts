@@ -44,7 +44,7 @@ export function sections(rows: ComparedRow[], everything: boolean, find = ""): S
 }
 
 /** Where the best value of a metric is: several places when they tie, none when all are the same or it is no number. */
-export function bestPlaces(values: unknown[], lower: boolean): number[] {
+export function bestIndexes(values: unknown[], lower: boolean): number[] {
   const numbers = values.map(toNumber);
   const finite = numbers.filter((value): value is number => value !== null && Number.isFinite(value));
   if (finite.length < 2 || finite.every((value) => value === finite[0])) return [];
@@ -58,7 +58,7 @@ export function isLower(name: string, flipped: string[]): boolean {
 }
 
 /** How a value stands to that of the baseline: `+12%`, `same`, or nothing that can be said. */
-export function against(value: unknown, base: unknown): string {
+export function relativeChange(value: unknown, base: unknown): string {
   const [a, b] = [toNumber(value), toNumber(base)];
   if (a === null || b === null || !Number.isFinite(a) || !Number.isFinite(b)) {
     return valueText(value) === valueText(base) ? "same" : "";

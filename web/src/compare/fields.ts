@@ -5,7 +5,7 @@ import type { Json } from "../types";
 
 export type Value = unknown;
 
-export interface Measured {
+export interface MeasuredRun {
   id: string;
   params: Record<string, unknown>;
   summary: Record<string, unknown>;
@@ -16,7 +16,7 @@ export interface Measured {
 export const TOOK = "took";
 
 /** The value of `params.lr`, `metric.loss` or `took`; undefined when the run has none. */
-export function fieldValue(run: Measured, field: string): Value {
+export function fieldValue(run: MeasuredRun, field: string): Value {
   if (field === TOOK) return took(run);
   if (field.startsWith("params.")) return run.params[field.slice(7)] ?? undefined;
   if (field.startsWith("metric.")) {
@@ -26,7 +26,7 @@ export function fieldValue(run: Measured, field: string): Value {
   return undefined;
 }
 
-function took(run: Measured): number | undefined {
+function took(run: MeasuredRun): number | undefined {
   if (run.started_at === null || run.finished_at === null) return undefined;
   return (Date.parse(run.finished_at) - Date.parse(run.started_at)) / 1000;
 }
@@ -50,7 +50,7 @@ export interface Fields {
 }
 
 /** The params and metrics of these runs. Params that differ come first, then by name. */
-export function fieldsOf(runs: Measured[]): Fields {
+export function fieldsOf(runs: MeasuredRun[]): Fields {
   const params = new Map<string, Set<string>>();
   const metrics = new Set<string>();
   for (const run of runs) {
@@ -66,7 +66,7 @@ export function fieldsOf(runs: Measured[]): Fields {
 }
 
 /** The names of params that have more than one value among these runs. */
-export function differingParams(runs: Measured[]): string[] {
+export function differingParams(runs: MeasuredRun[]): string[] {
   return fieldsOf(runs).params.filter((name) => new Set(runs.map((run) => valueText(run.params[name]))).size > 1);
 }
 

@@ -18,7 +18,7 @@ export interface Entry {
   isOn: boolean;
 }
 
-export const MOST_BANDS = 6; // with more lines, bands hide one another
+export const MAX_BANDS = 6; // with more lines, bands hide one another
 
 function numbers(values: (Num | null)[] | undefined): (number | null)[] {
   return (values ?? []).map((value) => {
@@ -70,7 +70,7 @@ export function chartLines(found: RunLine[], entries: Entry[], drawing: Drawing)
     });
   }
   const shown = entries.filter((entry) => entry.isOn && entry.runs.some((run) => series.has(run)));
-  const lines = shown.map((entry) => entryLine(entry, series, drawing, shown.length <= MOST_BANDS));
+  const lines = shown.map((entry) => entryLine(entry, series, drawing, shown.length <= MAX_BANDS));
   if (drawing.highlighted === null || !shown.some((entry) => entry.key === drawing.highlighted)) return lines;
   // What is pointed at is drawn last, above all others.
   const rank = (line: Line) => (line.key === drawing.highlighted ? 1 : 0);

@@ -3,19 +3,19 @@
 import { type RefObject, useEffect, useRef, useState } from "react";
 import { type Palette, seriesColor } from "../charts/palette";
 import { ramp, type Shade } from "./colours";
-import { differingParams, fieldsOf, fieldValue, isLowerBetter, type Measured, TOOK } from "./fields";
+import { differingParams, fieldsOf, fieldValue, isLowerBetter, type MeasuredRun, TOOK } from "./fields";
 import { type Kind, makeScale, type Scale } from "./scales";
 
-export const MOST_AXES = 12;
+export const MAX_AXES = 12;
 
 /** Everything that an axis can be of. */
-export function allFields(runs: Measured[]): string[] {
+export function allFields(runs: MeasuredRun[]): string[] {
   const { params, metrics } = fieldsOf(runs);
   return [...params.map((name) => `params.${name}`), ...metrics.map((name) => `metric.${name}`), TOOK];
 }
 
 /** Metrics in the order in which people look for them: goals before the rest, of evaluation before training. */
-export function orderedMetrics(runs: Measured[]): string[] {
+export function orderedMetrics(runs: MeasuredRun[]): string[] {
   const { metrics } = fieldsOf(runs);
   const worth = (name: string) => {
     const isOfEvaluation = /(^|[^a-z])(val|valid|validation|eval|test|dev)([^a-z]|$)/i.test(name.replace(/_/g, " "));
@@ -29,26 +29,26 @@ export function orderedMetrics(runs: Measured[]): string[] {
 }
 
 /** The metric that people most likely look for. */
-export function mainMetric(runs: Measured[]): string | null {
+export function mainMetric(runs: MeasuredRun[]): string | null {
   return orderedMetrics(runs)[0] ?? null;
 }
 
 /** The axes that show most: params that differ, then the main metric. */
-export function usualAxes(runs: Measured[]): string[] {
+export function defaultAxes(runs: MeasuredRun[]): string[] {
   const params = differingParams(runs).slice(0, 6);
   const metric = mainMetric(runs);
   const shown = params.length > 0 ? params : fieldsOf(runs).params.slice(0, 3);
   return [...shown.map((name) => `params.${name}`), ...(metric === null ? [TOOK] : [`metric.${metric}`])];
 }
 
-export function scaleOf(runs: Measured[], field: string, kinds: Record<string, Kind>): Scale {
+export function scaleOf(runs: MeasuredRun[], field: string, kinds: Record<string, Kind>): Scale {
   return makeScale(
     runs.map((run) => fieldValue(run, field)),
     kinds[field],
   );
 }
 
-export type Colouring = (run: Measured) => string;
+export type Colouring = (run: MeasuredRun) => string;
 
 /** By a field: categories have the colours of lines, numbers go from dark to bright. Without a place: a soft grey. */
 export function colouring(scale: Scale | null, field: string, palette: Palette, shade: Shade): Colouring {
@@ -65,7 +65,7 @@ type Places = Map<string, number | null>;
 
 /** Where each run lies on an axis. Runs of one category lie beside each other, so that none hides another: in the order
  * of the axis before, so that few lines cross. */
-export function placesOn(runs: Measured[], field: string, scale: Scale, before?: Places): Places {
+export function placesOn(runs: MeasuredRun[], field: string, scale: Scale, before?: Places): Places {
   const places = new Map(runs.map((run) => [run.id, scale.place(fieldValue(run, field))]));
   if (scale.kind !== "category") return places;
   const together = new Map<number, string[]>();

@@ -1,6 +1,6 @@
 /** Runs with equal values of chosen params become one line: the mean, and a band around it. */
 
-import { type Measured, valueText } from "./fields";
+import { type MeasuredRun, valueText } from "./fields";
 
 export interface Series {
   run: string;
@@ -26,10 +26,10 @@ export interface GroupLine {
   count: number[];
 }
 
-export const MOST_STEPS = 500;
+export const MAX_STEPS = 500;
 
 /** In the order in which their first runs come. */
-export function groupRuns(runs: Measured[], params: string[]): Group[] {
+export function groupRuns(runs: MeasuredRun[], params: string[]): Group[] {
   const groups = new Map<string, Group>();
   for (const run of runs) {
     const texts = params.map((name) => valueText(run.params[name]));
@@ -43,7 +43,7 @@ export function groupRuns(runs: Measured[], params: string[]): Group[] {
 }
 
 /** All steps of all lines, in order; evenly thinned when they are too many to draw. */
-export function sharedSteps(lines: Series[], most = MOST_STEPS): number[] {
+export function sharedSteps(lines: Series[], most = MAX_STEPS): number[] {
   const all = new Set<number>();
   for (const line of lines) for (const x of line.x) all.add(x);
   const sorted = [...all].sort((a, b) => a - b);

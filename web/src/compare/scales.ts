@@ -21,7 +21,7 @@ export interface Scale {
   highest: number;
 }
 
-const MOST_CATEGORIES = 24;
+const MAX_CATEGORIES = 24;
 
 function numbersOf(values: Value[]): number[] {
   return values.filter((value): value is number => typeof value === "number" && Number.isFinite(value));
@@ -58,7 +58,7 @@ function categories(values: Value[]): Scale {
   const present = values.filter((value) => value !== undefined && value !== null);
   const names = [...new Set(present.map(valueText))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   const at = (place: number) => (place + 0.5) / Math.max(1, names.length);
-  const every = Math.ceil(names.length / MOST_CATEGORIES);
+  const every = Math.ceil(names.length / MAX_CATEGORIES);
   return {
     kind: "category",
     place: (value) => {

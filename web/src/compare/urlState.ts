@@ -36,8 +36,8 @@ export interface Choices {
 }
 
 export const VIEWS: View[] = ["charts", "differences", "parallel", "scatter"];
-export const BEST_FIFTY = 50;
-export const MOST_RUNS = 100;
+export const DEFAULT_LIMIT = 50;
+export const MAX_RUNS = 100;
 
 const KINDS: Kind[] = ["linear", "log", "category"];
 
@@ -65,10 +65,10 @@ export function readChoices(search: URLSearchParams): Choices {
     if (cut > 0 && kind) kinds[text.slice(0, cut)] = kind;
   }
   return {
-    runs: all("run").slice(0, MOST_RUNS),
+    runs: all("run").slice(0, MAX_RUNS),
     query: search.get("q"),
     sort: search.get("sort") ?? "",
-    limit: Math.round(number(search.get("limit"), BEST_FIFTY, 1, MOST_RUNS)),
+    limit: Math.round(number(search.get("limit"), DEFAULT_LIMIT, 1, MAX_RUNS)),
     project: search.get("project") ?? "",
     view: one(search.get("view"), VIEWS, "charts"),
     metrics: all("metric"),
@@ -100,7 +100,7 @@ export function writeChoices(choices: Choices): URLSearchParams {
   for (const run of choices.runs) put("run", run);
   if (choices.query !== null) search.append("q", choices.query);
   put("sort", choices.sort);
-  if (choices.query !== null && choices.limit !== BEST_FIFTY) put("limit", String(choices.limit));
+  if (choices.query !== null && choices.limit !== DEFAULT_LIMIT) put("limit", String(choices.limit));
   put("project", choices.project);
   if (choices.view !== "charts") put("view", choices.view);
   for (const name of choices.metrics) put("metric", name);

@@ -27,7 +27,7 @@ export interface Shown {
 const runsOf = (entries: Entry[]): Set<string> =>
   new Set(entries.filter((entry) => entry.isOn).flatMap((entry) => entry.runs));
 
-export function useShown(runs: RunRow[], { by, off, brushes }: Choices): Shown {
+export function useVisibleRuns(runs: RunRow[], { by, off, brushes }: Choices): Shown {
   const [highlighted, highlight] = useState<string | null>(null);
   const known = useMemo(
     () => ({

@@ -2,8 +2,8 @@ import "./frame.css";
 import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import mark from "../mark.svg";
 import { Link, navigate, type Route, useRoute } from "../router";
-import { type Keys, useKeys } from "../shortcuts";
-import { chooseTheme, type Theme, useTheme } from "../theme";
+import { type Shortcuts, useShortcuts } from "../shortcuts";
+import { setTheme, type Theme, useTheme } from "../theme";
 import { Icon, type IconName, Menu } from "../ui";
 import { ProjectMenu } from "./ProjectMenu";
 import { UserMenu } from "./UserMenu";
@@ -30,18 +30,18 @@ export function Frame({ children }: { children: ReactNode }): ReactNode {
   const route = useRoute();
   const [over, setOver] = useState<"help" | "jump" | null>(null);
   const isRuns = route.path === "/" || route.path === "/runs";
-  const keys: Keys = {
-    "?": { does: "This help", run: () => setOver("help") },
-    "mod+k": { does: "Go to a run, project or page", run: () => setOver("jump"), always: true },
-    ...(isRuns ? {} : { "/": { does: "Find a run", run: () => setOver("jump") } }),
+  const keys: Shortcuts = {
+    "?": { label: "This help", run: () => setOver("help") },
+    "mod+k": { label: "Go to a run, project or page", run: () => setOver("jump"), always: true },
+    ...(isRuns ? {} : { "/": { label: "Find a run", run: () => setOver("jump") } }),
     ...Object.fromEntries(
       PLACES.map(([path, label, key]) => [
         `g ${key}`,
-        { does: `Go to ${label.toLowerCase()}`, run: () => navigate(path) },
+        { label: `Go to ${label.toLowerCase()}`, run: () => navigate(path) },
       ]),
     ),
   };
-  useKeys("Everywhere", keys, true, true);
+  useShortcuts("Everywhere", keys, true, true);
   // biome-ignore lint/correctness/useExhaustiveDependencies: whatever is open is closed when one goes elsewhere
   useEffect(() => setOver(null), [route.path]);
   const now = isRuns ? "/runs" : `/${route.path.split("/")[1]}`;
@@ -112,7 +112,7 @@ function ThemeMenu(): ReactNode {
   const theme = useTheme();
   const [, , icon] = THEMES.find(([one]) => one === theme) ?? (["", "", "screen"] as const);
   return (
-    <Menu label={<Icon name={icon} />} name="Light or dark" className="button plain icon" toRight>
+    <Menu label={<Icon name={icon} />} name="Light or dark" className="button plain icon" alignRight>
       {(close) =>
         THEMES.map(([one, label, sign]) => (
           <button
@@ -121,7 +121,7 @@ function ThemeMenu(): ReactNode {
             className="menu-item"
             aria-pressed={one === theme}
             onClick={() => {
-              chooseTheme(one);
+              setTheme(one);
               close();
             }}
           >

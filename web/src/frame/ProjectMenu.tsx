@@ -1,5 +1,5 @@
 import { type ReactNode, useState } from "react";
-import { type ProjectRow, useAnswer } from "../api";
+import { type ProjectRow, useResource } from "../api";
 import { count } from "../format";
 import { navigate, setParams, useRoute } from "../router";
 import { Icon, Menu, Spinner } from "../ui";
@@ -34,7 +34,7 @@ export function ProjectMenu(): ReactNode {
 }
 
 function Choices({ now, choose }: { now: string | null; choose: (name: string | null) => void }): ReactNode {
-  const { data } = useAnswer<{ projects: ProjectRow[] }>("/projects");
+  const { data } = useResource<{ projects: ProjectRow[] }>("/projects");
   const [text, setText] = useState("");
   if (!data) return <Spinner />;
   const found = data.projects.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));

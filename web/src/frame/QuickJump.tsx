@@ -1,6 +1,6 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useState } from "react";
-import { type ProjectRow, query, type RunsPage, useAnswer } from "../api";
-import { ago, title } from "../format";
+import { type ProjectRow, queryString, type RunsPage, useResource } from "../api";
+import { ago, runTitle } from "../format";
 import { navigate } from "../router";
 import { quoted } from "../runs/querySuggestions";
 import { Dialog, Icon, StatusMark } from "../ui";
@@ -84,15 +84,15 @@ function useGoals(text: string): Goal[] {
   const isSearch = asked !== "";
   // The language has no "or" between fields: names and ids are asked for each by itself.
   const word = asked.replaceAll(/[",|]/g, "");
-  const byName = useAnswer<RunsPage>(
-    `/runs${query({ q: isSearch ? `name:%${word}%` : "", limit: 6, columns: "id" })}`,
-    { keep: true },
+  const byName = useResource<RunsPage>(
+    `/runs${queryString({ q: isSearch ? `name:%${word}%` : "", limit: 6, columns: "id" })}`,
+    { keepPrevious: true },
   );
   const isId = /^[0-9a-z-]{3,}$/.test(word);
-  const byId = useAnswer<RunsPage>(
-    isId ? `/runs${query({ q: `id:${quoted(word).replaceAll('"', "")}%`, limit: 4, columns: "id" })}` : null,
+  const byId = useResource<RunsPage>(
+    isId ? `/runs${queryString({ q: `id:${quoted(word).replaceAll('"', "")}%`, limit: 4, columns: "id" })}` : null,
   );
-  const projects = useAnswer<{ projects: ProjectRow[] }>("/projects");
+  const projects = useResource<{ projects: ProjectRow[] }>("/projects");
   const has = (name: string): boolean => name.toLowerCase().includes(text.toLowerCase());
   const runs = [...(byId.data?.runs ?? []), ...(byName.data?.runs ?? [])];
   const unique = [...new Map(runs.map((run) => [run.id, run])).values()];
@@ -100,7 +100,7 @@ function useGoals(text: string): Goal[] {
     ...(text ? [] : PAGES.map(([to, label]) => ({ to, label, mark: <Icon name="right" size={14} />, about: "" }))),
     ...unique.map((run) => ({
       to: `/runs/${run.id}`,
-      label: title(run),
+      label: runTitle(run),
       mark: <StatusMark status={run.status} bare />,
       about: `${run.id} · ${run.project} · ${ago(run.created_at)}`,
     })),

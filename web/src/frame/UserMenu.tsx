@@ -14,7 +14,7 @@ export function UserMenu(): ReactNode {
       label={<Icon name="user" />}
       name={data ? `Signed in as ${data.name}` : "Who one is"}
       className="button plain icon"
-      toRight
+      alignRight
     >
       {(close) => (
         <>

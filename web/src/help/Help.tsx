@@ -1,12 +1,12 @@
 import "./help.css";
 import { Fragment, type ReactNode, useState } from "react";
-import { keysNow } from "../shortcuts";
+import { activeShortcuts } from "../shortcuts";
 import { Dialog } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 
 /** What can be pressed here, and how to ask. */
 export default function Help({ close }: { close: () => void }): ReactNode {
-  const [groups] = useState(keysNow);
+  const [groups] = useState(activeShortcuts);
   return (
     <Dialog title="Help" onClose={close} wide>
       <div className="help">
@@ -15,12 +15,12 @@ export default function Help({ close }: { close: () => void }): ReactNode {
             <Fragment key={title}>
               <h3>{title}</h3>
               <dl className="help-keys">
-                {keys.map(({ key, does }) => (
+                {keys.map(({ key, label }) => (
                   <Fragment key={key}>
                     <dt>
                       <Pressed name={key} />
                     </dt>
-                    <dd>{does}</dd>
+                    <dd>{label}</dd>
                   </Fragment>
                 ))}
               </dl>

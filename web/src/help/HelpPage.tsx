@@ -1,7 +1,7 @@
 import "./help.css";
 import { Fragment, type ReactNode } from "react";
 import { useTitle } from "../router";
-import { Typed } from "../ui";
+import { CommandBox } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 
 const COMMANDS: readonly [about: string, text: string][] = [
@@ -23,7 +23,7 @@ export default function HelpPage(): ReactNode {
           <Fragment key={text}>
             <div>
               <p className="soft">{about}</p>
-              <Typed text={text} />
+              <CommandBox text={text} />
             </div>
           </Fragment>
         ))}

@@ -2,8 +2,8 @@ import "./login.css";
 import { type FormEvent, type ReactNode, useState } from "react";
 import mark from "../mark.svg";
 import { useRoute, useTitle } from "../router";
-import { backOf, type Credentials, signIn } from "../session";
-import { Failure } from "../ui";
+import { type Credentials, returnPath, signIn } from "../session";
+import { ErrorMessage } from "../ui";
 
 /** Sign in by a token, or by name and password. */
 export default function LoginPage(): ReactNode {
@@ -23,7 +23,7 @@ export default function LoginPage(): ReactNode {
     setError(null);
     try {
       await signIn(credentials);
-      location.replace(backOf(params)); // anew: nothing stays of whoever was here before
+      location.replace(returnPath(params)); // anew: nothing stays of whoever was here before
     } catch (fault) {
       setError(fault);
       setBusy(false);
@@ -90,7 +90,7 @@ export default function LoginPage(): ReactNode {
             </label>
           </>
         )}
-        {Boolean(error) && <Failure error={error} />}
+        {Boolean(error) && <ErrorMessage error={error} />}
         <button type="submit" className="button main" disabled={!isReady || busy}>
           {busy ? "Signing in…" : "Sign in"}
         </button>

@@ -1,19 +1,19 @@
 import type { ReactNode } from "react";
-import { type Json, type ModelEventRow, useAnswer, type VersionRow, type WholeModel } from "../api";
-import { ago, bytes, many, moment, num, number, short, value } from "../format";
+import { type Json, type ModelDetails, type ModelEventRow, useResource, type VersionRow } from "../api";
+import { ago, bytes, num, number, plural, short, timestamp, value } from "../format";
 import { Link, useTitle } from "../router";
-import { Copy, Empty, Failure, Spinner, Typed } from "../ui";
+import { CommandBox, CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
 
 /** One model: its versions, what they are called, where they came from, and what happened to it. */
 export function ModelPage({ name }: { name: string }): ReactNode {
   useTitle(name);
   const path = `/models/${name.split("/").map(encodeURIComponent).join("/")}`;
-  const { data, error, again } = useAnswer<WholeModel>(path, { live: 15_000 });
+  const { data, error, reload } = useResource<ModelDetails>(path, { pollMs: 15_000 });
   if (!data) {
     return (
       <div className="page">
         {error?.status === 404 ? (
-          <Empty
+          <EmptyState
             title={`There is no model ${name}`}
             actions={
               <Link className="button" to="/models">
@@ -22,7 +22,7 @@ export function ModelPage({ name }: { name: string }): ReactNode {
             }
           />
         ) : error ? (
-          <Failure error={error} again={again} />
+          <ErrorMessage error={error} retry={reload} />
         ) : (
           <Spinner />
         )}
@@ -38,13 +38,13 @@ export function ModelPage({ name }: { name: string }): ReactNode {
         </Link>
         <h1>{data.name}</h1>
         <p className="soft">
-          {many(versions.length, "version")} · changed{" "}
-          <span title={moment(data.updated_at)}>{ago(data.updated_at)}</span>
+          {plural(versions.length, "version")} · changed{" "}
+          <span title={timestamp(data.updated_at)}>{ago(data.updated_at)}</span>
         </p>
         {data.description && <p>{data.description}</p>}
         <Labels labels={data.labels} />
       </header>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       <section>
         <h2>Versions</h2>
         {versions.length === 0 && <p className="soft">All its versions were deleted.</p>}
@@ -54,7 +54,7 @@ export function ModelPage({ name }: { name: string }): ReactNode {
       </section>
       <section>
         <h2>Get it</h2>
-        <Typed text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
+        <CommandBox text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
       </section>
       <Events events={data.events} />
     </div>
@@ -88,7 +88,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
           </span>
         ))}
         <span className="grow" />
-        <span className="faint" title={moment(version.created_at)}>
+        <span className="faint" title={timestamp(version.created_at)}>
           {version.user} · {ago(version.created_at)}
         </span>
       </div>
@@ -121,7 +121,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
             <dt>Size</dt>
             <dd>
               {size}
-              {version.files !== null && version.files > 1 ? ` in ${many(version.files, "file")}` : ""}
+              {version.files !== null && version.files > 1 ? ` in ${plural(version.files, "file")}` : ""}
             </dd>
           </>
         )}
@@ -130,7 +130,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
             <dt>Digest</dt>
             <dd className="row">
               <code className="cut">{version.digest}</code>
-              <Copy text={version.digest} label="Copy the digest" />
+              <CopyButton text={version.digest} label="Copy the digest" />
             </dd>
           </>
         )}
@@ -195,7 +195,7 @@ function Events({ events }: { events: ModelEventRow[] }): ReactNode {
       <ol className="model-events">
         {newest.slice(0, 200).map((event) => (
           <li key={event.number}>
-            <span className="faint number" title={moment(event.at)}>
+            <span className="faint number" title={timestamp(event.at)}>
               {ago(event.at)}
             </span>
             <span>

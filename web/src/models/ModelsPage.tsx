@@ -1,9 +1,9 @@
 import "./models.css";
 import { type ReactNode, useState } from "react";
-import { type ModelRow, useAnswer } from "../api";
-import { ago, many, moment } from "../format";
+import { type ModelRow, useResource } from "../api";
+import { ago, plural, timestamp } from "../format";
 import { Link, match, useParam, useRoute, useTitle } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { ModelPage } from "./ModelPage";
 
 /** The registry: all models, or one of them. */
@@ -19,11 +19,11 @@ function Models(): ReactNode {
   useTitle("Models");
   const [text, setText] = useParam("text");
   const [written, setWritten] = useState(text);
-  const { data, error, again } = useAnswer<{ models: ModelRow[] }>(
+  const { data, error, reload } = useResource<{ models: ModelRow[] }>(
     `/models?limit=500${text ? `&text=${encodeURIComponent(text)}` : ""}`,
     {
-      keep: true,
-      live: 15_000,
+      keepPrevious: true,
+      pollMs: 15_000,
     },
   );
   const isNone = data?.models.length === 0;
@@ -44,16 +44,16 @@ function Models(): ReactNode {
           />
         )}
       </div>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       {!data && !error && <Spinner />}
-      {isNone && text && <Empty title="No model is called that" />}
+      {isNone && text && <EmptyState title="No model is called that" />}
       {isNone && !text && (
-        <Empty
+        <EmptyState
           title="No models yet"
-          type={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
+          command={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
         >
           Training code registers a version with <code>phalanx.tracking</code>; each remembers the run that made it.
-        </Empty>
+        </EmptyState>
       )}
       {data && !isNone && (
         <div className="card models-list">
@@ -78,10 +78,10 @@ function Models(): ReactNode {
                   <td>
                     <Aliases aliases={model.aliases} />
                   </td>
-                  <td className="right" title={many(model.versions, "version")}>
+                  <td className="right" title={plural(model.versions, "version")}>
                     {model.versions}
                   </td>
-                  <td className="right soft" title={moment(model.updated_at)}>
+                  <td className="right soft" title={timestamp(model.updated_at)}>
                     {ago(model.updated_at)}
                   </td>
                 </tr>

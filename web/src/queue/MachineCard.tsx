@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import type { Json, Machine } from "../api";
-import { bytes, many, mib, number } from "../format";
+import { bytes, mib, number, plural } from "../format";
 
 type Bar = { name: string; used: number; all: number; told: string };
 
@@ -27,7 +27,7 @@ export function barsOf({ cpus, memory_mib: memory, gpus, free, disk }: Machine):
     amount(cpus),
     amount(free.cpu ?? free.cpus),
     (cores) => number(cores, 3),
-    (cores) => many(Math.round(cores), "core"),
+    (cores) => plural(Math.round(cores), "core"),
   );
   add("Memory", amount(memory), amount(free.memory_mib), mib);
   if (gpus.length) add("GPU", gpus.length, size(free.gpus), (count) => number(count));

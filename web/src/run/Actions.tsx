@@ -1,8 +1,8 @@
 /** What can be done with a run: stop, restart, resume, copy, delete; each is asked about before it is done. */
 
 import { type ReactNode, useState } from "react";
-import { ApiError, at, del, isDone, post, type RunRow } from "../api";
-import { title } from "../format";
+import { ApiError, apiPath, del, isDone, post, type RunRow } from "../api";
+import { runTitle } from "../format";
 import { Link, navigate } from "../router";
 import { Confirm, Icon, type IconName, Menu, notify } from "../ui";
 import type { Known } from "./runContext";
@@ -89,7 +89,7 @@ export function Actions({ known }: { known: Known }): ReactNode {
       <More known={known} acts={more} onAsk={setAsked} />
       {asked && (
         <Confirm
-          title={`${asked.label} ${title(run)}?`}
+          title={`${asked.label} ${runTitle(run)}?`}
           verb={asked.label}
           danger={asked.danger ?? false}
           busy={isBusy}
@@ -106,7 +106,7 @@ export function Actions({ known }: { known: Known }): ReactNode {
 function More({ known, acts, onAsk }: { known: Known; acts: Act[]; onAsk: (act: Act) => void }): ReactNode {
   const { run, whyNot } = known;
   return (
-    <Menu label={<Icon name="more" />} name="More" className="button icon" toRight>
+    <Menu label={<Icon name="more" />} name="More" className="button icon" alignRight>
       {(close) => (
         <>
           <Link className="menu-item" to={`/compare?run=${encodeURIComponent(run.id)}`}>
@@ -135,29 +135,29 @@ function More({ known, acts, onAsk }: { known: Known; acts: Act[]; onAsk: (act: 
   );
 }
 
-async function perform(act: Act, { run, again }: Known): Promise<void> {
+async function perform(act: Act, { run, reload }: Known): Promise<void> {
   try {
     if (act.key === "delete") {
-      await del(at`/runs/${run.id}`);
-      notify(`${title(run)} is deleted.`);
+      await del(apiPath`/runs/${run.id}`);
+      notify(`${runTitle(run)} is deleted.`);
       navigate("/runs");
       return;
     }
-    const made = await post<RunRow>(`${at`/runs/${run.id}`}/${act.key}`);
+    const made = await post<RunRow>(`${apiPath`/runs/${run.id}`}/${act.key}`);
     if (made.id !== run.id) {
-      notify(`${title(made)} is on its way.`);
+      notify(`${runTitle(made)} is on its way.`);
       navigate(`/runs/${encodeURIComponent(made.id)}`);
     } else {
       notify(act.key === "stop" ? "It is told to stop." : "It goes on.");
     }
   } catch (fault) {
-    tellFault(fault);
+    notifyError(fault);
   }
-  again();
+  reload();
 }
 
 /** Say in the corner what could not be done, and what to do. */
-export function tellFault(fault: unknown): void {
+export function notifyError(fault: unknown): void {
   const hint = fault instanceof ApiError && fault.hint ? ` (${fault.hint})` : "";
   notify(`${fault instanceof Error ? fault.message : String(fault)}${hint}`, { bad: true });
 }

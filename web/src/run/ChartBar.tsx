@@ -3,8 +3,8 @@
 import "./ChartBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { setParams, useParam, useRoute } from "../router";
-import { useKeys } from "../shortcuts";
-import { MOST_LINES } from "./chartSource";
+import { useShortcuts } from "../shortcuts";
+import { MAX_LINES } from "./chartSource";
 import { RanksField } from "./RanksField";
 import type { Known } from "./runContext";
 
@@ -14,7 +14,7 @@ export function ChartBar({ known, mode, hasEpoch, count }: BarProps): ReactNode 
   const { params } = useRoute();
   const [filter, setFilter] = useParam("filter");
   const box = useRef<HTMLInputElement>(null);
-  useKeys("Charts", { "/": { does: "filter the charts", run: () => box.current?.focus() } });
+  useShortcuts("Charts", { "/": { label: "filter the charts", run: () => box.current?.focus() } });
   const many = (known.topology?.replicas.length ?? 0) > 1;
   return (
     <div className="chart-bar">
@@ -57,7 +57,7 @@ export function ChartBar({ known, mode, hasEpoch, count }: BarProps): ReactNode 
         </div>
       )}
       {many && mode === "ranks" && (
-        <RanksField most={(known.topology?.replicas.length ?? 1) - 1} none={`${MOST_LINES} ranks`} />
+        <RanksField most={(known.topology?.replicas.length ?? 1) - 1} none={`${MAX_LINES} ranks`} />
       )}
       {params.has("zoom") && (
         <button type="button" className="button small" onClick={() => setParams({ zoom: null, steps: null })}>

@@ -3,10 +3,10 @@
 import "./chartGrid.css";
 import "./ChartsTab.css";
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { LineChart, WhenSeen, type XKind } from "../charts";
+import { LazyMount, LineChart, type XKind } from "../charts";
 import { seconds } from "../format";
-import { type Changes, setParams, useParamList, useRoute } from "../router";
-import { Dialog, Empty, Failure, Icon } from "../ui";
+import { type ParamChanges, setParams, useParamList, useRoute } from "../router";
+import { Dialog, EmptyState, ErrorMessage, Icon } from "../ui";
 import { ChartBar } from "./ChartBar";
 import { type Epochs, epochsOf, type Group, grouped, inOrder, linesOf, stepsOf, type Way } from "./chartLines";
 import { type ChartSource, useChart, useChartSource } from "./chartSource";
@@ -26,7 +26,7 @@ type View = {
 };
 
 export default function ChartsTab({ known }: { known: Known }): ReactNode {
-  const { run, pulse, isLive, again } = known;
+  const { run, pulse, isLive, reload } = known;
   const names = useMemo(() => inOrder(Object.keys(run.summaries)), [run.summaries]);
   const { params } = useRoute();
   const filter = params.get("filter") ?? "";
@@ -41,13 +41,13 @@ export default function ChartsTab({ known }: { known: Known }): ReactNode {
   const isEmpty = names.length === 0;
   // biome-ignore lint/correctness/useExhaustiveDependencies: the names of the first points come with the run
   useEffect(() => {
-    if (isEmpty && isLive) again();
+    if (isEmpty && isLive) reload();
   }, [pulse.points, isEmpty, isLive]);
   if (isEmpty) {
     return (
-      <Empty title={isLive ? "No metric was logged yet" : "No metric was logged"}>
+      <EmptyState title={isLive ? "No metric was logged yet" : "No metric was logged"}>
         Charts appear with the first point that a replica logs.
-      </Empty>
+      </EmptyState>
     );
   }
   const groups = grouped(names, pins, filter);
@@ -61,9 +61,9 @@ export default function ChartsTab({ known }: { known: Known }): ReactNode {
         count={groups.reduce((sum, group) => sum + group.metrics.length, 0)}
       />
       {groups.length === 0 && (
-        <Empty title="No metric has such a name">
+        <EmptyState title="No metric has such a name">
           Every word of the filter must stand in it; * stands for anything.
-        </Empty>
+        </EmptyState>
       )}
       {groups.map((group) => (
         <ChartGroup
@@ -119,9 +119,9 @@ function ChartGroup({ group, isClosed, onFold, pins, onPin, ...rest }: GroupProp
         <div className="chart-grid">
           {group.metrics.map((name) => (
             <div key={name} className="chart-slot">
-              <WhenSeen height={SLOT}>
+              <LazyMount height={SLOT}>
                 {() => <OneChart name={name} isPinned={pins.includes(name)} onPin={() => onPin(name)} {...rest} />}
-              </WhenSeen>
+              </LazyMount>
             </div>
           ))}
         </div>
@@ -197,7 +197,7 @@ const OneChart = memo(function OneChart(props: OneChartProps): ReactNode {
   const { name, source, view, version, isPinned, onPin, height = CHART_HEIGHT, isBig } = props;
   const { chart, error, isAsked } = useChart(source, name, version);
   const lines = useMemo(() => (chart ? linesOf(chart, view.way) : []), [chart, view.way]);
-  if (error && !chart) return <Failure error={error} what={name} />;
+  if (error && !chart) return <ErrorMessage error={error} what={name} />;
   if (!chart) {
     return (
       <div className="chart-waiting" style={{ height: height + 30 }}>
@@ -254,7 +254,7 @@ const OneChart = memo(function OneChart(props: OneChartProps): ReactNode {
 
 /** The range stands in the address as it is read, and as steps, which the server knows. A little more is asked for, so
  * that lines go on to the edge. */
-function zoomed(range: [number, number] | null, chart: Parameters<typeof linesOf>[0], way: Way): Changes {
+function zoomed(range: [number, number] | null, chart: Parameters<typeof linesOf>[0], way: Way): ParamChanges {
   if (!range) return { zoom: null, steps: null };
   const steps = stepsOf(range, [chart], way);
   const text = (amount: number) => String(Number(amount.toPrecision(10)));

@@ -5,7 +5,7 @@ import { memo, type ReactNode, useMemo } from "react";
 import { VirtualList } from "../ui";
 import { diffLine, jsonLine, type Piece, yamlLine } from "./syntaxHighlight";
 
-const ROW = 19;
+const ROW_HEIGHT = 19;
 const MANY = 600;
 const LONGEST = 4000;
 
@@ -26,7 +26,7 @@ export function Code({ text, language, label }: { text: string; language: Langua
   );
   if (lines.length > MANY) {
     return (
-      <VirtualList count={lines.length} row={ROW} className="code is-long" label={label ?? "Text"}>
+      <VirtualList count={lines.length} rowHeight={ROW_HEIGHT} className="code is-long" label={label ?? "Text"}>
         {draw}
       </VirtualList>
     );

@@ -3,21 +3,21 @@
 import "./card.css";
 import "./Description.css";
 import { type ReactNode, useState } from "react";
-import { at, patch } from "../api";
+import { apiPath, patch } from "../api";
 import { Markdown } from "../markdown";
-import { Failure } from "../ui";
+import { ErrorMessage } from "../ui";
 import type { Known } from "./runContext";
 
 export function Notes({ known }: { known: Known }): ReactNode {
-  const { run, mayEdit, whyNot, again } = known;
+  const { run, mayEdit, whyNot, reload } = known;
   const [draft, setDraft] = useState<string | null>(null);
   const [fault, setFault] = useState<unknown>(null);
   const keep = async () => {
     try {
-      await patch(at`/runs/${run.id}`, { description: draft ?? "" });
+      await patch(apiPath`/runs/${run.id}`, { description: draft ?? "" });
       setDraft(null);
       setFault(null);
-      again();
+      reload();
     } catch (refused) {
       setFault(refused);
     }
@@ -61,7 +61,7 @@ export function Notes({ known }: { known: Known }): ReactNode {
               if (event.key === "Escape" && draft === (run.description ?? "")) setDraft(null);
             }}
           />
-          {fault !== null && <Failure error={fault} />}
+          {fault !== null && <ErrorMessage error={fault} />}
           <div className="row">
             <button type="button" className="button main small" onClick={() => void keep()}>
               Keep

@@ -2,10 +2,10 @@
 
 import "./FirstFailure.css";
 import { type ReactNode, useEffect, useRef } from "react";
-import { moment } from "../format";
+import { timestamp } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link } from "../router";
-import { Copy, Icon } from "../ui";
+import { CopyButton, Icon } from "../ui";
 import { shown } from "./logWindow";
 import type { Known } from "./runContext";
 
@@ -33,7 +33,7 @@ export function FirstFailure({ known, isShort }: { known: Known; isShort: boolea
       <div className="grow">
         <h2>
           {who} failed first{failure.host ? <span className="soft"> on {failure.host}</span> : null}
-          {failure.at !== null && <time className="faint"> {moment(failure.at)}</time>}
+          {failure.at !== null && <time className="faint"> {timestamp(failure.at)}</time>}
         </h2>
         <p className="first-failure-why">{failure.why}</p>
         {failure.advice && (
@@ -62,7 +62,7 @@ function LastLines({ lines }: { lines: string[] }): ReactNode {
       <pre ref={box} tabIndex={0}>
         {lines.join("\n")}
       </pre>
-      <Copy text={lines.join("\n")} label="Copy these lines" />
+      <CopyButton text={lines.join("\n")} label="Copy these lines" />
     </div>
   );
 }

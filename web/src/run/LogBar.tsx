@@ -2,9 +2,9 @@
 
 import "./LogBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { at, get, query } from "../api";
+import { apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
-import { useKeys } from "../shortcuts";
+import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
 import type { Asked } from "./logSource";
 import { RanksField } from "./RanksField";
@@ -14,7 +14,9 @@ type FirstError = { lines: { cursor: string }[]; error: number | null };
 
 async function jumpToError(asked: Asked): Promise<void> {
   try {
-    const found = await get<FirstError>(at`/runs/${asked.id}/first-error` + query({ attempt: asked.attempt }));
+    const found = await get<FirstError>(
+      apiPath`/runs/${asked.id}/first-error` + queryString({ attempt: asked.attempt }),
+    );
     const cursor = found.error === null ? null : found.lines[found.error]?.cursor;
     if (cursor) setParams({ at: cursor, jump: null, ranks: null }, { push: true });
     else notify("No line of these logs looks like an error.");
@@ -39,10 +41,10 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
   const { params } = useRoute();
   const total = known.topology?.replicas.length ?? 0;
   const box = useRef<HTMLInputElement>(null);
-  useKeys("Log", {
-    "/": { does: "search the log", run: () => box.current?.focus() },
-    e: { does: "go to the first error", run: () => void jumpToError(asked) },
-    "shift+g": { does: "go to the end and follow", run: onFollow },
+  useShortcuts("Log", {
+    "/": { label: "search the log", run: () => box.current?.focus() },
+    e: { label: "go to the first error", run: () => void jumpToError(asked) },
+    "shift+g": { label: "go to the end and follow", run: onFollow },
   });
   return (
     <div className="log-bar">
@@ -65,7 +67,7 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
       >
         {known.isLive ? "Follow" : "End"}
       </button>
-      <Menu label={<Icon name="more" />} name="How lines are shown" className="button icon small" toRight>
+      <Menu label={<Icon name="more" />} name="How lines are shown" className="button icon small" alignRight>
         {(close) => (
           <>
             <Choice label="Wrap long lines" isOn={params.get("wrap") !== "0"} name="wrap" close={close} />
@@ -74,7 +76,7 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
             {asked.replicas.length === 1 && (
               <a
                 className="menu-item"
-                href={`/api/v1${at`/runs/${asked.id}/logs/${asked.replicas[0] as string}`}${query({ attempt: asked.attempt })}`}
+                href={`/api/v1${apiPath`/runs/${asked.id}/logs/${asked.replicas[0] as string}`}${queryString({ attempt: asked.attempt })}`}
                 download
               >
                 <Icon name="download" size={14} /> Download this log

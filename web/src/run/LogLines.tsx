@@ -3,8 +3,8 @@
 import "./LogLines.css";
 import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
 import type { LogLine } from "../api";
-import { clock, moment } from "../format";
-import { here, setParams, useRoute, withParams } from "../router";
+import { clock, timestamp } from "../format";
+import { currentRoute, setParams, useRoute, withParams } from "../router";
 import { notify } from "../ui";
 import { Marked } from "./Highlight";
 import { chunks, shown, toneOf } from "./logWindow";
@@ -24,7 +24,7 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
     const cursor = button?.closest<HTMLElement>("[data-cursor]")?.dataset.cursor;
     if (!cursor) return;
     setParams({ at: cursor });
-    const address = location.origin + withParams(here(), { at: cursor });
+    const address = location.origin + withParams(currentRoute(), { at: cursor });
     const told = "The address of the page leads to this line now.";
     if (!navigator.clipboard)
       notify(told); // browsers give it to safe addresses only
@@ -93,7 +93,7 @@ function OneLine({
         className="log-time"
         data-link=""
         tabIndex={-1}
-        title={`${line.at === null ? "" : `${moment(line.at)}: `}copy a link to this line`}
+        title={`${line.at === null ? "" : `${timestamp(line.at)}: `}copy a link to this line`}
       >
         {line.at === null ? "·" : clock(line.at)}
       </button>

@@ -2,11 +2,11 @@
 
 import "./LogSearch.css";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
-import { at, type FoundLines, get, type LogLine, query } from "../api";
-import { bytes, clock, many } from "../format";
+import { apiPath, get, type LogLine, type LogMatches, queryString } from "../api";
+import { bytes, clock, plural } from "../format";
 import { setParams } from "../router";
-import { useKeys } from "../shortcuts";
-import { Failure } from "../ui";
+import { useShortcuts } from "../shortcuts";
+import { ErrorMessage } from "../ui";
 import { Marked } from "./Highlight";
 import type { Asked } from "./logSource";
 import { shown } from "./logWindow";
@@ -15,7 +15,7 @@ type State = { found: LogLine[]; next: string | null; searched: number; isBusy: 
 
 const NOTHING: State = { found: [], next: null, searched: 0, isBusy: true, error: null };
 
-function added(old: State, page: FoundLines, isBusy: boolean): State {
+function added(old: State, page: LogMatches, isBusy: boolean): State {
   return {
     found: [...old.found, ...page.found],
     next: page.next,
@@ -41,7 +41,9 @@ export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): 
         // One answer looks through a part of a long log: while it has nothing, the next part is asked for.
         do {
           const fields = { text: wanted, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
-          const page = await get<FoundLines>(at`/runs/${id}/lines/search` + query(fields), { signal: mine.signal });
+          const page = await get<LogMatches>(apiPath`/runs/${id}/lines/search` + queryString(fields), {
+            signal: mine.signal,
+          });
           after = page.found.length ? null : page.next;
           setState((now) => added(now, page, after !== null));
         } while (after);
@@ -65,15 +67,15 @@ export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): 
     const next = found[place < 0 ? (by > 0 ? 0 : found.length - 1) : (place + by + found.length) % found.length];
     if (next) setParams({ at: next.cursor });
   };
-  useKeys("Found lines", {
-    n: { does: "the next line that was found", run: () => go(1) },
-    "shift+n": { does: "the one before", run: () => go(-1) },
+  useShortcuts("Found lines", {
+    n: { label: "the next line that was found", run: () => go(1) },
+    "shift+n": { label: "the one before", run: () => go(-1) },
   });
   return (
     <section className="log-search" aria-label="Found lines">
       <div className="log-search-head">
         <span aria-live="polite">
-          {state.isBusy ? "Searching…" : `${found.length === 0 ? "Nothing" : many(found.length, "line")} found`}
+          {state.isBusy ? "Searching…" : `${found.length === 0 ? "Nothing" : plural(found.length, "line")} found`}
           <span className="faint">
             {" "}
             in {bytes(state.searched)}
@@ -100,7 +102,7 @@ export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): 
           Close
         </button>
       </div>
-      {state.error !== null && <Failure error={state.error} again={() => void search(state.next)} />}
+      {state.error !== null && <ErrorMessage error={state.error} retry={() => void search(state.next)} />}
       {found.length > 0 && (
         <ol className="log-hits">
           {found.map((line) => (

@@ -2,9 +2,9 @@
 
 import "./LogsTab.css";
 import { type ReactNode, useMemo, useRef } from "react";
-import { many } from "../format";
+import { plural } from "../format";
 import { useRoute } from "../router";
-import { Empty, Failure, Icon, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
 import { LogBar, useJump } from "./LogBar";
 import { LogLines, type Ranks } from "./LogLines";
 import { LogSearch } from "./LogSearch";
@@ -30,12 +30,12 @@ export default function LogsTab({ known }: { known: Known }): ReactNode {
     <div className="logs">
       <LogBar known={known} isFollowing={isFollowing} onFollow={follow} asked={asked} />
       {wanted && <LogSearch asked={asked} wanted={wanted} />}
-      {shown && log.error ? <Failure error={log.error} again={log.reload} /> : null}
+      {shown && log.error ? <ErrorMessage error={log.error} retry={log.reload} /> : null}
       {shown && shown.leftOut > 0 && (
-        <p className="soft log-note">{many(shown.leftOut, "further log")} are not read: choose ranks to see them.</p>
+        <p className="soft log-note">{plural(shown.leftOut, "further log")} are not read: choose ranks to see them.</p>
       )}
       {log.error && !shown ? (
-        <Failure error={log.error} again={log.reload} />
+        <ErrorMessage error={log.error} retry={log.reload} />
       ) : (
         <section
           className={`log-window${isWrapped ? " is-wrapped" : ""}`}
@@ -49,9 +49,9 @@ export default function LogsTab({ known }: { known: Known }): ReactNode {
           {shown && !shown.atStart && <div className="log-end">{log.isAsking ? "Earlier lines…" : "\u00a0"}</div>}
           {shown?.atStart && shown.lines.length > 0 && <div className="log-end">This is where it begins.</div>}
           {shown && shown.lines.length === 0 && shown.atEnd && (
-            <Empty title={known.isLive ? "Nothing was printed yet" : "Nothing was printed"}>
+            <EmptyState title={known.isLive ? "Nothing was printed yet" : "Nothing was printed"}>
               {asked.replicas.length ? "By these ranks, in this attempt." : "Lines appear here as replicas print them."}
-            </Empty>
+            </EmptyState>
           )}
           {shown && <LogLines lines={shown.lines} ranks={ranks} wanted={wanted} marked={asked.at} />}
           {shown?.atEnd && <Unfinished rows={shown.unfinished} />}

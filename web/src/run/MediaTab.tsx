@@ -3,27 +3,27 @@
 import "./chartGrid.css";
 import "./MediaTab.css";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
-import { API, at, query, useAnswer } from "../api";
-import { WhenSeen } from "../charts";
+import { API, apiPath, queryString, useResource } from "../api";
+import { LazyMount } from "../charts";
 import { num, number, value } from "../format";
 import { useParam } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { matcher } from "./chartLines";
 import { bars, type MediaEvent, type MediaKind, type Shelf, shelves } from "./media";
 import { pathPart } from "./outputs";
 import type { Known } from "./runContext";
 
-const MOST = 2000;
+const MAX = 2000;
 
 type Answered = { count: number; events: MediaEvent[] };
 
 export default function MediaTab({ known }: { known: Known }): ReactNode {
   const [filter, setFilter] = useParam("filter");
   const [images, histograms, tables, texts] = [
-    useMedia(known, "image"),
-    useMedia(known, "histogram"),
-    useMedia(known, "table"),
-    useMedia(known, "text"),
+    useMediaQuery(known, "image"),
+    useMediaQuery(known, "histogram"),
+    useMediaQuery(known, "table"),
+    useMediaQuery(known, "text"),
   ];
   const all = [images, histograms, tables, texts];
   // biome-ignore lint/correctness/useExhaustiveDependencies: of the answers only their data
@@ -32,14 +32,14 @@ export default function MediaTab({ known }: { known: Known }): ReactNode {
     [images.data, histograms.data, tables.data, texts.data],
   );
   const failed = all.find((one) => one.error && !one.data);
-  if (failed) return <Failure error={failed.error} again={failed.again} />;
+  if (failed) return <ErrorMessage error={failed.error} retry={failed.reload} />;
   if (all.some((one) => !one.data)) return <Spinner />;
   if (!found.length) {
     return (
-      <Empty title="No image, table, text or histogram was logged">
+      <EmptyState title="No image, table, text or histogram was logged">
         <code>phalanx.tracking.image("samples", "samples.png", step=10)</code>, and likewise <code>table</code>,{" "}
         <code>text</code> and <code>histogram</code>, are shown here.
-      </Empty>
+      </EmptyState>
     );
   }
   const shown = found.filter(({ name }) => matcher(filter)(name));
@@ -63,7 +63,7 @@ export default function MediaTab({ known }: { known: Known }): ReactNode {
             key={`${shelf.kind} ${shelf.name}`}
             className={shelf.kind === "table" ? "chart-slot is-wide" : "chart-slot"}
           >
-            <WhenSeen height={240}>{() => <ShelfCard id={known.run.id} shelf={shelf} />}</WhenSeen>
+            <LazyMount height={240}>{() => <ShelfCard id={known.run.id} shelf={shelf} />}</LazyMount>
           </div>
         ))}
       </div>
@@ -71,9 +71,9 @@ export default function MediaTab({ known }: { known: Known }): ReactNode {
   );
 }
 
-function useMedia({ run, isLive }: Known, kind: MediaKind) {
-  return useAnswer<Answered>(at`/runs/${run.id}/events` + query({ kind, limit: MOST }), {
-    live: isLive ? 10_000 : undefined,
+function useMediaQuery({ run, isLive }: Known, kind: MediaKind) {
+  return useResource<Answered>(apiPath`/runs/${run.id}/events` + queryString({ kind, limit: MAX }), {
+    pollMs: isLive ? 10_000 : undefined,
   });
 }
 
@@ -152,7 +152,7 @@ function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
 
 function Picture({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   const inside = (event.path ?? "").replace(/^media\//, "");
-  const address = `${API}${at`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
+  const address = `${API}${apiPath`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
   return (
     <>
       <img

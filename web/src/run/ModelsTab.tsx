@@ -3,28 +3,28 @@
 import "./card.css";
 import "./ModelsTab.css";
 import type { ReactNode } from "react";
-import { at, useAnswer, type VersionRow, type WholeModel } from "../api";
-import { bytes, moment, num, number } from "../format";
+import { apiPath, type ModelDetails, useResource, type VersionRow } from "../api";
+import { bytes, num, number, timestamp } from "../format";
 import { Link } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import type { Known } from "./runContext";
 
 type Kept = { name: string; path: string; size: number | null; at: number };
 
 export default function ModelsTab({ known }: { known: Known }): ReactNode {
   const { run, isLive } = known;
-  const answer = useAnswer<{ events: Kept[] }>(`${at`/runs/${run.id}/events`}?kind=model`, {
-    live: isLive ? 15_000 : undefined,
+  const answer = useResource<{ events: Kept[] }>(`${apiPath`/runs/${run.id}/events`}?kind=model`, {
+    pollMs: isLive ? 15_000 : undefined,
   });
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  if (answer.error && !answer.data) return <ErrorMessage error={answer.error} retry={answer.reload} />;
   if (!answer.data) return <Spinner />;
   const kept = answer.data.events;
   if (!kept.length) {
     return (
-      <Empty title="It kept no model">
+      <EmptyState title="It kept no model">
         A model that training keeps by <code>phalanx.tracking.model("model.pt", "classifier")</code> becomes a version,
         with its metrics, code and data beside it.
-      </Empty>
+      </EmptyState>
     );
   }
   const names = [...new Set(kept.map((one) => one.name))].slice(0, 50);
@@ -38,7 +38,7 @@ export default function ModelsTab({ known }: { known: Known }): ReactNode {
 }
 
 function OneModel({ id, name, kept }: { id: string; name: string; kept: Kept[] }): ReactNode {
-  const answer = useAnswer<WholeModel>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
+  const answer = useResource<ModelDetails>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
   const versions = answer.data?.versions.filter((version) => version.run_id === id) ?? [];
   return (
     <section className="card-part">
@@ -48,11 +48,11 @@ function OneModel({ id, name, kept }: { id: string; name: string; kept: Kept[] }
       <ul className="model-files">
         {kept.map((one) => (
           <li key={one.path}>
-            <Link to={`${at`/runs/${id}/outputs`}?path=${encodeURIComponent(one.path)}`} className="mono cut">
+            <Link to={`${apiPath`/runs/${id}/outputs`}?path=${encodeURIComponent(one.path)}`} className="mono cut">
               {one.path}
             </Link>
             <span className="faint number">{bytes(one.size)}</span>
-            <span className="faint number">{moment(one.at)}</span>
+            <span className="faint number">{timestamp(one.at)}</span>
           </li>
         ))}
       </ul>
@@ -73,7 +73,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
           {alias}
         </span>
       ))}
-      <span className="soft">{moment(version.created_at)}</span>
+      <span className="soft">{timestamp(version.created_at)}</span>
       {metrics.map(([name, value]) => (
         <span key={name} className="number">
           <span className="soft">{name}</span> {number(num(value))}

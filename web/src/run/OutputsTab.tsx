@@ -2,15 +2,15 @@
 
 import "./OutputsTab.css";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
-import { at, type OutputRow, query, useAnswer } from "../api";
-import { bytes, moment } from "../format";
+import { apiPath, type OutputRow, queryString, useResource } from "../api";
+import { bytes, timestamp } from "../format";
 import { setParams, useRoute } from "../router";
-import { Empty, Failure, Icon, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
 import { ancestors, childrenOf, isFolder, nameOf } from "./outputs";
 import { FilePreview } from "./Preview";
 import type { Known } from "./runContext";
 
-const MOST_ROWS = 1000;
+const MAX_ROWS = 1000;
 
 type Listing = { files: OutputRow[]; count: number };
 
@@ -18,17 +18,17 @@ export default function OutputsTab({ known }: { known: Known }): ReactNode {
   const { params } = useRoute();
   const path = params.get("path") ?? "";
   const { id } = known.run;
-  const root = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ depth: 1 }), {
-    live: known.isLive ? 15_000 : undefined,
+  const root = useResource<Listing>(apiPath`/runs/${id}/outputs` + queryString({ depth: 1 }), {
+    pollMs: known.isLive ? 15_000 : undefined,
   });
-  if (root.error && !root.data) return <Failure error={root.error} again={root.again} />;
+  if (root.error && !root.data) return <ErrorMessage error={root.error} retry={root.reload} />;
   if (!root.data) return <Spinner />;
   if (!root.data.files.length) {
     return (
-      <Empty title="It has written no outputs" type='phalanx.tracking.artifact("model.pt")'>
+      <EmptyState title="It has written no outputs" command='phalanx.tracking.artifact("model.pt")'>
         What training puts into the folder <code>$PHALANX_OUTPUTS</code>, or keeps as an artifact or model, is shown
         here.
-      </Empty>
+      </EmptyState>
     );
   }
   return (
@@ -60,7 +60,7 @@ function Tree({ id, rows, chosen, isLive }: TreeProps): ReactNode {
   };
   return (
     <ul className="tree" ref={place} onKeyDown={press} aria-label="Files">
-      {rows.slice(0, MOST_ROWS).map((row) => (
+      {rows.slice(0, MAX_ROWS).map((row) => (
         <Node key={row.path} id={id} row={row} depth={0} chosen={chosen} isLive={isLive} />
       ))}
       <More count={rows.length} depth={0} />
@@ -69,10 +69,10 @@ function Tree({ id, rows, chosen, isLive }: TreeProps): ReactNode {
 }
 
 function More({ count, depth }: { count: number; depth: number }): ReactNode {
-  if (count <= MOST_ROWS) return null;
+  if (count <= MAX_ROWS) return null;
   return (
     <li className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
-      and {count - MOST_ROWS} more
+      and {count - MAX_ROWS} more
     </li>
   );
 }
@@ -98,7 +98,7 @@ function Node({ id, row, depth, chosen, isLive }: NodeProps): ReactNode {
           if (folder && event.key === "ArrowRight") setOpen(true);
           if (folder && event.key === "ArrowLeft") setOpen(false);
         }}
-        title={typeof row.at === "string" ? moment(row.at) : undefined}
+        title={typeof row.at === "string" ? timestamp(row.at) : undefined}
       >
         <span className="tree-sign">{folder && <Icon name={isOpen ? "down" : "right"} size={12} />}</span>
         <Icon name={folder ? "folder" : "file"} size={14} />
@@ -126,10 +126,10 @@ function Folder({
   chosen: string;
   isLive: boolean;
 }): ReactNode {
-  const answer = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ path, depth: 1 }), {
-    live: isLive ? 15_000 : undefined,
+  const answer = useResource<Listing>(apiPath`/runs/${id}/outputs` + queryString({ path, depth: 1 }), {
+    pollMs: isLive ? 15_000 : undefined,
   });
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  if (answer.error && !answer.data) return <ErrorMessage error={answer.error} retry={answer.reload} />;
   if (!answer.data)
     return (
       <div className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
@@ -139,7 +139,7 @@ function Folder({
   const rows = childrenOf(answer.data.files, path);
   return (
     <ul>
-      {rows.slice(0, MOST_ROWS).map((row) => (
+      {rows.slice(0, MAX_ROWS).map((row) => (
         <Node key={row.path} id={id} row={row} depth={depth} chosen={chosen} isLive={isLive} />
       ))}
       {!rows.length && (

@@ -3,11 +3,11 @@
 import "./card.css";
 import "./Overview.css";
 import { type ReactNode, useMemo, useState } from "react";
-import { at, isDone, type Json, type Summary, type Use, type UseRow, useAnswer } from "../api";
-import { ago, mib, num, number, span, value } from "../format";
+import { apiPath, isDone, type Json, type ResourceUse, type ResourceUseRow, type Summary, useResource } from "../api";
+import { ago, durationText, mib, num, number, value } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link, useParam } from "../router";
-import { Copy } from "../ui";
+import { CopyButton } from "../ui";
 import { grouped, inOrder, matcher } from "./chartLines";
 import { Notes } from "./Description";
 import { leftOf, progressOf } from "./progress";
@@ -59,7 +59,7 @@ function Progress({ known: { run } }: { known: Known }): ReactNode {
         <i style={{ width: `${found.share * 100}%` }} />
       </div>
       <span className="number">{found.words || `${percent}%`}</span>
-      {left !== null && <span className="soft">about {span(left)} left</span>}
+      {left !== null && <span className="soft">about {durationText(left)} left</span>}
     </div>
   );
 }
@@ -151,9 +151,12 @@ function Filter({
 // Requested against used ------------------------------------------------------------------------------------------------
 
 function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
-  const answer = useAnswer<Use>(run.started_at && run.backend !== "outside" ? at`/runs/${run.id}/use` : null, {
-    live: isLive ? 15_000 : undefined,
-  });
+  const answer = useResource<ResourceUse>(
+    run.started_at && run.backend !== "outside" ? apiPath`/runs/${run.id}/use` : null,
+    {
+      pollMs: isLive ? 15_000 : undefined,
+    },
+  );
   const use = answer.data;
   if (!use?.roles?.length) return null;
   return (
@@ -185,7 +188,7 @@ function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
 }
 
 /** `advice` is how much to ask for instead. */
-type Asked = Omit<UseRow, "advice"> & { advice: string | number | null };
+type Asked = Omit<ResourceUseRow, "advice"> & { advice: string | number | null };
 
 /** The bar's whole length is the most of all that is known; used is filled, asked is a mark. */
 function UseLine({ row }: { row: Asked }): ReactNode {
@@ -221,7 +224,7 @@ function UseLine({ row }: { row: Asked }): ReactNode {
 function amountText(amount: number | null, unit: string): string {
   if (amount === null) return "–";
   if (/mib/i.test(unit)) return mib(amount);
-  if (/^s(ec|$)/i.test(unit)) return span(amount);
+  if (/^s(ec|$)/i.test(unit)) return durationText(amount);
   if (/^cores?$/i.test(unit)) return amount === 1 ? "1 core" : `${number(amount, 3)} cores`;
   return `${number(amount, 3)}${unit ? ` ${unit}` : ""}`;
 }
@@ -239,7 +242,7 @@ function Table({ title, rows, empty }: { title: string; rows: [string, Json][]; 
         <h2>{title}</h2>
         <span className="faint">{rows.length || ""}</span>
         {rows.length > MANY && <Filter value={filter} onChange={setFilter} label={`Filter ${title.toLowerCase()}`} />}
-        {rows.length > 0 && <Copy text={text} label={`Copy ${title.toLowerCase()}`} />}
+        {rows.length > 0 && <CopyButton text={text} label={`Copy ${title.toLowerCase()}`} />}
       </div>
       {rows.length === 0 ? (
         <p className="card-empty">{empty}</p>

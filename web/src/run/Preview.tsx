@@ -2,16 +2,16 @@
 
 import "./Preview.css";
 import { type ReactNode, useState } from "react";
-import { API, at, type Preview, useAnswer } from "../api";
-import { bytes, many, value } from "../format";
+import { API, apiPath, type Preview, useResource } from "../api";
+import { bytes, plural, value } from "../format";
 import { setParams } from "../router";
-import { Copy, Failure, Icon, Spinner } from "../ui";
+import { CopyButton, ErrorMessage, Icon, Spinner } from "../ui";
 import { Code } from "./CodeView";
 import { nameOf, pathPart } from "./outputs";
 
 export function FilePreview({ id, path }: { id: string; path: string }): ReactNode {
-  const answer = useAnswer<Preview>(`${at`/runs/${id}/preview`}/${pathPart(path)}`);
-  const file = `${API}${at`/runs/${id}/outputs`}/${pathPart(path)}`;
+  const answer = useResource<Preview>(`${apiPath`/runs/${id}/preview`}/${pathPart(path)}`);
+  const file = `${API}${apiPath`/runs/${id}/outputs`}/${pathPart(path)}`;
   const found = answer.data;
   return (
     <article className="preview" aria-label={nameOf(path)}>
@@ -33,12 +33,12 @@ export function FilePreview({ id, path }: { id: string; path: string }): ReactNo
             {found && ` · ${found.title ?? found.kind} · ${bytes(found.size)}`}
           </p>
         </div>
-        <Copy text={path} label="Copy the path" />
+        <CopyButton text={path} label="Copy the path" />
         <a className="button small" href={file} download={nameOf(path)}>
           <Icon name="download" size={14} /> Download
         </a>
       </header>
-      {answer.error && !found ? <Failure error={answer.error} again={answer.again} /> : null}
+      {answer.error && !found ? <ErrorMessage error={answer.error} retry={answer.reload} /> : null}
       {!found && !answer.error && <Spinner />}
       {found && <Content preview={found} name={nameOf(path)} />}
     </article>
@@ -129,7 +129,7 @@ function TableOf({ preview }: { preview: Preview }): ReactNode {
         </table>
       </div>
       {preview.is_cut && (
-        <p className="faint preview-cut">The first {many(table.rows.length, "row")}; download it to see all.</p>
+        <p className="faint preview-cut">The first {plural(table.rows.length, "row")}; download it to see all.</p>
       )}
     </>
   );

@@ -2,19 +2,19 @@
 
 import "./RankPanel.css";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { at, type Environment, type Lines, query, type ReplicaUse, useAnswer } from "../api";
+import { apiPath, type Environment, type LogPage, queryString, type ReplicaUsage, useResource } from "../api";
 import { type Line, LineChart } from "../charts";
-import { moment, number, span, took } from "../format";
+import { durationText, elapsedSeconds, number, timestamp } from "../format";
 import { Link, setParams } from "../router";
-import { useKeys } from "../shortcuts";
-import { Copy, Failure, Icon, StatusMark } from "../ui";
+import { useShortcuts } from "../shortcuts";
+import { CopyButton, ErrorMessage, Icon, StatusMark } from "../ui";
 import { shown, toneOf } from "./logWindow";
-import { type Known, useNow, useSeldom } from "./runContext";
+import { type Known, useNow, useThrottled } from "./runContext";
 
 export function RankPanel({ known, name }: { known: Known; name: string }): ReactNode {
   const one = known.topology?.replicas.find((replica) => replica.name === name);
   const close = () => setParams({ "replica-panel": null });
-  useKeys("This replica", { Escape: { does: "close the replica's panel", run: close } });
+  useShortcuts("This replica", { Escape: { label: "close the replica's panel", run: close } });
   const panel = useRef<HTMLElement>(null);
   return (
     <aside className="rank-panel" aria-label={`Replica ${name}`} ref={panel}>
@@ -80,10 +80,10 @@ function State({ known, name }: Props): ReactNode {
       </span>,
     ]);
   }
-  if (one.started_at) facts.push(["started", moment(one.started_at)]);
-  const length = took(one.started_at, one.finished_at, now);
-  if (length !== null) facts.push([one.finished_at ? "took" : "for", span(length)]);
-  if (one.finished_at) facts.push(["ended", moment(one.finished_at)]);
+  if (one.started_at) facts.push(["started", timestamp(one.started_at)]);
+  const length = elapsedSeconds(one.started_at, one.finished_at, now);
+  if (length !== null) facts.push([one.finished_at ? "took" : "for", durationText(length)]);
+  if (one.finished_at) facts.push(["ended", timestamp(one.finished_at)]);
   if (one.signal) facts.push(["signal", String(one.signal)]);
   else if (one.code !== null) facts.push(["exit code", String(one.code)]);
   return (
@@ -101,28 +101,31 @@ function State({ known, name }: Props): ReactNode {
 function Tail({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
   const one = topology?.replicas.find((replica) => replica.name === name);
   const attempt = topology?.attempt;
-  const answer = useAnswer<Lines>(at`/runs/${run.id}/lines` + query({ replica: name, attempt, limit: 100 }), {
-    keep: true,
-  });
-  const again = useSeldom(answer.again, 1000);
+  const answer = useResource<LogPage>(
+    apiPath`/runs/${run.id}/lines` + queryString({ replica: name, attempt, limit: 100 }),
+    {
+      keepPrevious: true,
+    },
+  );
+  const reload = useThrottled(answer.reload, 1000);
   // biome-ignore lint/correctness/useExhaustiveDependencies: asked again with every hint
   useEffect(() => {
-    if (isLive) again();
-  }, [pulse.log, isLive, again]);
+    if (isLive) reload();
+  }, [pulse.log, isLive, reload]);
   const box = useRef<HTMLPreElement>(null);
   const lines = answer.data?.lines;
   // biome-ignore lint/correctness/useExhaustiveDependencies: new lines move it to the end
   useEffect(() => {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [lines]);
-  const to = `/runs/${encodeURIComponent(run.id)}/logs${query({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
+  const to = `/runs/${encodeURIComponent(run.id)}/logs${queryString({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
   return (
     <section>
       <h3 className="rank-panel-title">
         End of its log <Link to={to}>whole log</Link>
       </h3>
       {answer.error && !lines ? (
-        <Failure error={answer.error} again={answer.again} />
+        <ErrorMessage error={answer.error} retry={answer.reload} />
       ) : (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
         <pre className="rank-panel-log" ref={box} tabIndex={0}>
@@ -140,8 +143,8 @@ function Tail({ known: { run, topology, pulse, isLive }, name }: Props): ReactNo
 }
 
 function Used({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
-  const path = `${at`/runs/${run.id}/use/${name}`}${query({ buckets: 300, attempt: topology?.attempt })}`;
-  const answer = useAnswer<ReplicaUse>(path, { live: isLive ? 5000 : undefined, keep: true });
+  const path = `${apiPath`/runs/${run.id}/use/${name}`}${queryString({ buckets: 300, attempt: topology?.attempt })}`;
+  const answer = useResource<ReplicaUsage>(path, { pollMs: isLive ? 5000 : undefined, keepPrevious: true });
   void pulse;
   const use = answer.data;
   const charts = useMemo(() => (use ? usedLines(use) : []), [use]);
@@ -168,7 +171,7 @@ function Used({ known: { run, topology, pulse, isLive }, name }: Props): ReactNo
 
 type UsedChart = { title: string; lines: Line[]; unit?: "bytes" | "percent" };
 
-export function usedLines(use: ReplicaUse): UsedChart[] {
+export function usedLines(use: ReplicaUsage): UsedChart[] {
   if (!use.times.length) return [];
   const start = use.times[0] as number;
   const x = use.times.map((time) => time - start);
@@ -202,18 +205,18 @@ export function usedLines(use: ReplicaUse): UsedChart[] {
 
 function Started({ known: { run, topology }, name }: Props): ReactNode {
   const [isOpen, setOpen] = useState(false);
-  const path = at`/runs/${run.id}/environment/${name}` + query({ attempt: topology?.attempt });
-  const answer = useAnswer<Environment>(isOpen ? path : null);
+  const path = apiPath`/runs/${run.id}/environment/${name}` + queryString({ attempt: topology?.attempt });
+  const answer = useResource<Environment>(isOpen ? path : null);
   const found = answer.data;
   return (
     <details className="rank-panel-more" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Command and environment</summary>
-      {answer.error && <Failure error={answer.error} again={answer.again} />}
+      {answer.error && <ErrorMessage error={answer.error} retry={answer.reload} />}
       {found && (
         <>
           <div className="typed">
             <code>{found.argv.map(quoted).join(" ")}</code>
-            <Copy text={found.argv.map(quoted).join(" ")} />
+            <CopyButton text={found.argv.map(quoted).join(" ")} />
           </div>
           {found.folder && <p className="soft">in {found.folder}</p>}
           <table className="variables">

@@ -2,11 +2,11 @@
 
 import "./RunHeader.css";
 import { type KeyboardEvent, type ReactNode, useState } from "react";
-import { at, patch, type RunRow } from "../api";
-import { ago, moment, span, title, took } from "../format";
+import { apiPath, patch, type RunRow } from "../api";
+import { ago, durationText, elapsedSeconds, runTitle, timestamp } from "../format";
 import { Link } from "../router";
-import { Copy, StatusMark } from "../ui";
-import { Actions, tellFault } from "./Actions";
+import { CopyButton, StatusMark } from "../ui";
+import { Actions, notifyError } from "./Actions";
 import { type Known, useNow } from "./runContext";
 
 export function Head({ known }: { known: Known }): ReactNode {
@@ -19,7 +19,7 @@ export function Head({ known }: { known: Known }): ReactNode {
             <Link to={`/runs?project=${encodeURIComponent(run.project)}`}>{run.project}</Link>
             <span className="faint">/</span>
             <span className="mono faint">{run.id}</span>
-            <Copy text={run.id} label="Copy the id" />
+            <CopyButton text={run.id} label="Copy the id" />
           </div>
           <h1 className="run-title">
             <Name known={known} />
@@ -39,12 +39,12 @@ export function Head({ known }: { known: Known }): ReactNode {
   );
 }
 
-function Name({ known: { run, mayEdit, again } }: { known: Known }): ReactNode {
+function Name({ known: { run, mayEdit, reload } }: { known: Known }): ReactNode {
   const [draft, setDraft] = useState<string | null>(null);
   if (draft === null) {
     return (
       <>
-        {title(run)}
+        {runTitle(run)}
         {mayEdit && (
           <button type="button" className="button plain small run-rename" onClick={() => setDraft(run.name ?? "")}>
             Rename
@@ -55,7 +55,7 @@ function Name({ known: { run, mayEdit, again } }: { known: Known }): ReactNode {
   }
   const keep = async () => {
     setDraft(null);
-    if (draft.trim() !== (run.name ?? "")) await change(run.id, { name: draft.trim() }, again);
+    if (draft.trim() !== (run.name ?? "")) await change(run.id, { name: draft.trim() }, reload);
   };
   return (
     <input
@@ -75,23 +75,23 @@ function Name({ known: { run, mayEdit, again } }: { known: Known }): ReactNode {
   );
 }
 
-async function change(id: string, what: Partial<RunRow>, again: () => void): Promise<void> {
+async function change(id: string, what: Partial<RunRow>, reload: () => void): Promise<void> {
   try {
-    await patch(at`/runs/${id}`, what);
+    await patch(apiPath`/runs/${id}`, what);
   } catch (fault) {
-    tellFault(fault);
+    notifyError(fault);
   }
-  again();
+  reload();
 }
 
 function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
   const now = useNow(isLive);
-  const length = took(run.started_at, run.finished_at, now);
+  const length = elapsedSeconds(run.started_at, run.finished_at, now);
   const parts: [string, ReactNode][] = [
     ["by", run.user],
     [
       "created",
-      <time key="c" title={moment(run.created_at)} dateTime={run.created_at}>
+      <time key="c" title={timestamp(run.created_at)} dateTime={run.created_at}>
         {ago(run.created_at, now)}
       </time>,
     ],
@@ -100,7 +100,7 @@ function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
     parts.push([
       run.finished_at ? "took" : "for",
       <span key="t" className="number">
-        {span(length)}
+        {durationText(length)}
       </span>,
     ]);
   if (run.framework) parts.push(["", run.framework]);
@@ -151,9 +151,9 @@ function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
 // Tags ---------------------------------------------------------------------------------------------------------------
 
 function Tags({ known }: { known: Known }): ReactNode {
-  const { run, mayEdit, again } = known;
+  const { run, mayEdit, reload } = known;
   const [draft, setDraft] = useState<string | null>(null);
-  const keep = (tags: string[]) => void change(run.id, { tags }, again);
+  const keep = (tags: string[]) => void change(run.id, { tags }, reload);
   const add = () => {
     const tag = draft?.trim();
     setDraft(null);

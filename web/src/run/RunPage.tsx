@@ -3,9 +3,9 @@
 import "./RunPage.css";
 import { lazy, type ReactNode, Suspense } from "react";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
-import { useKeys } from "../shortcuts";
-import { Empty, Failure, Spinner, type Tab, Tabs } from "../ui";
-import { Boundary } from "../ui/ErrorBoundary";
+import { useShortcuts } from "../shortcuts";
+import { EmptyState, ErrorMessage, Spinner, type Tab, Tabs } from "../ui";
+import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { FirstFailure } from "./FirstFailure";
 import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
@@ -40,13 +40,15 @@ export default function RunPage(): ReactNode {
   const { path, params } = useRoute();
   const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
   const tab = (rest.split("/")[0] || "overview") as TabName;
-  const { known, error, again } = useRun(id, params.get("attempt") ?? "");
+  const { known, error, reload } = useRun(id, params.get("attempt") ?? "");
   useTitle(known?.run.name ?? id);
   useTabKeys(id, tab in TABS ? tab : "overview");
   if (!known && error?.status === 404) return <NoRun id={id} />;
   if (!known) {
     return (
-      <div className="page">{error ? <Failure error={error} again={again} what={`Run ${id}`} /> : <Spinner />}</div>
+      <div className="page">
+        {error ? <ErrorMessage error={error} retry={reload} what={`Run ${id}`} /> : <Spinner />}
+      </div>
     );
   }
   return <Whole known={known} tab={tab in TABS ? tab : "overview"} />;
@@ -59,9 +61,9 @@ function NoRun({ id }: { id: string }): ReactNode {
     </Link>
   );
   return (
-    <Empty title={`There is no run ${id}`} actions={all}>
+    <EmptyState title={`There is no run ${id}`} actions={all}>
       It may have been deleted, or belong to a project that you may not see.
-    </Empty>
+    </EmptyState>
   );
 }
 
@@ -74,13 +76,13 @@ function Whole({ known, tab }: { known: Known; tab: TabName }): ReactNode {
       <Head known={known} />
       <TopologyStrip known={known} />
       <FirstFailure known={known} isShort={tab !== "overview"} />
-      <Tabs tabs={tabsOf(known)} now={tab} label="Parts of this run" />
+      <Tabs tabs={tabsOf(known)} current={tab} label="Tabs of this run" />
       <div className="run-part">
-        <Boundary key={tab}>
+        <ErrorBoundary key={tab}>
           <Suspense fallback={<Spinner />}>
             <Page known={known} />
           </Suspense>
-        </Boundary>
+        </ErrorBoundary>
       </div>
       {rank && <RankPanel key={rank} known={known} name={rank} />}
     </div>
@@ -107,8 +109,8 @@ function useTabKeys(id: string, tab: TabName): void {
     const next = names[(names.indexOf(tab) + by + names.length) % names.length] as string;
     navigate(tabAddress(id, next), { keepScroll: true });
   };
-  useKeys("This run", {
-    "[": { does: "the part before", run: go(-1) },
-    "]": { does: "the next part", run: go(1) },
+  useShortcuts("This run", {
+    "[": { label: "the part before", run: go(-1) },
+    "]": { label: "the next part", run: go(1) },
   });
 }

@@ -2,9 +2,9 @@
 
 import "./SpecTab.css";
 import type { ReactNode } from "react";
-import { ApiError, at, type Json, useAnswer } from "../api";
+import { ApiError, apiPath, type Json, useResource } from "../api";
 import { useParam } from "../router";
-import { Copy, Empty, Failure, Spinner } from "../ui";
+import { CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
 import { Code, type Language } from "./CodeView";
 import type { Known } from "./runContext";
 
@@ -44,7 +44,7 @@ const PARTS: Part[] = [
 export default function SpecTab({ known }: { known: Known }): ReactNode {
   const [show, setShow] = useParam("show", "spec");
   const part = PARTS.find((one) => one.key === show) ?? (PARTS[0] as Part);
-  const answer = useAnswer<Json>(`${at`/runs/${known.run.id}`}/${part.path}`);
+  const answer = useResource<Json>(`${apiPath`/runs/${known.run.id}`}/${part.path}`);
   const text = answer.data === undefined || answer.data === null ? "" : asText(answer.data);
   return (
     <div className="spec">
@@ -57,7 +57,7 @@ export default function SpecTab({ known }: { known: Known }): ReactNode {
           ))}
         </div>
         <span className="grow" />
-        {text && <Copy text={text} label={`Copy ${part.label.toLowerCase()}`} />}
+        {text && <CopyButton text={text} label={`Copy ${part.label.toLowerCase()}`} />}
       </div>
       <Shown part={part} text={text} answer={answer} />
     </div>
@@ -71,18 +71,18 @@ function Shown({
 }: {
   part: Part;
   text: string;
-  answer: ReturnType<typeof useAnswer<Json>>;
+  answer: ReturnType<typeof useResource<Json>>;
 }): ReactNode {
   if (answer.error && answer.data === undefined) {
     const isNone = answer.error instanceof ApiError && answer.error.status === 404;
     return isNone ? (
-      <Empty title="There is none">{part.none}</Empty>
+      <EmptyState title="There is none">{part.none}</EmptyState>
     ) : (
-      <Failure error={answer.error} again={answer.again} />
+      <ErrorMessage error={answer.error} retry={answer.reload} />
     );
   }
   if (answer.data === undefined) return <Spinner />;
-  if (!text.trim()) return <Empty title="There is none">{part.none}</Empty>;
+  if (!text.trim()) return <EmptyState title="There is none">{part.none}</EmptyState>;
   return <Code text={text} language={part.language} label={part.label} />;
 }
 

@@ -3,7 +3,7 @@
 import "./Topology.css";
 import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, useRef, useState } from "react";
 import type { TopologyReplica } from "../api";
-import { ago, many, number } from "../format";
+import { ago, number, plural } from "../format";
 import { setParams, useRoute } from "../router";
 import { byRole, LAGS, type Lag, lagOf, MARKS, markOf, straggler, tally } from "./replicaLag";
 import type { Known } from "./runContext";
@@ -34,7 +34,7 @@ function Words({ known }: { known: Known }): ReactNode {
   const last = straggler(replicas, front);
   return (
     <div className="topology-words">
-      <b>{many(replicas.length, "replica")}</b>
+      <b>{plural(replicas.length, "replica")}</b>
       {tally(replicas).map(({ mark, count }) => (
         <span key={mark} className={`topology-count is-${mark}`}>
           {count === replicas.length ? "all" : count} {MARKS[mark].words}
@@ -51,7 +51,7 @@ function Words({ known }: { known: Known }): ReactNode {
           className="topology-straggler"
           onClick={() => setParams({ "replica-panel": last.name }, { push: true })}
         >
-          {last.name} is {many(last.behind ?? 0, "step")} behind
+          {last.name} is {plural(last.behind ?? 0, "step")} behind
         </button>
       )}
       {attempts.length > 1 && (

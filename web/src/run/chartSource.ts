@@ -1,11 +1,11 @@
 /** Where charts get their data: one request for all that are seen at once, and remembered while the question is the same. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { at, type Chart, type Charts, get, query } from "../api";
-import { Batch } from "../charts";
+import { apiPath, type Chart, type Charts, get, queryString } from "../api";
+import { RequestBatch } from "../charts";
 
 export const BUCKETS = 400;
-export const MOST_LINES = 16;
+export const MAX_LINES = 16;
 const TICK_MS = 30; // what comes into view within it is asked for together
 
 export type Question = {
@@ -19,10 +19,10 @@ export type Question = {
 /** Answers of one question, by the name of the metric. */
 export class ChartSource {
   readonly known = new Map<string, Chart>();
-  private readonly batch: Batch<Chart>;
+  private readonly batch: RequestBatch<Chart>;
 
   constructor(readonly question: Question) {
-    this.batch = new Batch(
+    this.batch = new RequestBatch(
       async (names) => {
         const { charts } = await get<Charts>(chartPath(question, names));
         return new Map(charts.map((chart) => [chart.name, chart]));
@@ -40,10 +40,19 @@ export class ChartSource {
 }
 
 export function chartPath({ id, mode, replicas, first, last }: Question, names: readonly string[]): string {
-  const path = at`/runs/${id}/chart`;
+  const path = apiPath`/runs/${id}/chart`;
   return (
     path +
-    query({ name: names, mode, replica: replicas, buckets: BUCKETS, first, last, overwritten: 1, most: MOST_LINES })
+    queryString({
+      name: names,
+      mode,
+      replica: replicas,
+      buckets: BUCKETS,
+      first,
+      last,
+      overwritten: 1,
+      most: MAX_LINES,
+    })
   );
 }
 

@@ -1,9 +1,9 @@
 /** The window over a run's log: opens at its end or at a line, grows in both directions, and knows when there is more. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
-import { at, get, query } from "../api";
+import { apiPath, get, queryString } from "../api";
 import { type LogWindow, opened, type Page, withEarlier, withLater } from "./logWindow";
-import { type Known, useSeldom } from "./runContext";
+import { type Known, useThrottled } from "./runContext";
 
 export type Asked = {
   id: string;
@@ -18,7 +18,9 @@ const PAGE = 400;
 
 export function linesPath(asked: Asked, more: { before?: string; after?: string; around?: string }): string {
   const { id, attempt, replicas, fold } = asked;
-  return at`/runs/${id}/lines` + query({ replica: replicas, attempt, fold: fold ? 1 : 0, limit: PAGE, ...more });
+  return (
+    apiPath`/runs/${id}/lines` + queryString({ replica: replicas, attempt, fold: fold ? 1 : 0, limit: PAGE, ...more })
+  );
 }
 
 async function openWindow(asked: Asked, signal: AbortSignal): Promise<LogWindow> {
@@ -85,7 +87,7 @@ export function useLog(asked: Asked, { pulse }: Known) {
   hasMoreRef.current = hasMore;
 
   const [news, setNews] = useState(0);
-  const look = useSeldom(() => {
+  const look = useThrottled(() => {
     setMore(true);
     setNews((count) => count + 1);
   }, 500);

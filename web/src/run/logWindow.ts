@@ -1,6 +1,6 @@
 /** A window over a long log: pages that come are put before or after what is there, and what is far away is let go. */
 
-import type { Lines, LogLine } from "../types";
+import type { LogLine, LogPage } from "../types";
 
 export type LogWindow = {
   lines: LogLine[];
@@ -16,9 +16,9 @@ export type LogWindow = {
 };
 
 export type Unfinished = { replica: string; rank: number | null; text: string };
-export type Page = Lines & { unfinished?: Unfinished[]; left_out?: number };
+export type Page = LogPage & { unfinished?: Unfinished[]; left_out?: number };
 
-export const MOST_LINES = 4000;
+export const MAX_LINES = 4000;
 
 export function opened(page: Page): LogWindow {
   return {
@@ -32,7 +32,7 @@ export function opened(page: Page): LogWindow {
   };
 }
 
-export function withEarlier(window: LogWindow, page: Page, most = MOST_LINES): LogWindow {
+export function withEarlier(window: LogWindow, page: Page, most = MAX_LINES): LogWindow {
   const lines = unique([...page.lines, ...window.lines]);
   const kept = lines.slice(0, most);
   const isCut = kept.length < lines.length;
@@ -48,7 +48,7 @@ export function withEarlier(window: LogWindow, page: Page, most = MOST_LINES): L
   };
 }
 
-export function withLater(window: LogWindow, page: Page, most = MOST_LINES): LogWindow {
+export function withLater(window: LogWindow, page: Page, most = MAX_LINES): LogWindow {
   if (!page.lines.length) {
     return { ...window, last: page.last ?? window.last, atEnd: true, unfinished: page.unfinished ?? [] };
   }

@@ -1,7 +1,16 @@
 /** What the parts of a run's page share: the run, who looks at it, and hints that something new is there. */
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { at, isDone, query, type RunRow, type Topology, useAnswer, useLive, type WholeRun } from "../api";
+import {
+  apiPath,
+  isDone,
+  queryString,
+  type RunDetails,
+  type RunRow,
+  type Topology,
+  useEventStream,
+  useResource,
+} from "../api";
 import { canEdit, useSession } from "../session";
 
 const POLL_MS = 5000; // where the server tells nothing by itself
@@ -11,29 +20,31 @@ const LARGE = 64; // replicas: of more, news is asked for less often
 export type Pulse = { points: number; log: number };
 
 export type Known = {
-  run: WholeRun;
+  run: RunDetails;
   topology: Topology | null;
   pulse: Pulse;
   mayEdit: boolean;
   /** Why one may not change the run; empty when one may. */
   whyNot: string;
   isLive: boolean;
-  again: () => void;
+  reload: () => void;
 };
 
 export function useRun(id: string, attempt: string) {
-  const answer = useAnswer<WholeRun>(at`/runs/${id}`, { keep: true });
-  const topology = useAnswer<Topology>(at`/runs/${id}/topology` + query({ attempt }), { keep: true });
+  const answer = useResource<RunDetails>(apiPath`/runs/${id}`, { keepPrevious: true });
+  const topology = useResource<Topology>(apiPath`/runs/${id}/topology` + queryString({ attempt }), {
+    keepPrevious: true,
+  });
   const session = useSession();
   const run = answer.data;
   const isOn = run !== undefined && !isDone(run.status);
   const [pulse, setPulse] = useState<Pulse>({ points: 0, log: 0 });
   const bump = useCallback((name: keyof Pulse) => setPulse((now) => ({ ...now, [name]: now[name] + 1 })), []);
   const isLarge = (topology.data?.replicas.length ?? 0) > LARGE;
-  const again = useSeldom(answer.again, isLarge ? 3000 : 1000);
-  const look = useSeldom(topology.again, isLarge ? 3000 : 1000);
-  const state = useLive(isOn ? at`/runs/${id}/live` : null, {
-    run: (_: RunRow) => again(),
+  const reload = useThrottled(answer.reload, isLarge ? 3000 : 1000);
+  const look = useThrottled(topology.reload, isLarge ? 3000 : 1000);
+  const state = useEventStream(isOn ? apiPath`/runs/${id}/live` : null, {
+    run: (_: RunRow) => reload(),
     replicas: () => look(),
     points: () => {
       bump("points");
@@ -42,11 +53,11 @@ export function useRun(id: string, attempt: string) {
     log: () => bump("log"),
   });
   const all = useCallback(() => {
-    again();
+    reload();
     look();
     bump("points");
     bump("log");
-  }, [again, look, bump]);
+  }, [reload, look, bump]);
   useEffect(() => {
     if (!isOn || state === "open") return;
     const timer = setInterval(() => document.hidden || all(), POLL_MS);
@@ -64,12 +75,12 @@ export function useRun(id: string, attempt: string) {
             mayEdit,
             whyNot: mayEdit ? "" : `You have read-only access to ${run.project}. Ask an admin for the editor role.`,
             isLive: isOn,
-            again: all,
+            reload: all,
           }
         : null,
     [run, topology.data, pulse, mayEdit, isOn, all],
   );
-  return { known, error: answer.error, again: answer.again };
+  return { known, error: answer.error, reload: answer.reload };
 }
 
 /** When a run ends, everything is asked for once more: its last points came after the last hint. */
@@ -82,7 +93,7 @@ function useOnce(isOn: boolean, act: () => void): void {
 }
 
 /** A function that acts at once, but not again before so many milliseconds; the last call is never lost. */
-export function useSeldom(act: () => void, every: number): () => void {
+export function useThrottled(act: () => void, every: number): () => void {
   const latest = useRef(act);
   latest.current = act;
   const state = useRef({ last: 0, timer: 0 });

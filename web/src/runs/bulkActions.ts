@@ -1,56 +1,61 @@
-// What is done to many runs at once.
+// Actions on many runs at once.
 
-import { ApiError, at, del, patch, post, type RunRow } from "../api";
-import { many, title } from "../format";
+import { apiPath, asApiError, del, isDone, patch, post, type RunRow } from "../api";
+import { plural, runTitle } from "../format";
 import { notify } from "../ui";
 
-const AT_ONCE = 4;
+const CONCURRENCY = 4;
 
-export type Deed = "stop" | "restart" | "delete";
+export type BulkAction = "stop" | "restart" | "delete";
 
-export const DEEDS: Record<Deed, { verb: string; done: string; may: (run: RunRow, isDone: boolean) => boolean }> = {
-  stop: { verb: "Stop", done: "asked to stop", may: (_, isDone) => !isDone },
-  restart: { verb: "Restart", done: "started again", may: () => true },
-  delete: { verb: "Delete", done: "deleted", may: (_, isDone) => isDone },
+export const BULK_ACTIONS: Record<BulkAction, { verb: string; done: string; appliesTo: (run: RunRow) => boolean }> = {
+  stop: { verb: "Stop", done: "stopping", appliesTo: (run) => !isDone(run.status) },
+  restart: { verb: "Restart", done: "restarted", appliesTo: () => true },
+  delete: { verb: "Delete", done: "deleted", appliesTo: (run) => isDone(run.status) },
 };
 
-const does = (deed: Deed, run: RunRow): Promise<unknown> =>
-  deed === "delete" ? del(at`/runs/${run.id}`) : post(at`/runs/${run.id}/${deed}`);
+const send = (action: BulkAction, run: RunRow): Promise<unknown> =>
+  action === "delete" ? del(apiPath`/runs/${run.id}`) : post(apiPath`/runs/${run.id}/${action}`);
 
-/** Do something with each, a few at a time. Gives those that it could not be done with. */
-export async function each<T>(things: readonly T[], act: (thing: T) => Promise<unknown>): Promise<[T, unknown][]> {
-  const left = [...things];
+/** Calls `act` for each item, a few at a time. Returns the items that failed, with their errors. */
+async function forEachConcurrently<T>(
+  items: readonly T[],
+  act: (item: T) => Promise<unknown>,
+): Promise<[T, unknown][]> {
+  const left = [...items];
   const failed: [T, unknown][] = [];
   const work = async (): Promise<void> => {
-    for (let thing = left.shift(); thing !== undefined; thing = left.shift()) {
+    for (let item = left.shift(); item !== undefined; item = left.shift()) {
       try {
-        await act(thing);
-      } catch (fault) {
-        failed.push([thing, fault]);
+        await act(item);
+      } catch (error) {
+        failed.push([item, error]);
       }
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  await Promise.all(Array.from({ length: CONCURRENCY }, work));
   return failed;
 }
 
-/** Do it, and say in the corner how it went. */
-export async function act(deed: Deed, runs: readonly RunRow[]): Promise<void> {
-  tell(await each(runs, (run) => does(deed, run)), runs.length, DEEDS[deed].done);
+/** Performs the action and reports the result as a toast. */
+export async function performBulk(action: BulkAction, runs: readonly RunRow[]): Promise<void> {
+  report(await forEachConcurrently(runs, (run) => send(action, run)), runs.length, BULK_ACTIONS[action].done);
 }
 
-export async function tag(runs: readonly RunRow[], word: string): Promise<void> {
+export async function tagRuns(runs: readonly RunRow[], name: string): Promise<void> {
   const change = (run: RunRow): Promise<unknown> =>
-    patch(at`/runs/${run.id}`, { tags: [...new Set([...run.tags, word])] });
-  tell(await each(runs, change), runs.length, `tagged ${word}`);
+    patch(apiPath`/runs/${run.id}`, { tags: [...new Set([...run.tags, name])] });
+  report(await forEachConcurrently(runs, change), runs.length, `tagged ${name}`);
 }
 
-function tell(failed: [RunRow, unknown][], all: number, done: string): void {
-  const fine = all - failed.length;
-  if (fine) notify(`${many(fine, "run")} ${done}`);
+function report(failed: [RunRow, unknown][], all: number, done: string): void {
+  const succeeded = all - failed.length;
+  if (succeeded) notify(`${plural(succeeded, "run")} ${done}`);
   const [first] = failed;
   if (!first) return;
-  const [run, fault] = first;
-  const message = fault instanceof ApiError ? fault.message : String(fault);
-  notify(`${title(run)}: ${message}${failed.length > 1 ? ` (and ${failed.length - 1} more)` : ""}`, { bad: true });
+  const [run, error] = first;
+  notify(
+    `${runTitle(run)}: ${asApiError(error).message}${failed.length > 1 ? ` (and ${failed.length - 1} more)` : ""}`,
+    { bad: true },
+  );
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunRow } from "../types";
-import { askedColumns, columnOf, nextSort, readColumns, usualColumns, writeColumns } from "./columns";
+import { columnOf, defaultColumns, nextSort, readColumns, requestedColumns, writeColumns } from "./columns";
 import { pagePath } from "./pagedRuns";
 
 const run = (params: RunRow["params"], summary: RunRow["summary"]): RunRow => ({ params, summary }) as RunRow;
@@ -17,8 +17,15 @@ describe("columns", () => {
       run({ lr: 1, seed: 1, same: 0 }, { loss: 1, acc: 1, epoch: 3 }),
       run({ lr: 2, seed: 2, same: 0 }, { loss: 2 }),
     ];
-    expect(usualColumns(runs, true)).toEqual(["metric.loss", "metric.acc", "params.lr", "user", "took", "created_at"]);
-    expect(usualColumns([], false)).toEqual(["project", "user", "took", "created_at"]);
+    expect(defaultColumns(runs, true)).toEqual([
+      "metric.loss",
+      "metric.acc",
+      "params.lr",
+      "user",
+      "took",
+      "created_at",
+    ]);
+    expect(defaultColumns([], false)).toEqual(["project", "user", "took", "created_at"]);
   });
 
   it("that nobody knows are none", () => {
@@ -26,8 +33,8 @@ describe("columns", () => {
   });
 
   it("are asked of the server, unless a name would be cut", () => {
-    expect(askedColumns(["metric.loss", "user", "params.lr"])).toBe("metric.loss,params.lr");
-    expect(askedColumns(["params.a,b"])).toBeNull();
+    expect(requestedColumns(["metric.loss", "user", "params.lr"])).toBe("metric.loss,params.lr");
+    expect(requestedColumns(["params.a,b"])).toBeNull();
   });
 });
 

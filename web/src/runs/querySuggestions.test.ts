@@ -1,18 +1,18 @@
 import { describe, expect, it } from "vitest";
 import {
   accept,
-  faultIn,
+  errorPosition,
   isComplete,
-  type Known,
-  meant,
+  type KnownValues,
+  normalizeQuery,
   quoted,
   suggest,
   termsOf,
-  told,
+  termValue,
   withTerm,
 } from "./querySuggestions";
 
-const known: Known = {
+const known: KnownValues = {
   params: ["lr", "batch_size", "a:b"],
   metrics: ["loss", "val/loss"],
   values: { project: ["vision", "language"], tags: ["nightly", "two words", "a,b"], "params.lr": ["0.1", "0.01"] },
@@ -21,8 +21,8 @@ const now = new Date("2026-03-31T12:00:00Z");
 const texts = (text: string, caret = text.length): string[] =>
   suggest(text, caret, known, now).items.map((item) => item.text);
 
-/** What the query is when the suggestion that begins so is taken. */
-function taken(text: string, wanted: string, caret = text.length): [string, number] {
+/** The query after accepting the suggestion that starts with `wanted`. */
+function accepted(text: string, wanted: string, caret = text.length): [string, number] {
   const found = suggest(text, caret, known, now);
   const item = found.items.find((one) => one.text.startsWith(wanted));
   if (!item) throw new Error(`${wanted} is not among ${found.items.map((one) => one.text)}`);
@@ -30,14 +30,14 @@ function taken(text: string, wanted: string, caret = text.length): [string, numb
 }
 
 describe("a query", () => {
-  it("is cut at commas, colons and bars outside of quotes", () => {
+  it("is split at commas, colons and bars outside quotes", () => {
     const [first, second] = termsOf('name:"a,b:c|d", status:running|failed');
     expect(first?.value?.text).toBe('"a,b:c|d"');
     expect(second?.field.text).toBe("status");
     expect(second?.alternatives.map((piece) => piece.text)).toEqual(["running", "failed"]);
   });
 
-  it("is complete when every part has a known field and a value", () => {
+  it("is complete when every term has a known field and a value", () => {
     for (const text of [
       "",
       "status:running",
@@ -62,33 +62,33 @@ describe("a query", () => {
     }
   });
 
-  it("of a word alone is looked for in names", () => {
-    expect(meant("resnet")).toBe("name:%resnet%");
-    expect(meant("resnet, status:failed")).toBe("name:%resnet%, status:failed");
-    expect(meant("status:failed")).toBe("status:failed");
+  it("of a bare word searches in names", () => {
+    expect(normalizeQuery("resnet")).toBe("name:%resnet%");
+    expect(normalizeQuery("resnet, status:failed")).toBe("name:%resnet%, status:failed");
+    expect(normalizeQuery("status:failed")).toBe("status:failed");
   });
 
-  it("gets a part in place of what it says of that field", () => {
+  it("replaces the term of a field", () => {
     expect(withTerm("status:failed, name:a", "status", "running")).toBe("name:a, status:running");
     expect(withTerm("status:failed, name:a", "status", null)).toBe("name:a");
-    expect(told("name:a, status:x|y", "status")).toBe("x|y");
-    expect(told("name:a", "status")).toBeNull();
+    expect(termValue("name:a, status:x|y", "status")).toBe("x|y");
+    expect(termValue("name:a", "status")).toBeNull();
   });
 });
 
 describe("suggestions", () => {
-  it("begin with the fields", () => {
+  it("start with the fields", () => {
     expect(texts("")[0]).toBe("status:");
     expect(texts("status:failed, ")[0]).toBe("status:");
   });
 
-  it("have fields, metrics and params that are begun, and the word in names", () => {
+  it("match fields, metrics and params, and search the word in names", () => {
     expect(texts("sta")).toEqual(["status:", "started_at:", "name:%sta%"]);
     expect(texts("los")).toEqual(["metric.loss:", "metric.val/loss:", "name:%los%"]);
     expect(texts("metric.")).toEqual(["metric.loss:", "metric.val/loss:"]);
   });
 
-  it("quote names that the language would cut", () => {
+  it("quote names with special characters", () => {
     expect(texts("params.")).toContain('params."a:b":');
     expect([quoted("a,b"), quoted('say "x"'), quoted("plain"), quoted("")]).toEqual([
       '"a,b"',
@@ -98,7 +98,7 @@ describe("suggestions", () => {
     ]);
   });
 
-  it("have the values of a field", () => {
+  it("list the values of a field", () => {
     expect(texts("status:ru")).toEqual(["running"]);
     expect(texts("project:")).toEqual(["vision", "language"]);
     expect(texts("tags:a")).toContain('"a,b"');
@@ -106,26 +106,30 @@ describe("suggestions", () => {
     expect(texts("params.lr:")).toEqual(["0.1", "0.01", "<", "<=", ">", ">="]);
   });
 
-  it("have signs for numbers and days for times", () => {
+  it("offer operators for numbers and days for times", () => {
     expect(texts("metric.loss:")).toEqual(["<", "<=", ">", ">="]);
     expect(texts("created_at:").slice(0, 3)).toEqual(["2026-03-31", "2026-03-30", ">=2026-03-25"]);
   });
 
-  it("take the place of what was begun, wherever the caret is", () => {
-    expect(taken("sta", "status")).toEqual(["status:", 7]);
-    expect(taken("name:a, los", "metric.loss")).toEqual(["name:a, metric.loss:", 20]);
-    expect(taken("status:running|fa", "failed")).toEqual(["status:running|failed", 21]);
-    expect(taken("status:~fa", "failed")).toEqual(["status:~failed", 14]);
-    expect(taken("sta, name:a", "status", 3)).toEqual(["status:, name:a", 7]);
-    expect(taken("stat:failed", "status", 4)).toEqual(["status:failed", 7]);
+  it("replace the typed text at the caret", () => {
+    expect(accepted("sta", "status")).toEqual(["status:", 7]);
+    expect(accepted("name:a, los", "metric.loss")).toEqual(["name:a, metric.loss:", 20]);
+    expect(accepted("status:running|fa", "failed")).toEqual(["status:running|failed", 21]);
+    expect(accepted("status:~fa", "failed")).toEqual(["status:~failed", 14]);
+    expect(accepted("sta, name:a", "status", 3)).toEqual(["status:, name:a", 7]);
+    expect(accepted("stat:failed", "status", 4)).toEqual(["status:failed", 7]);
   });
 });
 
-describe("what the server says of a query", () => {
-  it("tells where it is wrong", () => {
+describe("an error message of the server", () => {
+  it("gives the position in the query", () => {
     const message =
       "the query `a:1, stats:x` is wrong at character 6, `stats`: there is no such field; did you mean `status`?";
-    expect(faultIn(message)).toEqual({ start: 5, length: 5, told: "there is no such field; did you mean `status`?" });
-    expect(faultIn("something else")).toBeNull();
+    expect(errorPosition(message)).toEqual({
+      start: 5,
+      length: 5,
+      message: "there is no such field; did you mean `status`?",
+    });
+    expect(errorPosition("something else")).toBeNull();
   });
 });

@@ -1,18 +1,18 @@
-// What an address of the table of runs says.
+// The state of the runs table in the URL.
 
 import type { Route } from "../router";
 import { columnOf, readColumns } from "./columns";
-import { USUAL_SORT, type Wanted } from "./pagedRuns";
+import { DEFAULT_SORT, type RunQuery } from "./pagedRuns";
 
-export function wantedOf({ params }: Route): Wanted {
+export function runQueryOf({ params }: Route): RunQuery {
   return {
     q: params.get("q") ?? "",
-    sort: params.get("sort") || USUAL_SORT,
+    sort: params.get("sort") || DEFAULT_SORT,
     project: params.get("project") ?? "",
   };
 }
 
-/** The columns that were chosen, or null for the usual ones. */
+/** The selected columns, or null for the default ones. */
 export function chosenColumns({ params }: Route): string[] | null {
   const text = params.get("columns");
   return text === null ? null : readColumns(text).filter(columnOf);

@@ -1,11 +1,11 @@
 import { type ReactNode, useState } from "react";
 import { Icon } from "./icons";
 
-/** Puts a text on the clipboard, and says so. */
-export function Copy({ text, label = "Copy" }: { text: string; label?: string }): ReactNode {
+/** Copies a text to the clipboard. */
+export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }): ReactNode {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
-    if (!(await copied(text))) return;
+    if (!(await writeClipboard(text))) return;
     setDone(true);
     setTimeout(() => setDone(false), 1200);
   };
@@ -22,8 +22,8 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-/** Browsers give the clipboard to safe addresses only; elsewhere the older way still works. */
-async function copied(text: string): Promise<boolean> {
+/** The clipboard API needs a secure context (HTTPS or localhost); elsewhere the deprecated command still works. */
+async function writeClipboard(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -32,8 +32,8 @@ async function copied(text: string): Promise<boolean> {
     area.value = text;
     document.body.append(area);
     area.select();
-    const worked = document.execCommand("copy");
+    const isCopied = document.execCommand("copy");
     area.remove();
-    return worked;
+    return isCopied;
   }
 }

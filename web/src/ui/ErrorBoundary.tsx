@@ -1,25 +1,25 @@
 import { Component, type ReactNode } from "react";
-import { Failure } from "./placeholders";
+import { ErrorMessage } from "./placeholders";
 
-/** Keeps a fault of one part from taking the rest of the page with it. */
-export class Boundary extends Component<{ children: ReactNode }, { fault: Error | null }> {
-  override state: { fault: Error | null } = { fault: null };
+/** Shows an error in place of the part of the page that threw it. */
+export class ErrorBoundary extends Component<{ children: ReactNode }, { error: Error | null }> {
+  override state: { error: Error | null } = { error: null };
 
-  static getDerivedStateFromError(fault: Error): { fault: Error } {
-    return { fault };
+  static getDerivedStateFromError(error: Error): { error: Error } {
+    return { error };
   }
 
   override render(): ReactNode {
-    const { fault } = this.state;
-    if (!fault) return this.props.children;
-    // After an upgrade of the server, the parts that an old page asks for are gone: it is loaded anew.
-    const isOld = /dynamically imported module|module script|preload CSS/i.test(fault.message);
+    const { error } = this.state;
+    if (!error) return this.props.children;
+    // After an upgrade of the server, the chunks of the old page no longer exist.
+    const isOutdated = /dynamically imported module|module script|preload CSS/i.test(error.message);
     return (
       <div className="page">
-        <Failure
-          error={isOld ? "The server has a newer page than this one." : fault}
-          what={isOld ? "" : "This part of the page failed"}
-          again={() => (isOld ? location.reload() : this.setState({ fault: null }))}
+        <ErrorMessage
+          error={isOutdated ? "The server was upgraded. Reload the page." : error}
+          what={isOutdated ? "" : "This part of the page crashed"}
+          retry={() => (isOutdated ? location.reload() : this.setState({ error: null }))}
         />
       </div>
     );

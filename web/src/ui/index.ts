@@ -1,10 +1,10 @@
-export { Copy } from "./CopyButton";
+export { CopyButton } from "./CopyButton";
 export { Confirm, Dialog } from "./Dialog";
 export { Icon, type IconName } from "./icons";
 export { Menu } from "./Menu";
-export { Empty, Failure, Spinner, Told, Typed } from "./placeholders";
+export { CodeText, CommandBox, EmptyState, ErrorMessage, Spinner } from "./placeholders";
 export { StatusMark, toneOf } from "./StatusMark";
-export { words } from "./statusText";
+export { statusText } from "./statusText";
 export { type Tab, Tabs } from "./Tabs";
-export { Notices, notify } from "./toasts";
+export { notify, Toasts } from "./toasts";
 export { VirtualList } from "./VirtualList";

@@ -1,69 +1,75 @@
-// What is shown instead of what one came for: nothing there, a fault, or not yet.
+// What is shown in place of content: empty states, errors and loading indicators.
 
 import type { ReactNode } from "react";
 import { ApiError } from "../api";
-import { Copy } from "./CopyButton";
+import { CopyButton } from "./CopyButton";
 import { Icon } from "./icons";
 
-type EmptyProps = {
+type EmptyStateProps = {
   title: string;
-  children?: ReactNode /** What to type to have something here. */;
-  type?: string;
+  children?: ReactNode;
+  /** A command that creates the first item. */
+  command?: string;
   actions?: ReactNode;
 };
 
-export function Empty({ title, children, type, actions }: EmptyProps): ReactNode {
+export function EmptyState({ title, children, command, actions }: EmptyStateProps): ReactNode {
   return (
     <div className="empty">
       <h2>{title}</h2>
       {children && <div>{children}</div>}
-      {type && <Typed text={type} />}
+      {command && <CommandBox text={command} />}
       {actions && <div className="actions">{actions}</div>}
     </div>
   );
 }
 
-/** A command to copy. */
-export function Typed({ text }: { text: string }): ReactNode {
+/** A command with a copy button. */
+export function CommandBox({ text }: { text: string }): ReactNode {
   return (
     <div className="typed">
       <code>{text}</code>
-      <Copy text={text} />
+      <CopyButton text={text} />
     </div>
   );
 }
 
-/** What the server says: what it put between backticks was written by somebody. */
-export function Told({ text }: { text: string }): ReactNode {
-  return text.split(/`([^`]+)`/).map((part, place) =>
-    // biome-ignore lint/suspicious/noArrayIndexKey: the parts of a text have no other name
-    place % 2 ? <code key={place}>{part}</code> : part,
+/** Text whose parts between backticks are code. */
+export function CodeText({ text }: { text: string }): ReactNode {
+  return text.split(/`([^`]+)`/).map((part, index) =>
+    // biome-ignore lint/suspicious/noArrayIndexKey: parts of a text have no other key
+    index % 2 ? <code key={index}>{part}</code> : part,
   );
 }
 
-type FailureProps = { error: unknown; again?: (() => void) | undefined /** What could not be done. */; what?: string };
+type ErrorMessageProps = {
+  error: unknown;
+  retry?: (() => void) | undefined;
+  /** What failed, shown before the message. */
+  what?: string;
+};
 
-/** What went wrong, what to do, and a way to try again. */
-export function Failure({ error, again, what }: FailureProps): ReactNode {
-  const told = error instanceof Error ? error.message : String(error);
+/** An error with its hint and a retry button. */
+export function ErrorMessage({ error, retry, what }: ErrorMessageProps): ReactNode {
+  const message = error instanceof Error ? error.message : String(error);
   const hint = error instanceof ApiError ? error.hint : null;
   return (
     <div className="failure" role="alert">
       <Icon name="warning" />
-      <div className="told">
+      <div className="message">
         <b>
           {what ? `${what}: ` : ""}
-          <Told text={told} />
+          <CodeText text={message} />
         </b>
         {hint && (
           <p>
-            <Told text={hint} />
+            <CodeText text={hint} />
           </p>
         )}
       </div>
-      {again && (
-        <button type="button" className="button small" onClick={again}>
-          Try again
+      {retry && (
+        <button type="button" className="button small" onClick={retry}>
+          Retry
         </button>
       )}
     </div>

@@ -1,2 +1,2 @@
-/** `upstream_failed` as people say it. */
-export const words = (name: string): string => name.replaceAll("_", " ");
+/** `upstream failed` for `upstream_failed`. */
+export const statusText = (name: string): string => name.replaceAll("_", " ");

@@ -1,32 +1,32 @@
-// Short words in the corner: something was done, or could not be.
+// Short messages in the corner of the page.
 
 import { type ReactNode, useSyncExternalStore } from "react";
 import { Icon } from "./icons";
 
-export type Notice = {
+export type Toast = {
   id: number;
   text: string;
   bad: boolean;
   action?: { label: string; run: () => void } | undefined;
 };
 
-let notices: readonly Notice[] = [];
+let toasts: readonly Toast[] = [];
 let last = 0;
 const listeners = new Set<() => void>();
 
-function become(now: readonly Notice[]): void {
-  notices = now;
+function setToasts(next: readonly Toast[]): void {
+  toasts = next;
   for (const listener of listeners) listener();
 }
 
-const drop = (id: number): void => become(notices.filter((notice) => notice.id !== id));
+const dismiss = (id: number): void => setToasts(toasts.filter((toast) => toast.id !== id));
 
-/** Say something in the corner of the page. */
-export function notify(text: string, { bad = false, action }: Partial<Pick<Notice, "bad" | "action">> = {}): void {
+/** Shows a message in the corner of the page. */
+export function notify(text: string, { bad = false, action }: Partial<Pick<Toast, "bad" | "action">> = {}): void {
   last += 1;
   const id = last;
-  become([...notices.slice(-3), { id, text, bad, action }]);
-  setTimeout(() => drop(id), bad ? 10_000 : 4000);
+  setToasts([...toasts.slice(-3), { id, text, bad, action }]);
+  setTimeout(() => dismiss(id), bad ? 10_000 : 4000);
 }
 
 function subscribe(listener: () => void): () => void {
@@ -34,19 +34,19 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-export function Notices(): ReactNode {
-  const now = useSyncExternalStore(subscribe, () => notices);
+export function Toasts(): ReactNode {
+  const shown = useSyncExternalStore(subscribe, () => toasts);
   return (
-    <div className="notices" aria-live="polite">
-      {now.map(({ id, text, bad, action }) => (
-        <div key={id} className={bad ? "notice is-bad" : "notice"}>
+    <div className="toasts" aria-live="polite">
+      {shown.map(({ id, text, bad, action }) => (
+        <div key={id} className={bad ? "toast is-bad" : "toast"}>
           <span className="grow">{text}</span>
           {action && (
             <button type="button" className="button small" onClick={action.run}>
               {action.label}
             </button>
           )}
-          <button type="button" className="button plain icon small" aria-label="Close" onClick={() => drop(id)}>
+          <button type="button" className="button plain icon small" aria-label="Close" onClick={() => dismiss(id)}>
             <Icon name="close" size={14} />
           </button>
         </div>

@@ -1,23 +1,23 @@
 import { describe, expect, it } from "vitest";
-import { pagesOf, scrollTo, TALLEST, windowOf } from "./virtualRows";
+import { MAX_HEIGHT, pagesOf, scrollTo, visibleWindow } from "./virtualRows";
 
 describe("the window of a long list", () => {
   it("has what is in view and a little beyond", () => {
-    expect(windowOf(10_000, 30, 3000, 600, 5)).toEqual({ first: 95, last: 125, top: 95 * 30, height: 300_000 });
+    expect(visibleWindow(10_000, 30, 3000, 600, 5)).toEqual({ first: 95, last: 125, top: 95 * 30, height: 300_000 });
   });
 
   it("ends where the list does", () => {
-    expect(windowOf(10, 30, 0, 600, 5)).toEqual({ first: 0, last: 10, top: 0, height: 300 });
-    expect(windowOf(0, 30, 0, 600)).toEqual({ first: 0, last: 0, top: 0, height: 0 });
-    expect(windowOf(100, 30, 99_999, 600, 0).last).toBe(100);
+    expect(visibleWindow(10, 30, 0, 600, 5)).toEqual({ first: 0, last: 10, top: 0, height: 300 });
+    expect(visibleWindow(0, 30, 0, 600)).toEqual({ first: 0, last: 0, top: 0, height: 0 });
+    expect(visibleWindow(100, 30, 99_999, 600, 0).last).toBe(100);
   });
 
   it("reaches the first and the last row of a list taller than a browser draws", () => {
     const count = 5_000_000;
-    const { height } = windowOf(count, 30, 0, 600);
-    expect(height).toBe(TALLEST);
-    expect(windowOf(count, 30, 0, 600, 0).first).toBe(0);
-    const end = windowOf(count, 30, height - 600, 600, 0);
+    const { height } = visibleWindow(count, 30, 0, 600);
+    expect(height).toBe(MAX_HEIGHT);
+    expect(visibleWindow(count, 30, 0, 600, 0).first).toBe(0);
+    const end = visibleWindow(count, 30, height - 600, 600, 0);
     expect(end.last).toBe(count);
     // The last row's end is the end of what can be scrolled.
     expect(end.top + (end.last - end.first) * 30).toBeCloseTo(height, 0);
