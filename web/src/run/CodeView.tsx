@@ -1,4 +1,4 @@
-/** Text with line numbers and some colour; of long ones only what is in view is drawn. */
+/** Text with line numbers and syntax highlighting. Long texts render only the lines in view. */
 
 import "./CodeView.css";
 import { memo, type ReactNode, useMemo } from "react";
@@ -18,11 +18,11 @@ const READERS: Record<Language, (line: string) => Piece[]> = {
   text: (line) => [{ kind: "plain", text: line }],
 };
 
-export function Code({ text, language, label }: { text: string; language: Language; label?: string }): ReactNode {
+export function CodeView({ text, language, label }: { text: string; language: Language; label?: string }): ReactNode {
   const lines = useMemo(() => text.replace(/\n$/, "").split("\n"), [text]);
   const digits = `${String(lines.length).length}ch`;
-  const draw = (place: number) => (
-    <CodeLine key={place} number={place + 1} line={lines[place] ?? ""} language={language} digits={digits} />
+  const draw = (index: number) => (
+    <CodeLine key={index} number={index + 1} line={lines[index] ?? ""} language={language} digits={digits} />
   );
   if (lines.length > MANY) {
     return (
@@ -32,9 +32,9 @@ export function Code({ text, language, label }: { text: string; language: Langua
     );
   }
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
     <section className="code" aria-label={label ?? "Text"} tabIndex={0}>
-      {lines.map((_, place) => draw(place))}
+      {lines.map((_, index) => draw(index))}
     </section>
   );
 }
@@ -45,7 +45,7 @@ const CodeLine = memo(function CodeLine({ number, line, language, digits }: Line
   const pieces = READERS[language](line.length > LONGEST ? `${line.slice(0, LONGEST)}…` : line);
   return (
     <div className="code-line">
-      <span className="code-place" style={{ width: digits }} aria-hidden="true">
+      <span className="code-number-column" style={{ width: digits }} aria-hidden="true">
         {number}
       </span>
       <span>
@@ -53,7 +53,7 @@ const CodeLine = memo(function CodeLine({ number, line, language, digits }: Line
           piece.kind === "plain" ? (
             piece.text
           ) : (
-            // biome-ignore lint/suspicious/noArrayIndexKey: pieces of a line have no other name
+            // biome-ignore lint/suspicious/noArrayIndexKey: pieces of a line have no other key
             <span key={index} className={`code-${piece.kind}`}>
               {piece.text}
             </span>

@@ -1,4 +1,4 @@
-/** The life of a run: every status with its reason, attempt by attempt, and how long each lasted. */
+/** Every status of a run with its reason and duration, by attempt. */
 
 import "./HistoryTab.css";
 import type { ReactNode } from "react";
@@ -6,12 +6,13 @@ import { isDone, type StatusRow } from "../api";
 import { clock, day, durationText, seconds, timestamp } from "../format";
 import { Link } from "../router";
 import { StatusMark, statusText, toneOf } from "../ui";
+import { useNow } from "../ui/hooks";
 import { attemptsOf } from "./history";
-import { type Known, useNow } from "./runContext";
+import type { RunContext } from "./runContext";
 
-export default function HistoryTab({ known }: { known: Known }): ReactNode {
-  const { run, isLive } = known;
-  const now = useNow(isLive);
+export default function HistoryTab({ context }: { context: RunContext }): ReactNode {
+  const { run, isLive } = context;
+  const now = useNow(isLive ? 1000 : null);
   const attempts = attemptsOf(run.statuses, now, isDone(run.status));
   const whole = attempts.flatMap((attempt) => attempt.steps);
   const start = whole[0]?.from ?? now;
@@ -37,7 +38,7 @@ export default function HistoryTab({ known }: { known: Known }): ReactNode {
             <h2>
               Attempt {attempt.number}
               <span className="faint"> {durationText(attempt.to - attempt.from)}</span>
-              <Link to={`/runs/${encodeURIComponent(run.id)}/logs?attempt=${attempt.number}`}>its log</Link>
+              <Link to={`/runs/${encodeURIComponent(run.id)}/logs?attempt=${attempt.number}`}>log</Link>
             </h2>
           )}
           <ol>

@@ -1,4 +1,4 @@
-/** What stands above the log: search, which ranks, the first error, the end, and how lines are shown. */
+/** The controls above the log: search, ranks, first error, follow and display options. */
 
 import "./LogBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
@@ -6,45 +6,45 @@ import { apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
-import type { Asked } from "./logSource";
+import type { LogQuery } from "./logSource";
 import { RanksField } from "./RanksField";
-import type { Known } from "./runContext";
+import type { RunContext } from "./runContext";
 
 type FirstError = { lines: { cursor: string }[]; error: number | null };
 
-async function jumpToError(asked: Asked): Promise<void> {
+async function jumpToError(query: LogQuery): Promise<void> {
   try {
     const found = await get<FirstError>(
-      apiPath`/runs/${asked.id}/first-error` + queryString({ attempt: asked.attempt }),
+      apiPath`/runs/${query.id}/first-error` + queryString({ attempt: query.attempt }),
     );
     const cursor = found.error === null ? null : found.lines[found.error]?.cursor;
     if (cursor) setParams({ at: cursor, jump: null, ranks: null }, { push: true });
-    else notify("No line of these logs looks like an error.");
+    else notify("No error found in these logs.");
   } catch (fault) {
     notify(fault instanceof Error ? fault.message : String(fault), { bad: true });
   }
   setParams({ jump: null });
 }
 
-export function useJump(asked: Asked): void {
+export function useJumpToError(query: LogQuery): void {
   const { params } = useRoute();
   const isWanted = params.get("jump") === "error";
-  // biome-ignore lint/correctness/useExhaustiveDependencies: once for each wish
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only when the URL asks for it
   useEffect(() => {
-    if (isWanted) void jumpToError(asked);
+    if (isWanted) void jumpToError(query);
   }, [isWanted]);
 }
 
-type BarProps = { known: Known; asked: Asked; isFollowing: boolean; onFollow: () => void };
+type BarProps = { context: RunContext; query: LogQuery; isFollowing: boolean; onFollow: () => void };
 
-export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): ReactNode {
+export function LogBar({ context, query, isFollowing, onFollow }: BarProps): ReactNode {
   const { params } = useRoute();
-  const total = known.topology?.replicas.length ?? 0;
+  const total = context.topology?.replicas.length ?? 0;
   const box = useRef<HTMLInputElement>(null);
   useShortcuts("Log", {
-    "/": { label: "search the log", run: () => box.current?.focus() },
-    e: { label: "go to the first error", run: () => void jumpToError(asked) },
-    "shift+g": { label: "go to the end and follow", run: onFollow },
+    "/": { label: "Search the log", run: () => box.current?.focus() },
+    e: { label: "Go to the first error", run: () => void jumpToError(query) },
+    "shift+g": { label: "Go to the end and follow", run: onFollow },
   });
   return (
     <div className="log-bar">
@@ -53,8 +53,8 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
       <button
         type="button"
         className="button small"
-        onClick={() => void jumpToError(asked)}
-        title="The first line that looks like an error"
+        onClick={() => void jumpToError(query)}
+        title="Go to the first line that looks like an error"
       >
         First error
       </button>
@@ -63,20 +63,22 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
         className="button small"
         aria-pressed={isFollowing}
         onClick={onFollow}
-        title="Stay at the end as lines come"
+        title="Scroll with new lines"
       >
-        {known.isLive ? "Follow" : "End"}
+        {context.isLive ? "Follow" : "End"}
       </button>
-      <Menu label={<Icon name="more" />} name="How lines are shown" className="button icon small" alignRight>
+      <Menu label={<Icon name="more" />} name="Display options" className="button icon small" alignRight>
         {(close) => (
           <>
             <Choice label="Wrap long lines" isOn={params.get("wrap") !== "0"} name="wrap" close={close} />
-            {total > 1 && <Choice label="Fold lines that ranks share" isOn={asked.fold} name="fold" close={close} />}
-            <Choice label="Times" isOn={params.get("times") !== "0"} name="times" close={close} />
-            {asked.replicas.length === 1 && (
+            {total > 1 && (
+              <Choice label="Collapse identical lines of ranks" isOn={query.fold} name="fold" close={close} />
+            )}
+            <Choice label="Show times" isOn={params.get("times") !== "0"} name="times" close={close} />
+            {query.replicas.length === 1 && (
               <a
                 className="menu-item"
-                href={`/api/v1${apiPath`/runs/${asked.id}/logs/${asked.replicas[0] as string}`}${queryString({ attempt: asked.attempt })}`}
+                href={`/api/v1${apiPath`/runs/${query.id}/logs/${query.replicas[0] as string}`}${queryString({ attempt: query.attempt })}`}
                 download
               >
                 <Icon name="download" size={14} /> Download this log
@@ -131,7 +133,7 @@ function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): Reac
         ref={box}
         type="search"
         className="field"
-        placeholder="Search the log, Enter"
+        placeholder="Search the log"
         aria-label="Search the log"
         value={draft}
         maxLength={500}

@@ -1,4 +1,4 @@
-/** Lines of a log in groups that are drawn once: who wrote them, when, and what. */
+/** Log lines with time and rank, rendered in groups that React can skip. */
 
 import "./LogLines.css";
 import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
@@ -6,8 +6,8 @@ import type { LogLine } from "../api";
 import { clock, timestamp } from "../format";
 import { currentRoute, setParams, useRoute, withParams } from "../router";
 import { notify } from "../ui";
-import { Marked } from "./Highlight";
-import { chunks, shown, toneOf } from "./logWindow";
+import { Highlight } from "./Highlight";
+import { chunks, plainText, toneOf } from "./logWindow";
 import { rankText } from "./ranks";
 
 /** The rank of each replica by its name. */
@@ -25,18 +25,18 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
     if (!cursor) return;
     setParams({ at: cursor });
     const address = location.origin + withParams(currentRoute(), { at: cursor });
-    const told = "The address of the page leads to this line now.";
+    const message = "The URL now links to this line.";
     if (!navigator.clipboard)
-      notify(told); // browsers give it to safe addresses only
+      notify(message); // only available in secure contexts
     else
       navigator.clipboard.writeText(address).then(
-        () => notify("The link to this line is copied."),
-        () => notify(told),
+        () => notify("Link to this line copied."),
+        () => notify(message),
       );
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears the buttons in it
-    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons answer to keys
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only handles its buttons
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons handle keys
     <div
       className={`log-lines${hasTimes ? "" : " has-no-times"}${ranks.size > 1 ? "" : " has-no-ranks"}`}
       onClick={click}
@@ -59,7 +59,7 @@ const Group = memo(
     return (
       <div className="log-group">
         {lines.map((line) => (
-          <OneLine key={line.cursor} line={line} ranks={ranks} wanted={wanted} isMarked={line.cursor === marked} />
+          <LogLineRow key={line.cursor} line={line} ranks={ranks} wanted={wanted} isMarked={line.cursor === marked} />
         ))}
       </div>
     );
@@ -73,7 +73,7 @@ const Group = memo(
     old.lines[old.lines.length - 1]?.cursor === now.lines[now.lines.length - 1]?.cursor,
 );
 
-function OneLine({
+function LogLineRow({
   line,
   ranks,
   wanted,
@@ -85,7 +85,7 @@ function OneLine({
   isMarked: boolean;
 }): ReactNode {
   const tone = toneOf(line.text);
-  const text = shown(line.text);
+  const text = plainText(line.text);
   return (
     <div className={`log-line${tone ? ` tone-${tone}` : ""}${isMarked ? " is-marked" : ""}`} data-cursor={line.cursor}>
       <button
@@ -102,7 +102,7 @@ function OneLine({
           {whoText(line, ranks)}
         </span>
       )}
-      <span className="log-text">{wanted ? <Marked text={text} wanted={wanted} /> : text}</span>
+      <span className="log-text">{wanted ? <Highlight text={text} wanted={wanted} /> : text}</span>
     </div>
   );
 }

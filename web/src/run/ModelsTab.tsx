@@ -1,4 +1,4 @@
-/** The models that a run made: what it kept, and the versions they became in the registry. */
+/** The models that a run logged, and their versions in the registry. */
 
 import "./card.css";
 import "./ModelsTab.css";
@@ -7,23 +7,23 @@ import { apiPath, type ModelDetails, useResource, type VersionRow } from "../api
 import { bytes, num, number, timestamp } from "../format";
 import { Link } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
-import type { Known } from "./runContext";
+import type { RunContext } from "./runContext";
 
-type Kept = { name: string; path: string; size: number | null; at: number };
+type LoggedModel = { name: string; path: string; size: number | null; at: number };
 
-export default function ModelsTab({ known }: { known: Known }): ReactNode {
-  const { run, isLive } = known;
-  const answer = useResource<{ events: Kept[] }>(`${apiPath`/runs/${run.id}/events`}?kind=model`, {
+export default function ModelsTab({ context }: { context: RunContext }): ReactNode {
+  const { run, isLive } = context;
+  const response = useResource<{ events: LoggedModel[] }>(`${apiPath`/runs/${run.id}/events`}?kind=model`, {
     pollMs: isLive ? 15_000 : undefined,
   });
-  if (answer.error && !answer.data) return <ErrorMessage error={answer.error} retry={answer.reload} />;
-  if (!answer.data) return <Spinner />;
-  const kept = answer.data.events;
+  if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
+  if (!response.data) return <Spinner />;
+  const kept = response.data.events;
   if (!kept.length) {
     return (
-      <EmptyState title="It kept no model">
-        A model that training keeps by <code>phalanx.tracking.model("model.pt", "classifier")</code> becomes a version,
-        with its metrics, code and data beside it.
+      <EmptyState title="No models">
+        <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a version with its metrics, code and
+        data.
       </EmptyState>
     );
   }
@@ -31,15 +31,15 @@ export default function ModelsTab({ known }: { known: Known }): ReactNode {
   return (
     <div className="models">
       {names.map((name) => (
-        <OneModel key={name} id={run.id} name={name} kept={kept.filter((one) => one.name === name)} />
+        <ModelCard key={name} id={run.id} name={name} kept={kept.filter((one) => one.name === name)} />
       ))}
     </div>
   );
 }
 
-function OneModel({ id, name, kept }: { id: string; name: string; kept: Kept[] }): ReactNode {
-  const answer = useResource<ModelDetails>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
-  const versions = answer.data?.versions.filter((version) => version.run_id === id) ?? [];
+function ModelCard({ id, name, kept }: { id: string; name: string; kept: LoggedModel[] }): ReactNode {
+  const response = useResource<ModelDetails>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
+  const versions = response.data?.versions.filter((version) => version.run_id === id) ?? [];
   return (
     <section className="card-part">
       <div className="card-head">

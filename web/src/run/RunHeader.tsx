@@ -1,4 +1,4 @@
-/** The head of a run's page: what it is, how it is, whose and since when, its tags, and what can be done with it. */
+/** The header of a run's page: name, status, owner, times, tags and actions. */
 
 import "./RunHeader.css";
 import { type KeyboardEvent, type ReactNode, useState } from "react";
@@ -6,11 +6,12 @@ import { apiPath, patch, type RunRow } from "../api";
 import { ago, durationText, elapsedSeconds, runTitle, timestamp } from "../format";
 import { Link } from "../router";
 import { CopyButton, StatusMark } from "../ui";
+import { useNow } from "../ui/hooks";
 import { Actions, notifyError } from "./Actions";
-import { type Known, useNow } from "./runContext";
+import type { RunContext } from "./runContext";
 
-export function Head({ known }: { known: Known }): ReactNode {
-  const { run } = known;
+export function RunHeader({ context }: { context: RunContext }): ReactNode {
+  const { run } = context;
   return (
     <header className="run-head">
       <div className="run-head-line">
@@ -19,27 +20,27 @@ export function Head({ known }: { known: Known }): ReactNode {
             <Link to={`/runs?project=${encodeURIComponent(run.project)}`}>{run.project}</Link>
             <span className="faint">/</span>
             <span className="mono faint">{run.id}</span>
-            <CopyButton text={run.id} label="Copy the id" />
+            <CopyButton text={run.id} label="Copy id" />
           </div>
           <h1 className="run-title">
-            <Name known={known} />
+            <Name context={context} />
           </h1>
         </div>
-        <Actions known={known} />
+        <Actions context={context} />
       </div>
       <div className="run-state">
         <StatusMark status={run.status} />
         <span className="run-reason">{run.waits_for && !run.started_at ? run.waits_for : run.reason}</span>
       </div>
       <div className="run-about">
-        <Facts known={known} />
-        <Tags known={known} />
+        <Facts context={context} />
+        <Tags context={context} />
       </div>
     </header>
   );
 }
 
-function Name({ known: { run, mayEdit, reload } }: { known: Known }): ReactNode {
+function Name({ context: { run, mayEdit, reload } }: { context: RunContext }): ReactNode {
   const [draft, setDraft] = useState<string | null>(null);
   if (draft === null) {
     return (
@@ -53,7 +54,7 @@ function Name({ known: { run, mayEdit, reload } }: { known: Known }): ReactNode 
       </>
     );
   }
-  const keep = async () => {
+  const save = async () => {
     setDraft(null);
     if (draft.trim() !== (run.name ?? "")) await change(run.id, { name: draft.trim() }, reload);
   };
@@ -61,12 +62,12 @@ function Name({ known: { run, mayEdit, reload } }: { known: Known }): ReactNode 
     <input
       className="field"
       aria-label="Name"
-      // biome-ignore lint/a11y/noAutofocus: one has just asked to type here
+      // biome-ignore lint/a11y/noAutofocus: the user just asked to edit
       autoFocus
       value={draft}
       maxLength={500}
       onChange={(event) => setDraft(event.target.value)}
-      onBlur={keep}
+      onBlur={save}
       onKeyDown={(event) => {
         if (event.key === "Enter") event.currentTarget.blur();
         if (event.key === "Escape") setDraft(null);
@@ -84,8 +85,8 @@ async function change(id: string, what: Partial<RunRow>, reload: () => void): Pr
   reload();
 }
 
-function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
-  const now = useNow(isLive);
+function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode {
+  const now = useNow(isLive ? 1000 : null);
   const length = elapsedSeconds(run.started_at, run.finished_at, now);
   const parts: [string, ReactNode][] = [
     ["by", run.user],
@@ -98,7 +99,7 @@ function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
   ];
   if (length !== null)
     parts.push([
-      run.finished_at ? "took" : "for",
+      run.finished_at ? "took" : "running for",
       <span key="t" className="number">
         {durationText(length)}
       </span>,
@@ -150,14 +151,14 @@ function Facts({ known: { run, isLive } }: { known: Known }): ReactNode {
 
 // Tags ---------------------------------------------------------------------------------------------------------------
 
-function Tags({ known }: { known: Known }): ReactNode {
-  const { run, mayEdit, reload } = known;
+function Tags({ context }: { context: RunContext }): ReactNode {
+  const { run, mayEdit, reload } = context;
   const [draft, setDraft] = useState<string | null>(null);
-  const keep = (tags: string[]) => void change(run.id, { tags }, reload);
+  const save = (tags: string[]) => void change(run.id, { tags }, reload);
   const add = () => {
     const tag = draft?.trim();
     setDraft(null);
-    if (tag && !run.tags.includes(tag)) keep([...run.tags, tag]);
+    if (tag && !run.tags.includes(tag)) save([...run.tags, tag]);
   };
   const press = (event: KeyboardEvent<HTMLInputElement>) => {
     if (event.key === "Enter") add();
@@ -174,8 +175,8 @@ function Tags({ known }: { known: Known }): ReactNode {
           {mayEdit && (
             <button
               type="button"
-              aria-label={`Remove the tag ${tag}`}
-              onClick={() => keep(run.tags.filter((one) => one !== tag))}
+              aria-label={`Remove tag ${tag}`}
+              onClick={() => save(run.tags.filter((one) => one !== tag))}
             >
               ×
             </button>
@@ -185,8 +186,8 @@ function Tags({ known }: { known: Known }): ReactNode {
       {draft !== null ? (
         <input
           className="tag-input"
-          aria-label="A new tag"
-          // biome-ignore lint/a11y/noAutofocus: one has just asked to type here
+          aria-label="New tag"
+          // biome-ignore lint/a11y/noAutofocus: the user just asked to edit
           autoFocus
           value={draft}
           maxLength={100}

@@ -1,4 +1,4 @@
-/** One run: its head, its replicas, and its parts, each of which asks for what it shows when it is opened. */
+/** The page of a run: header, replicas and tabs. Each tab loads its data when it is opened. */
 
 import "./RunPage.css";
 import { lazy, type ReactNode, Suspense } from "react";
@@ -9,8 +9,8 @@ import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { FirstFailure } from "./FirstFailure";
 import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
-import { Head } from "./RunHeader";
-import { type Known, useRun } from "./runContext";
+import { RunHeader } from "./RunHeader";
+import { type RunContext, useRun } from "./runContext";
 import { TopologyStrip } from "./Topology";
 
 const ChartsTab = lazy(() => import("./ChartsTab"));
@@ -21,7 +21,7 @@ const ModelsTab = lazy(() => import("./ModelsTab"));
 const HistoryTab = lazy(() => import("./HistoryTab"));
 const SpecTab = lazy(() => import("./SpecTab"));
 
-export type TabProps = { known: Known };
+export type TabProps = { context: RunContext };
 
 const TABS = {
   overview: { label: "Overview", page: Overview },
@@ -40,56 +40,56 @@ export default function RunPage(): ReactNode {
   const { path, params } = useRoute();
   const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
   const tab = (rest.split("/")[0] || "overview") as TabName;
-  const { known, error, reload } = useRun(id, params.get("attempt") ?? "");
-  useTitle(known?.run.name ?? id);
+  const { context, error, reload } = useRun(id, params.get("attempt") ?? "");
+  useTitle(context?.run.name ?? id);
   useTabKeys(id, tab in TABS ? tab : "overview");
-  if (!known && error?.status === 404) return <NoRun id={id} />;
-  if (!known) {
+  if (!context && error?.status === 404) return <RunNotFound id={id} />;
+  if (!context) {
     return (
       <div className="page">
         {error ? <ErrorMessage error={error} retry={reload} what={`Run ${id}`} /> : <Spinner />}
       </div>
     );
   }
-  return <Whole known={known} tab={tab in TABS ? tab : "overview"} />;
+  return <RunBody context={context} tab={tab in TABS ? tab : "overview"} />;
 }
 
-function NoRun({ id }: { id: string }): ReactNode {
+function RunNotFound({ id }: { id: string }): ReactNode {
   const all = (
     <Link className="button" to="/runs">
       All runs
     </Link>
   );
   return (
-    <EmptyState title={`There is no run ${id}`} actions={all}>
-      It may have been deleted, or belong to a project that you may not see.
+    <EmptyState title={`Run ${id} not found`} actions={all}>
+      It was deleted, or you have no access to its project.
     </EmptyState>
   );
 }
 
-function Whole({ known, tab }: { known: Known; tab: TabName }): ReactNode {
+function RunBody({ context, tab }: { context: RunContext; tab: TabName }): ReactNode {
   const { params } = useRoute();
   const rank = params.get("replica-panel") ?? "";
   const Page = TABS[tab].page;
   return (
     <div className={`page run is-${tab}`}>
-      <Head known={known} />
-      <TopologyStrip known={known} />
-      <FirstFailure known={known} isShort={tab !== "overview"} />
-      <Tabs tabs={tabsOf(known)} current={tab} label="Tabs of this run" />
-      <div className="run-part">
+      <RunHeader context={context} />
+      <TopologyStrip context={context} />
+      <FirstFailure context={context} isShort={tab !== "overview"} />
+      <Tabs tabs={tabsOf(context)} current={tab} label="Tabs of this run" />
+      <div className="run-tab">
         <ErrorBoundary key={tab}>
           <Suspense fallback={<Spinner />}>
-            <Page known={known} />
+            <Page context={context} />
           </Suspense>
         </ErrorBoundary>
       </div>
-      {rank && <RankPanel key={rank} known={known} name={rank} />}
+      {rank && <RankPanel key={rank} context={context} name={rank} />}
     </div>
   );
 }
 
-function tabsOf({ run }: Known): Tab[] {
+function tabsOf({ run }: RunContext): Tab[] {
   const counts: Partial<Record<TabName, number>> = { charts: Object.keys(run.summaries).length };
   return Object.entries(TABS).map(([key, { label }]) => ({
     key,
@@ -110,7 +110,7 @@ function useTabKeys(id: string, tab: TabName): void {
     navigate(tabAddress(id, next), { keepScroll: true });
   };
   useShortcuts("This run", {
-    "[": { label: "the part before", run: go(-1) },
-    "]": { label: "the next part", run: go(1) },
+    "[": { label: "Previous tab", run: go(-1) },
+    "]": { label: "Next tab", run: go(1) },
   });
 }

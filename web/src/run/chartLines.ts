@@ -1,4 +1,4 @@
-/** What /chart answers, as lines of a chart. */
+/** Converts a chart response to lines of a chart, and groups metrics. */
 
 import type { Line, XKind } from "../charts/types";
 import { num } from "../format";
@@ -6,10 +6,10 @@ import type { Chart, ChartLine, Num } from "../types";
 
 const PINNED = "pinned";
 
-/** From steps to epochs, as the metric `epoch` says; null when nothing says it. */
+/** Epochs by step, from the metric `epoch`; null if it was not logged. */
 export type Epochs = { steps: number[]; epochs: number[] } | null;
 
-export type Way = { x: XKind; startedAt: number | null; epochs: Epochs };
+export type AxisOptions = { x: XKind; startedAt: number | null; epochs: Epochs };
 
 export function epochsOf(chart: Chart | undefined): Epochs {
   const line = chart?.lines[0];
@@ -22,7 +22,7 @@ export function epochsOf(chart: Chart | undefined): Epochs {
     : null;
 }
 
-/** The epoch at a step: on the straight line between those that were logged. */
+/** The epoch at a step, interpolated between logged values. */
 export function epochAt(epochs: NonNullable<Epochs>, step: number): number {
   const { steps, epochs: values } = epochs;
   let left = 0;
@@ -47,16 +47,16 @@ function finite(value: Num | null | undefined): number | null {
   return found !== null && Number.isFinite(found) ? found : null;
 }
 
-function places(line: { steps: number[]; times: number[] }, way: Way): number[] {
-  const { x, epochs } = way;
-  if (x === "time") return line.times.map((time) => time - (way.startedAt ?? line.times[0] ?? 0));
+function places(line: { steps: number[]; times: number[] }, axis: AxisOptions): number[] {
+  const { x, epochs } = axis;
+  if (x === "time") return line.times.map((time) => time - (axis.startedAt ?? line.times[0] ?? 0));
   if (x === "clock") return line.times;
   if (x === "epoch" && epochs) return line.steps.map((step) => epochAt(epochs, step));
   return line.steps;
 }
 
-export function linesOf(chart: Chart, way: Way): Line[] {
-  const lines = chart.lines.map((line, index) => lineOf(chart, line, index, way));
+export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
+  const lines = chart.lines.map((line, index) => lineOf(chart, line, index, axis));
   for (const [index, old] of (chart.overwritten ?? []).entries()) {
     const at = chart.lines.findIndex((line) => line.replica === old.replica);
     lines.push({
@@ -64,15 +64,15 @@ export function linesOf(chart: Chart, way: Way): Line[] {
       label: `attempt ${old.attempt}`,
       color: Math.max(0, at),
       faint: true,
-      x: places(old, way),
+      x: places(old, axis),
       y: old.last.map(finite),
     });
   }
   return lines;
 }
 
-function lineOf(chart: Chart, line: ChartLine, index: number, way: Way): Line {
-  const x = places(line, way);
+function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions): Line {
+  const x = places(line, axis);
   const isMean = chart.mode === "mean";
   const odd = x.filter((_, at) => line.last[at] !== null && finite(line.last[at]) === null);
   const [low, high] = [line.low.map(finite), line.high.map(finite)];
@@ -85,7 +85,7 @@ function lineOf(chart: Chart, line: ChartLine, index: number, way: Way): Line {
     y: line.mean.map(finite),
     ...(isThin ? {} : { low, high }),
     ...(odd.length ? { odd: odd.slice(0, 500) } : {}),
-    ...(index === 0 ? { marks: marksOf(chart, line, way) } : {}),
+    ...(index === 0 ? { marks: marksOf(chart, line, axis) } : {}),
   };
 }
 
@@ -93,26 +93,26 @@ function nameOf(line: ChartLine): string {
   return line.replica ?? (line.rank === null ? "run" : `rank ${line.rank}`);
 }
 
-/** Where the second attempt and those after it began. */
-function marksOf(chart: Chart, line: ChartLine, way: Way): number[] {
+/** Where the second and later attempts started. */
+function marksOf(chart: Chart, line: ChartLine, axis: AxisOptions): number[] {
   const later = (chart.attempts ?? []).filter(({ attempt, first_step }) => attempt > 1 && first_step !== null);
   return later.map(({ first_step }) => {
     const at = line.steps.findIndex((step) => step >= first_step);
     const near = at < 0 ? line.steps.length - 1 : at;
-    if (way.x === "step") return first_step;
-    return places({ steps: [first_step], times: [line.times[near] ?? 0] }, way)[0] as number;
+    if (axis.x === "step") return first_step;
+    return places({ steps: [first_step], times: [line.times[near] ?? 0] }, axis)[0] as number;
   });
 }
 
-/** The steps that a range of the x axis covers, to ask for finer buckets of it. */
-export function stepsOf(range: [number, number], charts: readonly Chart[], way: Way): [number, number] | null {
-  if (way.x === "step") return [Math.floor(range[0]), Math.ceil(range[1])];
+/** The steps that a range of the x axis covers, to request finer buckets. */
+export function stepsOf(range: [number, number], charts: readonly Chart[], axis: AxisOptions): [number, number] | null {
+  if (axis.x === "step") return [Math.floor(range[0]), Math.ceil(range[1])];
   let [first, last] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   for (const chart of charts) {
     for (const line of chart.lines) {
-      const x = places(line, way);
+      const x = places(line, axis);
       x.forEach((place, at) => {
-        // One bucket more on each side: lines go on beyond the edge.
+        // One more bucket on each side, so that lines reach the edge.
         const next = x[at + 1] ?? place;
         const before = x[at - 1] ?? place;
         if (next < range[0] || before > range[1]) return;
@@ -126,7 +126,7 @@ export function stepsOf(range: [number, number], charts: readonly Chart[], way: 
 
 export type Group = { name: string; metrics: string[] };
 
-/** Metrics by what stands before their first slash; pinned ones first, those without a slash before the rest. */
+/** Metrics by the prefix before their first slash: pinned ones first, then those without a prefix. */
 export function grouped(names: readonly string[], pins: readonly string[], filter: string): Group[] {
   const wanted = names.filter(matcher(filter));
   const groups = new Map<string, string[]>();
@@ -148,9 +148,9 @@ export function grouped(names: readonly string[], pins: readonly string[], filte
 const collator = new Intl.Collator("en", { numeric: true });
 
 /** `layer 2` before `layer 10`. */
-export const inOrder = (names: string[]): string[] => [...names].sort(collator.compare);
+export const naturalOrder = (names: string[]): string[] => [...names].sort(collator.compare);
 
-/** Every word of the filter stands somewhere in the name; `*` stands for anything. */
+/** Matches names that contain every word of the filter; `*` matches anything. */
 export function matcher(filter: string): (name: string) => boolean {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const tests = words.map((word) => {

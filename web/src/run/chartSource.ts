@@ -1,4 +1,4 @@
-/** Where charts get their data: one request for all that are seen at once, and remembered while the question is the same. */
+/** Loads chart data: one request for all charts that come into view together, cached per query. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { apiPath, type Chart, type Charts, get, queryString } from "../api";
@@ -6,9 +6,9 @@ import { RequestBatch } from "../charts";
 
 export const BUCKETS = 400;
 export const MAX_LINES = 16;
-const TICK_MS = 30; // what comes into view within it is asked for together
+const TICK_MS = 30; // charts that come into view within this time share a request
 
-export type Question = {
+export type ChartQuery = {
   id: string;
   mode: "ranks" | "mean";
   replicas: readonly string[];
@@ -16,15 +16,15 @@ export type Question = {
   last: number | null;
 };
 
-/** Answers of one question, by the name of the metric. */
+/** The charts of one query, by metric. */
 export class ChartSource {
-  readonly known = new Map<string, Chart>();
+  readonly charts = new Map<string, Chart>();
   private readonly batch: RequestBatch<Chart>;
 
-  constructor(readonly question: Question) {
+  constructor(readonly query: ChartQuery) {
     this.batch = new RequestBatch(
       async (names) => {
-        const { charts } = await get<Charts>(chartPath(question, names));
+        const { charts } = await get<Charts>(chartPath(query, names));
         return new Map(charts.map((chart) => [chart.name, chart]));
       },
       24,
@@ -32,14 +32,14 @@ export class ChartSource {
     );
   }
 
-  async ask(name: string): Promise<Chart | undefined> {
+  async load(name: string): Promise<Chart | undefined> {
     const chart = await this.batch.get(name);
-    if (chart) this.known.set(name, chart);
+    if (chart) this.charts.set(name, chart);
     return chart;
   }
 }
 
-export function chartPath({ id, mode, replicas, first, last }: Question, names: readonly string[]): string {
+export function chartPath({ id, mode, replicas, first, last }: ChartQuery, names: readonly string[]): string {
   const path = apiPath`/runs/${id}/chart`;
   return (
     path +
@@ -56,32 +56,32 @@ export function chartPath({ id, mode, replicas, first, last }: Question, names: 
   );
 }
 
-export function useChartSource(question: Question): ChartSource {
-  const key = JSON.stringify(question);
-  return useMemo(() => new ChartSource(JSON.parse(key) as Question), [key]);
+export function useChartSource(query: ChartQuery): ChartSource {
+  const key = JSON.stringify(query);
+  return useMemo(() => new ChartSource(JSON.parse(key) as ChartQuery), [key]);
 }
 
-export type Charted = { chart: Chart | undefined; error: unknown; isAsked: boolean };
+export type ChartState = { chart: Chart | undefined; error: unknown; isLoaded: boolean };
 
-/** The chart of a metric; while another question is asked, what was known stays. */
-export function useChart(source: ChartSource, name: string | null, version: number): Charted {
-  const [state, setState] = useState<Charted>({
-    chart: name === null ? undefined : source.known.get(name),
+/** The chart of a metric. While a new query loads, the previous chart stays. */
+export function useChart(source: ChartSource, name: string | null, version: number): ChartState {
+  const [state, setState] = useState<ChartState>({
+    chart: name === null ? undefined : source.charts.get(name),
     error: null,
-    isAsked: false,
+    isLoaded: false,
   });
-  const asked = useRef("");
+  const requested = useRef("");
   useEffect(() => {
     if (name === null) return;
     let isOn = true;
-    const key = `${JSON.stringify(source.question)} ${name} ${version}`;
-    const known = source.known.get(name);
-    if (known) setState({ chart: known, error: null, isAsked: true });
-    if (known && asked.current === key) return;
-    asked.current = key;
-    source.ask(name).then(
-      (chart) => isOn && setState({ chart, error: null, isAsked: true }),
-      (error: unknown) => isOn && setState((now) => ({ ...now, error, isAsked: true })),
+    const key = `${JSON.stringify(source.query)} ${name} ${version}`;
+    const known = source.charts.get(name);
+    if (known) setState({ chart: known, error: null, isLoaded: true });
+    if (known && requested.current === key) return;
+    requested.current = key;
+    source.load(name).then(
+      (chart) => isOn && setState({ chart, error: null, isLoaded: true }),
+      (error: unknown) => isOn && setState((now) => ({ ...now, error, isLoaded: true })),
     );
     return () => {
       isOn = false;

@@ -1,36 +1,36 @@
-/** How the log scrolls: asks for more near its ends, keeps what one reads in its place, and follows the end. */
+/** Scrolling of the log: loads more near the ends, keeps the position, and follows new lines. */
 
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { setParams } from "../router";
-import type { Asked, useLog } from "./logSource";
+import type { LogQuery, useLog } from "./logSource";
 
-const NEAR = 600; // pixels from an end at which more is asked for
+const NEAR = 600; // distance from an end in pixels at which more lines are loaded
 
 type Box = { current: HTMLElement | null };
 
-/** As high as what is left of the window below its top, so that only the log scrolls. */
-export function useRest(box: Box): void {
+/** Makes the log fill the rest of the window, so that only the log scrolls. */
+export function useFillHeight(box: Box): void {
   useLayoutEffect(() => {
-    const become = () => {
+    const resize = () => {
       const element = box.current;
       if (!element) return;
       const top = element.getBoundingClientRect().top + window.scrollY;
       element.style.height = `${Math.max(380, window.innerHeight - top - 20)}px`;
     };
-    become();
-    const resized = new ResizeObserver(become);
+    resize();
+    const resized = new ResizeObserver(resize);
     resized.observe(document.body);
-    window.addEventListener("resize", become);
+    window.addEventListener("resize", resize);
     return () => {
       resized.disconnect();
-      window.removeEventListener("resize", become);
+      window.removeEventListener("resize", resize);
     };
   });
 }
 
-export function useScrolling(scroller: Box, log: ReturnType<typeof useLog>, asked: Asked) {
-  const [isFollowing, setFollowing] = useState(asked.at === null);
-  const isAtEnd = useRef(asked.at === null);
+export function useLogScroll(scroller: Box, log: ReturnType<typeof useLog>, query: LogQuery) {
+  const [isFollowing, setFollowing] = useState(query.at === null);
+  const isAtEnd = useRef(query.at === null);
   const { window: shown, earlier, later } = log;
   const onScroll = useCallback(() => {
     const box = scroller.current;
@@ -44,50 +44,55 @@ export function useScrolling(scroller: Box, log: ReturnType<typeof useLog>, aske
   const follow = useCallback(() => {
     isAtEnd.current = true;
     setFollowing(true);
-    if (asked.at) setParams({ at: null });
+    if (query.at) setParams({ at: null });
     else if (shown?.atEnd) scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
     else log.reload();
     later();
-  }, [asked.at, shown?.atEnd, scroller, log.reload, later]);
+  }, [query.at, shown?.atEnd, scroller, log.reload, later]);
   useEffect(() => {
-    if (asked.at) setFollowing(false);
-  }, [asked.at]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: with every piece of news again, for one may come while it is busy
+    if (query.at) setFollowing(false);
+  }, [query.at]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: news may arrive while a request is pending
   useEffect(() => {
     if (isFollowing && log.hasMore) later();
   }, [isFollowing, log.hasMore, log.news, later]);
-  useKept(scroller, log, asked, isAtEnd);
-  // A window that is not filled, or stands at its top already, has no scrolling that could ask for more.
+  useScrollAnchor(scroller, log, query, isAtEnd);
+  // A log that does not fill its box causes no scroll events, so it must load more now.
   useEffect(() => {
     if (shown) onScroll();
   }, [shown, onScroll]);
   return { isFollowing, follow, onScroll };
 }
 
-/** What one reads stays where it is when lines come before it; at the end one stays at the end. */
-function useKept(scroller: Box, log: ReturnType<typeof useLog>, asked: Asked, isAtEnd: { current: boolean }): void {
+/** Keeps the visible lines in place when lines are added before them, or stays at the end. */
+function useScrollAnchor(
+  scroller: Box,
+  log: ReturnType<typeof useLog>,
+  query: LogQuery,
+  isAtEnd: { current: boolean },
+): void {
   const kept = useRef<{ cursor: string; top: number } | null>(null);
   const opened = useRef("");
   const { window: shown, opening } = log;
-  // Before lines are drawn anew, the place of one that is in view is remembered.
+  // Before React renders new lines, store the position of a visible line.
   const box = scroller.current;
   const near = box && lineAt(box);
   kept.current = near ? { cursor: near.dataset.cursor ?? "", top: near.getBoundingClientRect().top } : null;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: only when the lines are others
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only when the lines changed
   useLayoutEffect(() => {
     const now = scroller.current;
     if (!now || !shown) return;
     if (opened.current !== opening) {
       opened.current = opening;
-      isAtEnd.current = asked.at === null;
-      const line = asked.at && lineOf(now, asked.at);
+      isAtEnd.current = query.at === null;
+      const line = query.at && lineOf(now, query.at);
       if (line)
         now.scrollTop += line.getBoundingClientRect().top - now.getBoundingClientRect().top - now.clientHeight / 3;
       else now.scrollTop = now.scrollHeight;
     } else if (isAtEnd.current) {
       now.scrollTop = now.scrollHeight;
     } else if (kept.current) {
-      const line = lineOf(now, kept.current.cursor); // perhaps drawn anew, in another group
+      const line = lineOf(now, kept.current.cursor); // may have moved to another group
       if (line) now.scrollTop += line.getBoundingClientRect().top - kept.current.top;
     }
   }, [shown, opening]);

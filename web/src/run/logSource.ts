@@ -1,72 +1,73 @@
-/** The window over a run's log: opens at its end or at a line, grows in both directions, and knows when there is more. */
+/** Loads a window of a run's log: it opens at the end or at a line and grows in both directions. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { apiPath, get, queryString } from "../api";
+import { useThrottled } from "../ui/hooks";
 import { type LogWindow, opened, type Page, withEarlier, withLater } from "./logWindow";
-import { type Known, useThrottled } from "./runContext";
+import type { RunContext } from "./runContext";
 
-export type Asked = {
+export type LogQuery = {
   id: string;
   attempt: string | null;
   replicas: readonly string[];
   fold: boolean;
-  /** The line it was opened at; null: the end. */
+  /** The cursor of the line to open at; null for the end. */
   at: string | null;
 };
 
 const PAGE = 400;
 
-export function linesPath(asked: Asked, more: { before?: string; after?: string; around?: string }): string {
-  const { id, attempt, replicas, fold } = asked;
+export function linesPath(query: LogQuery, more: { before?: string; after?: string; around?: string }): string {
+  const { id, attempt, replicas, fold } = query;
   return (
     apiPath`/runs/${id}/lines` + queryString({ replica: replicas, attempt, fold: fold ? 1 : 0, limit: PAGE, ...more })
   );
 }
 
-async function openWindow(asked: Asked, signal: AbortSignal): Promise<LogWindow> {
-  if (asked.at === null) return opened(await get<Page>(linesPath(asked, {}), { signal }));
-  return opened(await get<Page>(linesPath(asked, { around: asked.at }), { signal }));
+async function openWindow(query: LogQuery, signal: AbortSignal): Promise<LogWindow> {
+  if (query.at === null) return opened(await get<Page>(linesPath(query, {}), { signal }));
+  return opened(await get<Page>(linesPath(query, { around: query.at }), { signal }));
 }
 
-export function useLog(asked: Asked, { pulse }: Known) {
+export function useLog(query: LogQuery, { updates }: RunContext) {
   const [window, setWindow] = useState<LogWindow | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const [isAsking, setAsking] = useState(false);
+  const [isLoading, setLoading] = useState(false);
   const [hasMore, setMore] = useState(false);
   const [round, setRound] = useState(0);
   const [opening, setOpening] = useState("");
   const busy = useRef<"" | "before" | "after">("");
-  const now = useRef({ asked, window });
-  now.current = { asked, window };
+  const now = useRef({ query, window });
+  now.current = { query, window };
 
   useEffect(() => {
-    const asking = new AbortController();
+    const pending = new AbortController();
     busy.current = "after";
     setMore(false);
-    openWindow(asked, asking.signal)
+    openWindow(query, pending.signal)
       .then(
         (found) => {
           setWindow(found);
           setError(null);
-          setOpening(`${JSON.stringify(asked)} ${round}`);
+          setOpening(`${JSON.stringify(query)} ${round}`);
         },
-        (fault: unknown) => asking.signal.aborted || setError(fault),
+        (fault: unknown) => pending.signal.aborted || setError(fault),
       )
       .finally(() => {
-        if (!asking.signal.aborted) busy.current = "";
+        if (!pending.signal.aborted) busy.current = "";
       });
-    return () => asking.abort();
-  }, [asked, round]);
+    return () => pending.abort();
+  }, [query, round]);
 
   const grow = useCallback(async (side: "before" | "after") => {
-    const { asked: question, window: shown } = now.current;
+    const { query: current, window: shown } = now.current;
     const from = side === "before" ? shown?.first : shown?.last;
     if (busy.current || !shown || (side === "before" && shown.atStart) || !from) return;
     busy.current = side;
-    setAsking(true);
+    setLoading(true);
     try {
-      const page = await get<Page>(linesPath(question, { [side]: from }));
-      if (now.current.asked === question) {
+      const page = await get<Page>(linesPath(current, { [side]: from }));
+      if (now.current.query === current) {
         setError(null);
         setWindow((old) => old && (side === "before" ? withEarlier(old, page) : withLater(old, page)));
         if (side === "after") setMore(!page.at_end);
@@ -75,7 +76,7 @@ export function useLog(asked: Asked, { pulse }: Known) {
       setError(fault);
     }
     busy.current = "";
-    setAsking(false);
+    setLoading(false);
   }, []);
 
   const earlier = useCallback(() => void grow("before"), [grow]);
@@ -87,16 +88,16 @@ export function useLog(asked: Asked, { pulse }: Known) {
   hasMoreRef.current = hasMore;
 
   const [news, setNews] = useState(0);
-  const look = useThrottled(() => {
+  const onNews = useThrottled(() => {
     setMore(true);
     setNews((count) => count + 1);
   }, 500);
-  const first = useRef(pulse.log);
+  const first = useRef(updates.log);
   useEffect(() => {
-    if (first.current === pulse.log) return;
-    first.current = pulse.log;
-    look();
-  }, [pulse.log, look]);
+    if (first.current === updates.log) return;
+    first.current = updates.log;
+    onNews();
+  }, [updates.log, onNews]);
   const reload = useCallback(() => setRound((count) => count + 1), []);
-  return { window, error, isAsking, hasMore, news, opening, earlier, later, reload };
+  return { window, error, isLoading, hasMore, news, opening, earlier, later, reload };
 }

@@ -1,17 +1,17 @@
-/** A window over a long log: pages that come are put before or after what is there, and what is far away is let go. */
+/** A window over a long log: pages are added at both ends, and distant lines are dropped. */
 
 import type { LogLine, LogPage } from "../types";
 
 export type LogWindow = {
   lines: LogLine[];
-  /** Cursors of the ends, to ask for what is before and after. */
+  /** Cursors of the ends, to load earlier and later lines. */
   first: string | null;
   last: string | null;
   atStart: boolean;
   atEnd: boolean;
-  /** What stands after the last whole line of logs that grow, such as a bar of progress. */
+  /** Incomplete last lines, such as progress bars. */
   unfinished: Unfinished[];
-  /** How many logs there are besides: only so many are read at once. */
+  /** The number of logs not read, because the server limits how many it merges. */
   leftOut: number;
 };
 
@@ -40,7 +40,7 @@ export function withEarlier(window: LogWindow, page: Page, most = MAX_LINES): Lo
     lines: kept,
     first: page.lines.length ? page.first : window.first,
     last: isCut ? (kept[kept.length - 1]?.cursor ?? window.last) : window.last,
-    // Where nothing comes there is nothing: it is not asked for ever.
+    // An empty page means the start: do not request it again.
     atStart: page.at_start || page.lines.length === 0,
     atEnd: window.atEnd && !isCut,
     unfinished: isCut ? [] : window.unfinished,
@@ -66,13 +66,13 @@ export function withLater(window: LogWindow, page: Page, most = MAX_LINES): LogW
   };
 }
 
-/** Without those that came twice, the first of each stays. */
+/** Removes duplicate lines. */
 function unique(lines: LogLine[]): LogLine[] {
   const seen = new Set<string>();
   return lines.filter((line) => !seen.has(line.cursor) && seen.add(line.cursor));
 }
 
-/** Lines in groups of about so many that stay the same when others come: groups begin where a hash of a cursor says so. */
+/** Groups of about `size` lines that stay the same when lines are added: a hash of the cursor starts a group. */
 export function chunks(lines: readonly LogLine[], size = 100): LogLine[][] {
   const found: LogLine[][] = [];
   let now: LogLine[] = [];
@@ -109,20 +109,20 @@ export function toneOf(text: string): Tone {
   return WARN.test(head) ? "warn" : null;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it matches
 const ESCAPES = /\u001b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-_])/g;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it matches
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
-/** What a terminal would show: without its commands, and of what overwrote itself only the last. */
-export function shown(text: string): string {
+/** The text as a terminal shows it: without escape sequences, and only the last of overwritten lines. */
+export function plainText(text: string): string {
   const plain = text.replace(ESCAPES, "").replace(/\r+$/, "");
   const last = plain.lastIndexOf("\r");
   return (last < 0 ? plain : plain.slice(last + 1)).replace(CONTROLS, "\ufffd");
 }
 
-/** A text in pieces, those that are what was searched for marked. */
-export function marked(text: string, wanted: string): { text: string; isHit: boolean }[] {
+/** Splits a text into matches of the search and the rest. */
+export function splitMatches(text: string, wanted: string): { text: string; isHit: boolean }[] {
   if (!wanted) return [{ text, isHit: false }];
   const found: { text: string; isHit: boolean }[] = [];
   const [low, want] = [text.toLowerCase(), wanted.toLowerCase()];

@@ -1,19 +1,19 @@
-/** How replicas are coloured: by their state, and by how far they are behind the one in front. */
+/** The colours of replicas: by state, and by lag behind the front, the highest step of any replica. */
 
 import type { TopologyReplica } from "../types";
 
 export type Lag = 0 | 1 | 2 | 3;
-export type Mark = "wait" | "run" | "ok" | "bad" | "lost" | "stop";
+export type ReplicaMark = "wait" | "run" | "ok" | "bad" | "lost" | "stop";
 
-/** What is said of each lag in the legend. */
-export const LAGS: Record<Lag, string> = {
-  0: "with the front",
+/** The labels in the legend. */
+export const LAG_LABELS: Record<Lag, string> = {
+  0: "at the front",
   1: "a little behind",
   2: "behind",
   3: "far behind",
 };
 
-export const MARKS: Record<Mark, { sign: string; words: string }> = {
+export const MARKS: Record<ReplicaMark, { sign: string; words: string }> = {
   wait: { sign: "·", words: "waiting" },
   run: { sign: "", words: "running" },
   ok: { sign: "✓", words: "finished" },
@@ -22,7 +22,7 @@ export const MARKS: Record<Mark, { sign: string; words: string }> = {
   stop: { sign: "–", words: "stopped" },
 };
 
-/** How far behind counts as how much: of the steps made, but a step or two is never a lag. */
+/** The lag relative to the steps done. One or two steps are never a lag. */
 export function lagOf(behind: number | null, front: number | null): Lag {
   if (behind === null || front === null || behind <= 1) return 0;
   const share = behind / Math.max(front, 1);
@@ -31,7 +31,7 @@ export function lagOf(behind: number | null, front: number | null): Lag {
   return share <= 0.15 ? 2 : 3;
 }
 
-export function markOf({ status, cause }: Pick<TopologyReplica, "status" | "cause">): Mark {
+export function markOf({ status, cause }: Pick<TopologyReplica, "status" | "cause">): ReplicaMark {
   if (cause === "lost" || status === "lost" || status === "unknown") return "lost";
   if (status === "failed") return "bad";
   if (status === "succeeded" || status === "finished") return "ok";
@@ -39,7 +39,7 @@ export function markOf({ status, cause }: Pick<TopologyReplica, "status" | "caus
   return status === "running" || status === "warning" ? "run" : "wait";
 }
 
-/** Replicas by role, in the order of ranks; the roles in the order of their first rank. */
+/** Replicas by role, in order of rank; roles in order of their first rank. */
 export function byRole<One extends Pick<TopologyReplica, "role" | "rank" | "index">>(
   replicas: readonly One[],
 ): { role: string; replicas: One[] }[] {
@@ -52,17 +52,17 @@ export function byRole<One extends Pick<TopologyReplica, "role" | "rank" | "inde
   return [...found].map(([role, group]) => ({ role, replicas: group }));
 }
 
-export type Tally = { mark: Mark; count: number }[];
+export type MarkCount = { mark: ReplicaMark; count: number }[];
 
-export function tally(replicas: readonly TopologyReplica[]): Tally {
-  const counts = new Map<Mark, number>();
+export function countByMark(replicas: readonly TopologyReplica[]): MarkCount {
+  const counts = new Map<ReplicaMark, number>();
   for (const one of replicas) counts.set(markOf(one), (counts.get(markOf(one)) ?? 0) + 1);
-  const order: Mark[] = ["bad", "lost", "run", "wait", "stop", "ok"];
+  const order: ReplicaMark[] = ["bad", "lost", "run", "wait", "stop", "ok"];
   return order.flatMap((mark) => (counts.has(mark) ? [{ mark, count: counts.get(mark) as number }] : []));
 }
 
-/** The replica that is furthest behind of those that run, when it is behind at all. */
-export function straggler(replicas: readonly TopologyReplica[], front: number | null): TopologyReplica | null {
+/** The running replica with the largest lag, or null if none lags. */
+export function findStraggler(replicas: readonly TopologyReplica[], front: number | null): TopologyReplica | null {
   let found: TopologyReplica | null = null;
   for (const one of replicas) {
     if (markOf(one) !== "run" || lagOf(one.behind, front) === 0) continue;

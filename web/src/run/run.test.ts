@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
 import type { Chart, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
-import { epochAt, epochsOf, grouped, inOrder, linesOf, matcher, stepsOf } from "./chartLines";
+import { epochAt, epochsOf, grouped, linesOf, matcher, naturalOrder, stepsOf } from "./chartLines";
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
-import { chunks, marked, opened, shown, toneOf, withEarlier, withLater } from "./logWindow";
-import { bars, type MediaEvent, shelves } from "./media";
+import { chunks, opened, plainText, splitMatches, toneOf, withEarlier, withLater } from "./logWindow";
+import { bars, groupMedia, type MediaEvent } from "./media";
 import { ancestors, childrenOf, pathPart } from "./outputs";
-import { leftOf, progressOf } from "./progress";
+import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
-import { byRole, lagOf, markOf, straggler, tally } from "./replicaLag";
+import { byRole, countByMark, findStraggler, lagOf, markOf } from "./replicaLag";
 import { diffLine, jsonLine, yamlLine } from "./syntaxHighlight";
 
 const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyReplica => ({
@@ -44,8 +44,8 @@ describe("lag", () => {
 
   it("names the one that is furthest behind, of those that run", () => {
     const all = [replica(0, { behind: 0 }), replica(1, { behind: 300 }), replica(2, { behind: 900, status: "failed" })];
-    expect(straggler(all, 1000)?.name).toBe("worker-1");
-    expect(straggler([replica(0, { behind: 1 })], 1000)).toBeNull();
+    expect(findStraggler(all, 1000)?.name).toBe("worker-1");
+    expect(findStraggler([replica(0, { behind: 1 })], 1000)).toBeNull();
   });
 
   it("goes with a mark for each state", () => {
@@ -53,7 +53,7 @@ describe("lag", () => {
     expect(markOf(replica(0, { status: "failed", cause: "lost" }))).toBe("lost");
     expect(markOf(replica(0, { status: "succeeded" }))).toBe("ok");
     expect(markOf(replica(0, { status: "scheduled" }))).toBe("wait");
-    expect(tally([replica(0), replica(1), replica(2, { status: "failed" })])).toEqual([
+    expect(countByMark([replica(0), replica(1), replica(2, { status: "failed" })])).toEqual([
       { mark: "bad", count: 1 },
       { mark: "run", count: 2 },
     ]);
@@ -143,20 +143,20 @@ describe("lines", () => {
   });
 
   it("show what a terminal would", () => {
-    expect(shown("\u001b[31mred\u001b[0m")).toBe("red");
-    expect(shown(" 10%\r 50%\r100%\r")).toBe("100%");
-    expect(shown("a\u0007b")).toBe("a\ufffdb");
-    expect(shown("\u001b]8;;http://x\u0007link\u001b]8;;\u0007")).toBe("link");
+    expect(plainText("\u001b[31mred\u001b[0m")).toBe("red");
+    expect(plainText(" 10%\r 50%\r100%\r")).toBe("100%");
+    expect(plainText("a\u0007b")).toBe("a\ufffdb");
+    expect(plainText("\u001b]8;;http://x\u0007link\u001b]8;;\u0007")).toBe("link");
   });
 
   it("mark what was searched for, in large and small letters", () => {
-    expect(marked("An Error, an error", "error")).toEqual([
+    expect(splitMatches("An Error, an error", "error")).toEqual([
       { text: "An ", isHit: false },
       { text: "Error", isHit: true },
       { text: ", an ", isHit: false },
       { text: "error", isHit: true },
     ]);
-    expect(marked("x", "")).toEqual([{ text: "x", isHit: false }]);
+    expect(splitMatches("x", "")).toEqual([{ text: "x", isHit: false }]);
   });
 });
 
@@ -180,10 +180,10 @@ const chart = (more: Partial<Chart> = {}): Chart => ({
 });
 
 describe("lines of a chart", () => {
-  const way = { x: "step", startedAt: 90, epochs: null } as const;
+  const axis = { x: "step", startedAt: 90, epochs: null } as const;
 
   it("have gaps and crosses where values are no numbers", () => {
-    const [line] = linesOf(chart(), way);
+    const [line] = linesOf(chart(), axis);
     expect(line?.y).toEqual([1.5, null, 0.2]);
     expect(line?.high).toEqual([2, null, 0.3]);
     expect(line?.odd).toEqual([10]);
@@ -207,7 +207,7 @@ describe("lines of a chart", () => {
         ],
         overwritten: [{ replica: "worker-0", attempt: 1, steps: [10, 11], times: [110, 111], last: [3, 4] }],
       }),
-      way,
+      axis,
     );
     expect(lines[0]?.marks).toEqual([10]);
     expect(lines[1]).toMatchObject({ faint: true, x: [10, 11], y: [3, 4] });
@@ -223,13 +223,13 @@ describe("lines of a chart", () => {
         [1, 2, 3],
         [1, 2, 3],
       ];
-    expect(linesOf(thin, way)[0]?.low).toBeUndefined();
+    expect(linesOf(thin, axis)[0]?.low).toBeUndefined();
   });
 
   it("lead from a range on any axis back to steps", () => {
-    expect(stepsOf([3.2, 17.9], [chart()], way)).toEqual([3, 18]);
-    expect(stepsOf([12, 25], [chart()], { ...way, x: "time" })).toEqual([0, 20]);
-    expect(stepsOf([500, 600], [chart()], { ...way, x: "time" })).toBeNull();
+    expect(stepsOf([3.2, 17.9], [chart()], axis)).toEqual([3, 18]);
+    expect(stepsOf([12, 25], [chart()], { ...axis, x: "time" })).toEqual([0, 20]);
+    expect(stepsOf([500, 600], [chart()], { ...axis, x: "time" })).toBeNull();
   });
 
   it("read epochs between those that were logged", () => {
@@ -253,7 +253,7 @@ describe("groups of metrics", () => {
   });
 
   it("are in the order of their numbers", () => {
-    expect(inOrder(["layer/10", "layer/2", "acc"])).toEqual(["acc", "layer/2", "layer/10"]);
+    expect(naturalOrder(["layer/10", "layer/2", "acc"])).toEqual(["acc", "layer/2", "layer/10"]);
   });
 
   it("are filtered by words and stars", () => {
@@ -347,10 +347,10 @@ describe("the life of a run", () => {
 
 describe("progress", () => {
   it("is a share, or some of many", () => {
-    expect(progressOf({ done: 0.25, total: null })).toMatchObject({ share: 0.25, words: "" });
+    expect(progressOf({ done: 0.25, total: null })).toMatchObject({ share: 0.25, text: "" });
     expect(progressOf({ done: 50, total: 200, label: "batches" })).toMatchObject({
       share: 0.25,
-      words: "50 of 200 batches",
+      text: "50 of 200 batches",
     });
     for (const wrong of [undefined, null, "a", { done: 5, total: null }, { done: 1, total: 0 }])
       expect(progressOf(wrong)).toBeNull();
@@ -358,8 +358,8 @@ describe("progress", () => {
 
   it("tells what is left by how quickly it went", () => {
     const found = progressOf({ done: 50, total: 100, at: 150, since: { at: 100, done: 0 } });
-    expect(found && leftOf(found, 160)).toBe(40);
-    expect(leftOf({ share: 0.5, words: "", at: 1, since: null }, 2)).toBeNull();
+    expect(found && secondsLeft(found, 160)).toBe(40);
+    expect(secondsLeft({ share: 0.5, text: "", at: 1, since: null }, 2)).toBeNull();
   });
 });
 
@@ -390,7 +390,12 @@ describe("media", () => {
   });
 
   it("stand by name, in the order of steps, the newest attempt's in place of older ones", () => {
-    const found = shelves([image("b", 20), image("a", 1), image("b", 10), image("b", 10, { attempt: 2, path: "new" })]);
+    const found = groupMedia([
+      image("b", 20),
+      image("a", 1),
+      image("b", 10),
+      image("b", 10, { attempt: 2, path: "new" }),
+    ]);
     expect(found.map(({ name, events }) => [name, events.map((event) => event.step)])).toEqual([
       ["b", [10, 20]],
       ["a", [1]],
@@ -399,7 +404,7 @@ describe("media", () => {
   });
 
   it("are all kept where they have no step", () => {
-    expect(shelves([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
+    expect(groupMedia([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
   });
 
   it("are bars where they are histograms", () => {

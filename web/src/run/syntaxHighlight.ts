@@ -1,4 +1,4 @@
-/** YAML and JSON in pieces that are coloured: enough to read by, no parser. */
+/** Splits YAML, JSON and diff lines into pieces to colour. It is not a parser. */
 
 export type Piece = { kind: "key" | "text" | "number" | "word" | "comment" | "mark" | "plain"; text: string };
 
@@ -33,7 +33,7 @@ function push(pieces: Piece[], kind: Piece["kind"], text: string): void {
   if (text) pieces.push({ kind, text });
 }
 
-/** A hash begins a comment at the start or after a space, outside of quotes. */
+/** A hash starts a comment at the start of the line or after a space, outside quotes. */
 function splitComment(text: string, isStart: boolean): [string, string] {
   let quote = "";
   for (let index = 0; index < text.length; index++) {
@@ -72,7 +72,7 @@ export function jsonLine(line: string): Piece[] {
   return found;
 }
 
-/** A diff's line by its first sign. */
+/** Colours a diff line by its first characters. */
 export function diffLine(line: string): Piece[] {
   if (/^(?:\+\+\+|---|diff |index )/.test(line)) return [{ kind: "key", text: line }];
   if (line.startsWith("@@")) return [{ kind: "comment", text: line }];
