@@ -1,4 +1,4 @@
-// Which page an address shows, each loaded when it is first looked at.
+// The routes of the page. Each page is loaded when it is first opened.
 
 import { type ComponentType, lazy, type ReactNode, Suspense } from "react";
 import { Frame } from "./frame/Frame";
@@ -15,7 +15,7 @@ const ModelsPage = lazy(() => import("./models/ModelsPage"));
 const ProjectsPage = lazy(() => import("./projects/ProjectsPage"));
 const HelpPage = lazy(() => import("./help/HelpPage"));
 
-/** Pages read the rest of the address themselves, by `useRoute`. */
+/** Pages read the rest of the URL with `useRoute`. */
 const PAGES: readonly [pattern: string, page: ComponentType][] = [
   ["/", RunsPage],
   ["/runs", RunsPage],
@@ -36,11 +36,11 @@ export function App(): ReactNode {
       </Suspense>
     );
   }
-  const [pattern, Page] = PAGES.find(([wanted]) => match(wanted, path)) ?? ["", NoPage];
-  const room = pattern.includes(":id") ? `${pattern}${match(pattern, path)?.id}` : pattern;
+  const [pattern, Page] = PAGES.find(([candidate]) => match(candidate, path)) ?? ["", NotFoundPage];
+  const key = pattern.includes(":id") ? `${pattern}${match(pattern, path)?.id}` : pattern;
   return (
     <Frame>
-      <ErrorBoundary key={room}>
+      <ErrorBoundary key={key}>
         <Suspense fallback={<Spinner />}>
           <Page />
         </Suspense>
@@ -50,17 +50,17 @@ export function App(): ReactNode {
   );
 }
 
-function NoPage(): ReactNode {
+function NotFoundPage(): ReactNode {
   return (
     <EmptyState
-      title="There is nothing at this address"
+      title="Page not found"
       actions={
         <Link className="button" to="/runs">
           All runs
         </Link>
       }
     >
-      Perhaps it was cut off when it was copied.
+      The URL may be incomplete.
     </EmptyState>
   );
 }

@@ -14,8 +14,8 @@ import { applyTheme } from "./theme";
 applyTheme();
 onUnauthorized(() => goToLogin());
 signInFromUrl();
-window.addEventListener("hashchange", signInFromUrl); // a link with a token, opened where the page is open already
-// The first request is under way before anything is drawn.
+window.addEventListener("hashchange", signInFromUrl); // a link with a token was opened in this tab
+// Start the first request before React renders.
 if (["/", "/runs"].includes(currentRoute().path)) prefetchFirstPage(runQueryOf(currentRoute()));
-const place = document.getElementById("page");
-if (place) createRoot(place).render(<App />);
+const root = document.getElementById("page");
+if (root) createRoot(root).render(<App />);

@@ -1,4 +1,4 @@
-// Addresses: where one is, how one goes elsewhere, and choices that stand in the address.
+// The router: the current URL, navigation, and state in URL parameters.
 
 import { type AnchorHTMLAttributes, type MouseEvent, type ReactNode, useEffect, useSyncExternalStore } from "react";
 
@@ -38,20 +38,20 @@ export function useRoute(): Route {
   return useSyncExternalStore(subscribe, () => route);
 }
 
-/** The route now, for what is no component. */
+/** The current route, outside components. */
 export const currentRoute = (): Route => route;
 
-/** The named parts of a path as `/runs/:id/:tab?`, or null. A last `*` takes the rest. */
+/** The named parts of a path that matches a pattern such as `/runs/:id/:tab?`, or null. A final `*` matches the rest. */
 export function match(pattern: string, path: string): Record<string, string> | null {
   const wanted = pattern.split("/").filter(Boolean);
   const parts = path.split("/").filter(Boolean);
   const found: Record<string, string> = {};
-  for (const [place, want] of wanted.entries()) {
+  for (const [index, want] of wanted.entries()) {
     if (want === "*") {
-      found.rest = parts.slice(place).map(decoded).join("/");
+      found.rest = parts.slice(index).map(decoded).join("/");
       return found;
     }
-    const part = parts[place];
+    const part = parts[index];
     if (part === undefined) {
       if (!want.endsWith("?")) return null;
     } else if (want.startsWith(":")) {
@@ -73,7 +73,7 @@ function decoded(part: string): string {
 
 export type ParamChanges = Record<string, string | number | boolean | null | undefined | readonly string[]>;
 
-/** An address with some of its parameters changed; null, undefined, false and "" remove one. */
+/** A URL with changed parameters; null, undefined, false and "" remove one. */
 export function withParams(from: Route, changes: ParamChanges): string {
   const params = new URLSearchParams(from.params);
   for (const [name, value] of Object.entries(changes)) {
@@ -86,7 +86,7 @@ export function withParams(from: Route, changes: ParamChanges): string {
   return from.path + (text ? `?${text}` : "") + from.hash;
 }
 
-/** Signs that addresses may hold stay readable: `?q=status:running,metric.loss:<0.1` is what people share. */
+/** Keeps allowed characters unescaped: `?q=status:running,metric.loss:<0.1` is readable when shared. */
 export function readableParams(params: URLSearchParams): string {
   return params
     .toString()
@@ -97,12 +97,12 @@ export function readableParams(params: URLSearchParams): string {
     .replace(/%7C/g, "|");
 }
 
-/** Change parameters of the address where one is. It replaces the present entry of the history, unless told. */
+/** Changes parameters of the current URL. Reindexs the history entry unless `push` is set. */
 export function setParams(changes: ParamChanges, { push = false }: { push?: boolean } = {}): void {
   navigate(withParams(route, changes), { replace: !push, keepScroll: true });
 }
 
-/** One parameter of the address and how to change it; `usual` is what it is when the address does not say. */
+/** A URL parameter and its setter. */
 export function useParam(name: string, fallback = ""): [string, (value: string, options?: { push?: boolean }) => void] {
   const { params } = useRoute();
   return [
@@ -111,7 +111,7 @@ export function useParam(name: string, fallback = ""): [string, (value: string, 
   ];
 }
 
-/** A parameter that may stand several times. */
+/** A repeatable URL parameter and its setter. */
 export function useParamList(name: string): [string[], (values: string[], options?: { push?: boolean }) => void] {
   const { params } = useRoute();
   return [params.getAll(name), (values, options) => setParams({ [name]: values }, options)];
@@ -119,7 +119,7 @@ export function useParamList(name: string): [string[], (values: string[], option
 
 type LinkProps = AnchorHTMLAttributes<HTMLAnchorElement> & { to: string; replace?: boolean; children?: ReactNode };
 
-/** An anchor that the page follows by itself; with a modifier or the middle button it is the browser's. */
+/** A link handled by the router. The browser handles clicks with a modifier key or the middle button. */
 export function Link({ to, replace = false, onClick, ...rest }: LinkProps): ReactNode {
   const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
     onClick?.(event);

@@ -1,6 +1,6 @@
-// The rows of the REST API, as docs/serving.md tells them.
+// The types of the REST API. See docs/serving.md.
 
-/** JSON lacks these, so they come as texts. `num()` of format.ts makes a number of them. */
+/** A number. JSON has no NaN and infinity, so they are strings; `num()` in format.ts converts them. */
 export type Num = number | "NaN" | "Infinity" | "-Infinity";
 export type Scalar = string | number | boolean | null;
 export type Json = Scalar | Json[] | { [name: string]: Json };

@@ -1,4 +1,4 @@
-/** What is only made when it comes near the window, and put away again when it is far from it. */
+/** Mounts its children when they come near the viewport, and unmounts them when they are far from it. */
 
 import { type ReactNode, useEffect, useRef, useState } from "react";
 
@@ -11,7 +11,7 @@ export function LazyMount({ height, children }: { height: number; children: () =
     if (!element) return;
     const seen = new IntersectionObserver(
       (entries) => {
-        const entry = entries.at(-1); // several come at once when the page is busy: the last one holds
+        const entry = entries.at(-1); // a busy page gets several at once; the last one is current
         if (!entry) return;
         if (!entry.isIntersecting && entry.boundingClientRect.height > 0) setKept(entry.boundingClientRect.height);
         setNear(entry.isIntersecting);

@@ -1,4 +1,4 @@
-/** A chart of lines: zoom by dragging, all again by a double click, values at the cursor. */
+/** A line chart: drag to zoom, double-click to reset, values at the cursor. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
@@ -13,12 +13,12 @@ import { smooth } from "./smoothing";
 import { readings, Tooltip } from "./tooltip";
 import type { Line, LineChartProps } from "./types";
 
-const MAX_NAMED = 8;
+const MAX_LEGEND = 8;
 
 export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const { title, x = "step", height = 180, unit } = props;
   const colors = usePalette();
-  const drawn = useDrawn(props, colors);
+  const drawn = useDrawnLines(props, colors);
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
   const named = drawn.filter((line) => !line.faint);
@@ -31,7 +31,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         </span>
         {props.note && <span className="chart-note">{props.note}</span>}
         {props.range && (
-          <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Show all again">
+          <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Reset zoom">
             {xText(props.range[0], x)} – {xText(props.range[1], x)} ✕
           </button>
         )}
@@ -42,11 +42,11 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         className="chart-box"
         role="img"
         aria-label={words}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor along the line
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor
         tabIndex={0}
         style={{ height }}
       />
-      {props.legend !== false && named.length > 1 && named.length <= MAX_NAMED && <Legend lines={named} />}
+      {props.legend !== false && named.length > 1 && named.length <= MAX_LEGEND && <Legend lines={named} />}
     </figure>
   );
 }
@@ -70,27 +70,27 @@ function lastText(lines: readonly DrawnLine[], unit: LineChartProps["unit"]): st
   return known === undefined ? "" : valueText(known, unit);
 }
 
-function useDrawn(props: LineChartProps, colors: Palette): DrawnLine[] {
+function useDrawnLines(props: LineChartProps, colors: Palette): DrawnLine[] {
   const { lines, logX = false, logY = false, smoothing = 0 } = props;
   return useMemo(
-    () => lines.map((line) => asDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
+    () => lines.map((line) => toDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
     [lines, logX, logY, smoothing, colors],
   );
 }
 
-type Way = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
+type DrawOptions = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
 
-export function asDrawn(line: Line, way: Way): DrawnLine {
-  const good = ordered(line, way.logX);
+export function toDrawn(line: Line, options: DrawOptions): DrawnLine {
+  const good = ordered(line, options.logX);
   const held = (values: (number | null)[] | undefined) =>
-    values && (way.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
-  const isSmoothed = way.smoothing > 0 && !line.faint;
-  const y = held(isSmoothed ? smooth(good.y, way.smoothing) : good.y) ?? [];
+    values && (options.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
+  const isSmoothed = options.smoothing > 0 && !line.faint;
+  const y = held(isSmoothed ? smooth(good.y, options.smoothing) : good.y) ?? [];
   const raw = isSmoothed ? held(good.y) : undefined;
-  return { ...good, y, low: held(good.low), high: held(good.high), raw, stroke: way.stroke };
+  return { ...good, y, low: held(good.low), high: held(good.high), raw, stroke: options.stroke };
 }
 
-/** Keeps a uPlot in a box: made anew when its shape changes, given new data when only that does. */
+/** Keeps a uPlot instance: recreated when its series change, updated when only the data changes. */
 function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, onReading: (text: string) => void) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
@@ -103,7 +103,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const look: ChartConfig = {
+    const config: ChartConfig = {
       x,
       logX,
       logY,
@@ -114,7 +114,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
       range: () => now.current.props.range ?? null,
       lines: () => now.current.drawn,
     };
-    const made = makeChart(element, look, height, now, onReading);
+    const made = makeChart(element, config, height, now, onReading);
     chart.current = made;
     const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     resized.observe(element);
@@ -131,7 +131,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
   }, [drawn]);
 
   const [from, to] = props.range ?? [];
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the scale asks for the range by itself
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the scale reads the range itself
   useEffect(() => {
     chart.current?.setData(chart.current.data, true);
   }, [from, to]);
@@ -142,14 +142,14 @@ type Now = { current: { props: LineChartProps; drawn: DrawnLine[] } };
 
 function makeChart(
   element: HTMLElement,
-  look: ChartConfig,
+  config: ChartConfig,
   height: number,
   now: Now,
   onReading: (text: string) => void,
 ): uPlot {
   const tip = new Tooltip();
   let isOver = false;
-  const tell = (made: uPlot) => {
+  const updateReading = (made: uPlot) => {
     const place = made.cursor.idx;
     if (place === null || place === undefined || (made.cursor.left ?? -1) < 0) {
       tip.hide();
@@ -160,10 +160,10 @@ function makeChart(
     onReading(
       rangeText(
         rows.map((row) => row.value),
-        look.unit,
+        config.unit,
       ),
     );
-    if (isOver) tip.show(made, rows, place, look.x, look.unit);
+    if (isOver) tip.show(made, rows, place, config.x, config.unit);
     else tip.hide();
   };
   const made = new uPlot(
@@ -173,15 +173,15 @@ function makeChart(
       padding: [8, 16, 0, 0],
       legend: { show: false },
       focus: { alpha: 0.35 },
-      scales: scales(look),
-      axes: axes(look),
-      series: series(look, now.current.drawn),
-      cursor: cursor(look, () => now.current.props.onZoom?.(null)),
+      scales: scales(config),
+      axes: axes(config),
+      series: series(config, now.current.drawn),
+      cursor: cursor(config, () => now.current.props.onZoom?.(null)),
       hooks: {
-        drawAxes: [(drawnOn) => drawUnderlay(drawnOn, now.current.drawn, look.colors.mark)],
+        drawAxes: [(drawnOn) => drawUnderlay(drawnOn, now.current.drawn, config.colors.mark)],
         draw: [(drawnOn) => drawNonFinite(drawnOn, now.current.drawn)],
-        setCursor: [tell],
-        setSelect: [(selected) => zoom(selected, look, now)],
+        setCursor: [updateReading],
+        setSelect: [(selected) => zoom(selected, config, now)],
       },
     },
     align(now.current.drawn) as uPlot.AlignedData,
@@ -213,13 +213,13 @@ function rangeText(values: number[], unit: LineChartProps["unit"]): string {
   return first === last ? first : `${first} … ${last}`;
 }
 
-function zoom(chart: uPlot, look: ChartConfig, now: Now): void {
+function zoom(chart: uPlot, config: ChartConfig, now: Now): void {
   const { left, width } = chart.select;
   if (width < 4) return;
   const range: [number, number] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
   chart.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
   const { onZoom } = now.current.props;
-  if (onZoom) onZoom(look.x === "step" ? [Math.floor(range[0]), Math.ceil(range[1])] : range);
+  if (onZoom) onZoom(config.x === "step" ? [Math.floor(range[0]), Math.ceil(range[1])] : range);
 }
 
 function moveByKey(event: KeyboardEvent, chart: uPlot, now: Now): void {

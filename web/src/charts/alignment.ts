@@ -1,11 +1,11 @@
-/** Lines with places of their own, put on one x axis, and the range of values that they span. */
+/** Aligns lines with different x values to a common x axis, and computes ranges of values. */
 
 import type { Line } from "./types";
 
 type Values = (number | null | undefined)[];
 
-/** One column of all places, then one column per line. Where a line has no point stands undefined, which is drawn over;
- * where its value is unknown stands null, which is a gap. */
+/** A column of all x values, then one column per line. Undefined means no point, and uPlot connects across it; null means
+ * an unknown value, and is a gap. */
 export function align(lines: readonly Pick<Line, "x" | "y">[]): [number[], ...Values[]] {
   const first = lines[0];
   if (first && lines.every((line) => sameNumbers(line.x, first.x))) {
@@ -32,14 +32,14 @@ function sameNumbers(one: readonly number[], other: readonly number[]): boolean 
   return one === other || (one.length === other.length && one.every((value, index) => value === other[index]));
 }
 
-/** Points in the order of x, the last of those with equal x, and only such as a logarithmic axis can hold. */
+/** Points sorted by x. Of equal x the last is kept; a logarithmic axis keeps only positive x. */
 export function ordered(line: Line, logX: boolean): Line {
   const { x } = line;
-  let isGood = !logX || (x[0] ?? 1) > 0;
-  for (let index = 1; isGood && index < x.length; index++) {
-    isGood = (x[index] as number) > (x[index - 1] as number);
+  let isSorted = !logX || (x[0] ?? 1) > 0;
+  for (let index = 1; isSorted && index < x.length; index++) {
+    isSorted = (x[index] as number) > (x[index - 1] as number);
   }
-  if (isGood) return line;
+  if (isSorted) return line;
   const last = new Map<number, number>();
   x.forEach((place, index) => {
     if (Number.isFinite(place) && (!logX || place > 0)) last.set(place, index);
@@ -50,7 +50,7 @@ export function ordered(line: Line, logX: boolean): Line {
   return { ...line, x: places, y: pick(line.y) ?? [], low: pick(line.low), high: pick(line.high) };
 }
 
-/** The smallest and largest finite value between two places, of all columns; null when there is none. */
+/** The smallest and largest finite value between two x values over all lines; null if there is none. */
 export function extent(
   lines: readonly Pick<Line, "x" | "y" | "low" | "high">[],
   from: number,
@@ -59,7 +59,7 @@ export function extent(
 ): [number, number] | null {
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;
-  const see = (value: number | null | undefined) => {
+  const include = (value: number | null | undefined) => {
     if (value === null || value === undefined || !Number.isFinite(value) || (onlyPositive && value <= 0)) return;
     if (value < low) low = value;
     if (value > high) high = value;
@@ -68,29 +68,29 @@ export function extent(
     for (let index = 0; index < line.x.length; index++) {
       const x = line.x[index] as number;
       if (x < from || x > to) continue;
-      see(line.y[index]);
-      see(line.low?.[index]);
-      see(line.high?.[index]);
+      include(line.y[index]);
+      include(line.low?.[index]);
+      include(line.high?.[index]);
     }
   }
   return low <= high ? [low, high] : null;
 }
 
-/** The range with some air; a flat line gets a range, too. */
+/** The range with a margin, also for a flat line. */
 export function padded([low, high]: [number, number], isLog: boolean): [number, number] {
   if (isLog) {
     return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
   }
   if (low === high) {
-    const air = Math.abs(low) * 0.1 || 1;
-    return [low - air, high + air];
+    const margin = Math.abs(low) * 0.1 || 1;
+    return [low - margin, high + margin];
   }
-  const air = (high - low) * 0.06;
-  // A line that never is below zero does not need an axis that is.
-  return [low >= 0 && low - air < 0 ? 0 : low - air, high + air];
+  const margin = (high - low) * 0.06;
+  // If no value is negative, the axis starts at zero or above.
+  return [low >= 0 && low - margin < 0 ? 0 : low - margin, high + margin];
 }
 
-/** The place nearest to x in ascending places; -1 when there is none. */
+/** The index of the value nearest to x in ascending values; -1 if there are none. */
 export function nearest(places: readonly number[], x: number): number {
   let left = 0;
   let right = places.length - 1;

@@ -1,4 +1,4 @@
-/** Numbers of charts as text: axes, values at the cursor, and what a screen reader says of a chart. */
+/** Texts of charts: axis labels, values at the cursor, and descriptions for screen readers. */
 
 import type { Line, LineChartProps, XKind } from "./types";
 
@@ -30,7 +30,7 @@ function bytesText(value: number): string {
   return `${trimmed(left, 3)} ${units[unit]}`;
 }
 
-/** Short enough for the marks of an axis. */
+/** Short text for axis ticks. */
 export function axisText(value: number, unit?: LineChartProps["unit"]): string {
   if (unit) return valueText(value, unit);
   const size = Math.abs(value);
@@ -63,7 +63,7 @@ function axisWhole(value: number): string {
   return Math.round(value) === value ? value.toLocaleString("en").replaceAll(",", "\u202f") : trimmed(value, 7);
 }
 
-/** What is in the chart, in words: the last, smallest and largest value, and over what. */
+/** Describes a chart: the last, smallest and largest values, and the range of x. */
 export function chartDescription(
   title: string,
   lines: readonly Line[],
@@ -78,9 +78,7 @@ export function chartDescription(
     const high = most([...(line.high ?? []), ...known]);
     const last = known[known.length - 1];
     const name = lines.length > 1 ? `${line.label}: ` : "";
-    words.push(
-      `${name}last ${valueText(last, unit)}, smallest ${valueText(low, unit)}, largest ${valueText(high, unit)}`,
-    );
+    words.push(`${name}last ${valueText(last, unit)}, min ${valueText(low, unit)}, max ${valueText(high, unit)}`);
   }
   if (!words.length) return `${title}: no values`;
   const ends = lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter((place) => place !== undefined);

@@ -1,9 +1,9 @@
-/** What is drawn by hand beneath and above uPlot's lines: envelopes, raw lines, marks. */
+/** Canvas drawing below and above uPlot's lines: envelopes, raw lines and marks. */
 
 import type uPlot from "uplot";
 import type { Line } from "./types";
 
-/** A line as it goes to the screen: `y` is smoothed, `raw` is what was logged when that differs. */
+/** A line to draw: `y` is smoothed, `raw` has the logged values if they differ. */
 export type DrawnLine = Line & { raw?: (number | null)[]; stroke: string };
 
 type Context = CanvasRenderingContext2D;
@@ -29,7 +29,7 @@ export function drawUnderlay(chart: uPlot, lines: readonly DrawnLine[], mark: st
   });
 }
 
-/** Filled between the smallest and the largest value, and a hair thick where both are one pixel. */
+/** Fills the area between the smallest and largest values. */
 function drawEnvelope(chart: uPlot, context: Context, line: DrawnLine): void {
   const { x } = line;
   const low = line.low as (number | null)[];
@@ -53,7 +53,7 @@ function drawEnvelope(chart: uPlot, context: Context, line: DrawnLine): void {
   context.globalAlpha = 1;
 }
 
-/** Where both are known without a break: pairs of first and last place. */
+/** Index ranges in which both values are known. */
 export function stretches(low: readonly (number | null)[], high: readonly (number | null)[]): [number, number][] {
   const found: [number, number][] = [];
   let from = -1;
@@ -89,7 +89,7 @@ function drawRaw(chart: uPlot, context: Context, line: DrawnLine): void {
   context.globalAlpha = 1;
 }
 
-/** A dashed hair from top to bottom, with a small flag: an attempt began here. */
+/** A dashed vertical line with a flag where an attempt started. */
 function drawMark(chart: uPlot, context: Context, place: number, color: string): void {
   const left = Math.round(chart.valToPos(place, "x", true)) + 0.5;
   const { top, height } = chart.bbox;
@@ -109,7 +109,7 @@ function drawMark(chart: uPlot, context: Context, place: number, color: string):
   context.fill();
 }
 
-/** Small crosses at the bottom where a value was NaN or infinite. */
+/** Crosses at the bottom where a value was NaN or infinite. */
 export function drawNonFinite(chart: uPlot, lines: readonly DrawnLine[]): void {
   clipped(chart, (context) => {
     const arm = 3 * devicePixelRatio;
@@ -117,7 +117,7 @@ export function drawNonFinite(chart: uPlot, lines: readonly DrawnLine[]): void {
     context.lineWidth = 1.5 * devicePixelRatio;
     for (const line of lines) {
       context.strokeStyle = line.stroke;
-      for (const place of line.odd ?? []) {
+      for (const place of line.nonFinite ?? []) {
         const left = chart.valToPos(place, "x", true);
         context.beginPath();
         context.moveTo(left - arm, top - arm);

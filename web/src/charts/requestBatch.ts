@@ -1,15 +1,15 @@
-/** Requests for single things that go out together: whatever is asked for in one tick is one request. */
+/** Combines the requests for single keys within one tick into one request. */
 
-type Waiting<Value> = { resolve: (value: Value) => void; reject: (fault: unknown) => void };
+type PendingGet<Value> = { resolve: (value: Value) => void; reject: (fault: unknown) => void };
 
-/** Asks for keys in batches. `ask` answers those it knows; a key without an answer is answered with undefined. */
+/** Fetches keys in batches. A key that `fetchAll` does not return resolves to undefined. */
 export class RequestBatch<Value> {
-  private waiting = new Map<string, Waiting<Value | undefined>[]>();
+  private waiting = new Map<string, PendingGet<Value | undefined>[]>();
   private isDue = false;
 
   constructor(
-    private readonly ask: (keys: string[]) => Promise<Map<string, Value>>,
-    private readonly most = 50,
+    private readonly fetchAll: (keys: string[]) => Promise<Map<string, Value>>,
+    private readonly maxKeys = 50,
     private readonly later: (go: () => void) => void = (go) => void setTimeout(go, 0),
   ) {}
 
@@ -28,9 +28,9 @@ export class RequestBatch<Value> {
     const all = [...this.waiting];
     this.waiting = new Map();
     this.isDue = false;
-    for (let start = 0; start < all.length; start += this.most) {
-      const some = all.slice(start, start + this.most);
-      this.ask(some.map(([key]) => key)).then(
+    for (let start = 0; start < all.length; start += this.maxKeys) {
+      const some = all.slice(start, start + this.maxKeys);
+      this.fetchAll(some.map(([key]) => key)).then(
         (found) => {
           for (const [key, waiting] of some) for (const one of waiting) one.resolve(found.get(key));
         },

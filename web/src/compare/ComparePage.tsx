@@ -1,4 +1,4 @@
-/** Runs beside each other: charts over one another, what differs, parallel coordinates, scatter. */
+/** Compares runs: overlaid charts, differences, parallel coordinates and a scatter plot. */
 
 import "./ComparePage.css";
 import { useCallback, useMemo, useState } from "react";
@@ -8,34 +8,34 @@ import { currentRoute, navigate, readableParams, useRoute, useTitle } from "../r
 import type { Comparison, RunRow, RunsPage } from "../types";
 import { isDone } from "../types";
 import { ErrorMessage, Spinner, Tabs } from "../ui";
-import { CompareView, NAMES } from "./CompareViews";
+import { CompareView, VIEW_TITLES } from "./CompareViews";
 import { Legend } from "./Legend";
 import { AddRun, NoRunsSelected, QueryForm } from "./RunPicker";
-import { type Choices, readChoices, VIEWS, writeChoices } from "./urlState";
+import { type Choices, choicesToParams, parseChoices, VIEWS } from "./urlState";
 import { useVisibleRuns } from "./visibleRuns";
 
 const LIVE_MS = 5000;
 function address(choices: Choices): string {
-  const text = readableParams(writeChoices(choices));
+  const text = readableParams(choicesToParams(choices));
   return text ? `/compare?${text}` : "/compare";
 }
 
 export default function ComparePage() {
   const { params } = useRoute();
   const text = params.toString();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the text is what the params say
-  const choices = useMemo(() => readChoices(params), [text]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `text` is the content of the params
+  const choices = useMemo(() => parseChoices(params), [text]);
   const change = useCallback((changes: Partial<Choices>) => {
-    const next = { ...readChoices(currentRoute().params), ...changes };
-    const isOther = "runs" in changes || "query" in changes || "view" in changes;
-    navigate(address(next), { replace: !isOther, keepScroll: true });
+    const next = { ...parseChoices(currentRoute().params), ...changes };
+    const isNewPage = "runs" in changes || "query" in changes || "view" in changes;
+    navigate(address(next), { replace: !isNewPage, keepScroll: true });
   }, []);
-  const isChosen = choices.runs.length > 0 || choices.query !== null;
+  const hasRuns = choices.runs.length > 0 || choices.query !== null;
   useTitle("Compare");
   return (
     <div className="compare">
-      {isChosen ? (
-        <Chosen choices={choices} onChange={change} />
+      {hasRuns ? (
+        <ComparedRuns choices={choices} onChange={change} />
       ) : (
         <NoRunsSelected choices={choices} onChange={change} />
       )}
@@ -48,7 +48,7 @@ interface Props {
   onChange: (changes: Partial<Choices>) => void;
 }
 
-/** The rows of the runs: of a query those it finds; of chosen ones those that the comparison has. */
+/** The runs to compare: the results of the query, or the selected runs. */
 function useRuns(choices: Choices) {
   const { query: q, sort, limit, project, view } = choices;
   const isQuery = q !== null && choices.runs.length === 0;
@@ -66,8 +66,8 @@ function useRuns(choices: Choices) {
     keepPrevious: true,
   });
   const runs = isQuery ? found.data?.runs : compared.data?.runs;
-  const moves = runs?.some((run) => !isDone(run.status)) ?? false;
-  if (moves !== isLive) setLive(moves);
+  const isRunning = runs?.some((run) => !isDone(run.status)) ?? false;
+  if (isRunning !== isLive) setLive(isRunning);
   return {
     runs,
     compared,
@@ -77,11 +77,11 @@ function useRuns(choices: Choices) {
   };
 }
 
-function Chosen({ choices, onChange }: Props) {
+function ComparedRuns({ choices, onChange }: Props) {
   const { runs, compared, error, reload, isQuery } = useRuns(choices);
   if (runs === undefined) {
     return error ? (
-      <ErrorMessage error={error} retry={reload} what="These runs cannot be compared" />
+      <ErrorMessage error={error} retry={reload} what="Cannot compare these runs" />
     ) : (
       <Spinner label="Loading runs" />
     );
@@ -99,31 +99,36 @@ function Chosen({ choices, onChange }: Props) {
       {error && <ErrorMessage error={error} retry={reload} />}
       {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (
         <p className="soft">
-          {plural(choices.runs.length - runs.length, "run")} of the address{" "}
-          {choices.runs.length - runs.length === 1 ? "is" : "are"} not there: removed, or not yours to see.
+          {plural(choices.runs.length - runs.length, "run")} not found: deleted, or in a project you have no access to.
         </p>
       )}
       {runs.length === 0 ? (
         <p className="soft compare-none">
-          {isQuery ? "No run is found by this query." : "None of these runs is there: removed, or not yours to see."}
+          {isQuery ? "No matching runs." : "No runs found: deleted, or in a project you have no access to."}
         </p>
       ) : (
-        <Beside runs={runs} comparison={compared.data} isQuery={isQuery} choices={choices} onChange={onChange} />
+        <ComparisonBody
+          runs={runs}
+          comparison={compared.data}
+          isQuery={isQuery}
+          choices={choices}
+          onChange={onChange}
+        />
       )}
     </>
   );
 }
 
-type BesideProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
+type ComparisonBodyProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
 
-function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
+function ComparisonBody({ runs, comparison, isQuery, choices, onChange }: ComparisonBodyProps) {
   const shown = useVisibleRuns(runs, choices);
   return (
     <>
       <Tabs
         current={choices.view}
         label="Views"
-        tabs={VIEWS.map((key) => ({ key, label: NAMES[key], to: address({ ...choices, view: key }) }))}
+        tabs={VIEWS.map((key) => ({ key, label: VIEW_TITLES[key], to: address({ ...choices, view: key }) }))}
       />
       <div className="compare-body">
         <Legend

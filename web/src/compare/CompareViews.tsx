@@ -1,30 +1,30 @@
-/** The ways to look at runs beside each other, each with what can be chosen about it. */
+/** The views of a comparison, each with its controls. */
 
 import type { Comparison } from "../types";
 import { Spinner } from "../ui";
 import { ChartControls, GroupBy, Toggle } from "./Controls";
 import { Differences } from "./Differences";
 import { fieldTitle } from "./fields";
-import { Picker } from "./MultiSelect";
+import { MultiSelect } from "./MultiSelect";
 import { Overlays } from "./Overlays";
-import { Parallel } from "./ParallelCoordinates";
+import { ParallelCoordinates } from "./ParallelCoordinates";
 import { allFields, defaultAxes, MAX_AXES } from "./plotFields";
-import { Scatter } from "./ScatterPlot";
+import { ScatterPlot } from "./ScatterPlot";
 import type { Choices, View } from "./urlState";
-import type { Shown } from "./visibleRuns";
+import type { VisibleRuns } from "./visibleRuns";
 
 export interface ViewProps {
-  shown: Shown;
+  shown: VisibleRuns;
   comparison: Comparison | undefined;
   choices: Choices;
   onChange: (changes: Partial<Choices>) => void;
 }
 
-export const NAMES: Record<View, string> = {
+export const VIEW_TITLES: Record<View, string> = {
   charts: "Charts",
   differences: "Differences",
-  parallel: "Parallel axes",
-  scatter: "Scatter",
+  parallel: "Parallel coordinates",
+  scatter: "Scatter plot",
 };
 
 export function CompareView(props: ViewProps) {
@@ -36,7 +36,7 @@ export function CompareView(props: ViewProps) {
     case "parallel":
       return <ParallelView {...props} />;
     default:
-      return <Scatter {...plotted(props)} shown={props.shown.shown} />;
+      return <ScatterPlot {...plotProps(props)} shown={props.shown.shown} />;
   }
 }
 
@@ -46,7 +46,7 @@ function ChartsView({ shown, choices, onChange }: ViewProps) {
   return (
     <>
       <ChartControls choices={choices} metrics={fields.metrics} params={fields.params} onChange={onChange} />
-      {names.length === 0 && <p className="soft compare-none">These runs logged no metrics.</p>}
+      {names.length === 0 && <p className="soft compare-none">These runs have no metrics.</p>}
       <Overlays
         runs={shown.runs}
         names={names}
@@ -66,15 +66,15 @@ function DifferencesView({ shown, comparison, choices, onChange }: ViewProps) {
     <>
       <div className="compare-controls">
         <Toggle
-          label="Only what differs"
+          label="Only differences"
           isOn={!choices.everything}
           onChange={(only) => onChange({ everything: !only })}
         />
         <input
           className="field"
           type="search"
-          placeholder="Find a row…"
-          aria-label="Find a row"
+          placeholder="Find row…"
+          aria-label="Find row"
           value={choices.find}
           onChange={(event) => onChange({ find: event.target.value })}
         />
@@ -94,13 +94,13 @@ function ParallelView(props: ViewProps) {
   return (
     <>
       <div className="compare-controls">
-        <Picker
+        <MultiSelect
           title="Axes"
           names={fields}
           chosen={choices.axes.length > 0 ? choices.axes : defaultAxes(shown.runs)}
           label={fieldTitle}
           onChange={(axes) => onChange({ axes })}
-          most={MAX_AXES}
+          max={MAX_AXES}
         />
         <label>
           <span className="soft">Colour by</span>
@@ -109,7 +109,7 @@ function ParallelView(props: ViewProps) {
             value={choices.colour}
             onChange={(event) => onChange({ colour: event.target.value })}
           >
-            <option value="">the last axis</option>
+            <option value="">last axis</option>
             {fields.map((field) => (
               <option key={field} value={field}>
                 {fieldTitle(field)}
@@ -119,13 +119,13 @@ function ParallelView(props: ViewProps) {
         </label>
         <GroupBy choices={choices} params={shown.fields.params} onChange={onChange} />
       </div>
-      <Parallel {...plotted(props)} on={shown.on} />
+      <ParallelCoordinates {...plotProps(props)} on={shown.on} />
     </>
   );
 }
 
-/** What plots over fields need. They point at runs, the legend at its lines: a group lights none of its runs alone. */
-function plotted({ shown, choices, onChange }: ViewProps) {
+/** The props of both plots. Plots highlight runs, the legend highlights entries; with groups, no single run is highlighted. */
+function plotProps({ shown, choices, onChange }: ViewProps) {
   const { runs, labels, entries, isGrouped } = shown;
   const keyOf = (run: string) => entries.find((entry) => entry.runs.includes(run))?.key ?? null;
   return {

@@ -1,4 +1,4 @@
-/** Several of many names: a button that opens a list with boxes to tick, and a field to find among them. */
+/** A dropdown with checkboxes and a search field. */
 
 import "./MultiSelect.css";
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
@@ -8,20 +8,20 @@ interface Props {
   names: string[];
   chosen: string[];
   onChange: (chosen: string[]) => void;
-  /** What a name is called, where that is not the name. */
+  /** The label of a name; the name itself by default. */
   label?: (name: string) => string;
-  /** What it says when nothing is chosen. */
+  /** The text when nothing is selected. */
   none?: string;
-  most?: number;
+  max?: number;
 }
 
-export function Picker({ title, names, chosen, onChange, label = (name) => name, none = "none", most }: Props) {
+export function MultiSelect({ title, names, chosen, onChange, label = (name) => name, none = "none", max }: Props) {
   const [isOpen, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
-  useAway(box, isOpen, () => setOpen(false));
+  useClickOutside(box, isOpen, () => setOpen(false));
   const short =
-    chosen.length === 0 ? none : chosen.length <= 2 ? chosen.map(label).join(", ") : `${chosen.length} chosen`;
+    chosen.length === 0 ? none : chosen.length <= 2 ? chosen.map(label).join(", ") : `${chosen.length} selected`;
   const close = (event: KeyboardEvent) => {
     if (event.key !== "Escape" || !isOpen) return;
     event.stopPropagation();
@@ -29,7 +29,7 @@ export function Picker({ title, names, chosen, onChange, label = (name) => name,
     box.current?.querySelector("button")?.focus();
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears the Escape of what is inside
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only handles Escape of its children
     <div className="picker" ref={box} onKeyDown={close}>
       <button
         type="button"
@@ -41,23 +41,23 @@ export function Picker({ title, names, chosen, onChange, label = (name) => name,
         <span className="soft">{title}</span> <span className="picker-chosen">{short}</span> ▾
       </button>
       {isOpen && (
-        <Choosing id={id} title={title} names={names} chosen={chosen} onChange={onChange} label={label} most={most} />
+        <OptionList id={id} title={title} names={names} chosen={chosen} onChange={onChange} label={label} max={max} />
       )}
     </div>
   );
 }
 
-type ChoosingProps = Required<Pick<Props, "title" | "names" | "chosen" | "onChange" | "label">> & {
+type OptionListProps = Required<Pick<Props, "title" | "names" | "chosen" | "onChange" | "label">> & {
   id: string;
-  most: number | undefined;
+  max: number | undefined;
 };
 
-function Choosing({ id, title, names, chosen, onChange, label, most }: ChoosingProps) {
+function OptionList({ id, title, names, chosen, onChange, label, max }: OptionListProps) {
   const [find, setFind] = useState("");
   const wanted = find.trim().toLowerCase();
   const shown = names.filter((name) => label(name).toLowerCase().includes(wanted)).slice(0, 300);
-  const isFull = most !== undefined && chosen.length >= most;
-  const tick = (name: string) =>
+  const isFull = max !== undefined && chosen.length >= max;
+  const toggle = (name: string) =>
     onChange(chosen.includes(name) ? chosen.filter((other) => other !== name) : [...chosen, name]);
   return (
     <fieldset className="picker-list" id={id}>
@@ -70,7 +70,7 @@ function Choosing({ id, title, names, chosen, onChange, label, most }: ChoosingP
           aria-label={`Find in ${title}`}
           value={find}
           onChange={(event) => setFind(event.target.value)}
-          // biome-ignore lint/a11y/noAutofocus: it was opened to be typed into
+          // biome-ignore lint/a11y/noAutofocus: the user opened it to type
           autoFocus
         />
       )}
@@ -81,12 +81,12 @@ function Choosing({ id, title, names, chosen, onChange, label, most }: ChoosingP
               type="checkbox"
               checked={chosen.includes(name)}
               disabled={isFull && !chosen.includes(name)}
-              onChange={() => tick(name)}
+              onChange={() => toggle(name)}
             />
             <span>{label(name)}</span>
           </label>
         ))}
-        {shown.length === 0 && <p className="soft">Nothing is called so.</p>}
+        {shown.length === 0 && <p className="soft">No matches.</p>}
       </div>
       {chosen.length > 0 && (
         <button type="button" className="button small" onClick={() => onChange([])}>
@@ -97,20 +97,20 @@ function Choosing({ id, title, names, chosen, onChange, label, most }: ChoosingP
   );
 }
 
-/** Calls when somebody points or tabs elsewhere. */
-function useAway(box: React.RefObject<HTMLElement | null>, when: boolean, away: () => void): void {
-  const latest = useRef(away);
-  latest.current = away;
+/** Calls `onOutside` when the user clicks or focuses outside the box. */
+function useClickOutside(box: React.RefObject<HTMLElement | null>, isEnabled: boolean, onOutside: () => void): void {
+  const latest = useRef(onOutside);
+  latest.current = onOutside;
   useEffect(() => {
-    if (!when) return;
-    const left = (event: Event) => {
+    if (!isEnabled) return;
+    const check = (event: Event) => {
       if (event.target instanceof Node && !box.current?.contains(event.target)) latest.current();
     };
-    document.addEventListener("pointerdown", left);
-    document.addEventListener("focusin", left);
+    document.addEventListener("pointerdown", check);
+    document.addEventListener("focusin", check);
     return () => {
-      document.removeEventListener("pointerdown", left);
-      document.removeEventListener("focusin", left);
+      document.removeEventListener("pointerdown", check);
+      document.removeEventListener("focusin", check);
     };
-  }, [box, when]);
+  }, [box, isEnabled]);
 }

@@ -1,5 +1,4 @@
-/** Parallel coordinates: an axis for each field, a line for each run. A part of an axis that is drawn over leaves only
- * the runs that go through it, on every view of the page. */
+/** Parallel coordinates: an axis per field, a line per run. Brushing an axis filters the runs on all views. */
 
 import "./plot.css";
 import "./ParallelCoordinates.css";
@@ -9,8 +8,8 @@ import { useEffectiveTheme } from "../theme";
 import type { RunRow } from "../types";
 import { type Brush, isInside, withBrush } from "./axisBrush";
 import { ColourKey } from "./ColourKey";
-import { fieldTitle, fieldValue, valueText } from "./fields";
-import { colouring, defaultAxes, placesOn, scaleOf, useWidth } from "./plotFields";
+import { fieldTitle, fieldValue } from "./fields";
+import { colourRuns, defaultAxes, describeRun, placesOn, scaleOf, useWidth } from "./plotFields";
 import { type Kind, possibleKinds, type Scale, shortNumber } from "./scales";
 import type { Choices } from "./urlState";
 
@@ -18,15 +17,15 @@ const HEIGHT = 380;
 const TOP = 18;
 const BOTTOM = 34;
 const SIDE = 60;
-const NEED = 110; // what an axis needs to be read
-const LEAST_BRUSH = 0.015;
+const AXIS_WIDTH = 110; // the least width of an axis
+const MIN_BRUSH = 0.015;
 const inner = HEIGHT - TOP - BOTTOM;
 const toY = (at: number) => TOP + (1 - at) * inner;
-const NOTHING = HEIGHT - BOTTOM + 14; // where runs without a value pass
+const MISSING_Y = HEIGHT - BOTTOM + 14; // the position of runs without a value
 
 interface Props {
   runs: RunRow[];
-  on: Set<string>; // switched on in the legend, whether inside the brushes or not
+  on: Set<string>; // visible in the legend, inside the brushes or not
   labels: Map<string, string>;
   choices: Choices;
   highlighted: string | null;
@@ -41,30 +40,30 @@ interface Axis {
   places: Map<string, number | null>;
 }
 
-export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, onChange }: Props) {
+export function ParallelCoordinates({ runs, on, labels, choices, highlighted, onHighlight, onChange }: Props) {
   const [box, width] = useWidth<HTMLDivElement>(900);
   const fields = useMemo(() => (choices.axes.length > 0 ? choices.axes : defaultAxes(runs)), [choices.axes, runs]);
-  const wide = Math.max(width, fields.length * NEED);
+  const wide = Math.max(width, fields.length * AXIS_WIDTH);
   const axes = useMemo(() => axesOf(runs, fields, choices.kinds, wide), [fields, runs, choices.kinds, wide]);
   const colour = choices.colour || (fields[fields.length - 1] as string);
   const colourScale = useMemo(() => scaleOf(runs, colour, choices.kinds), [runs, colour, choices.kinds]);
-  const paint = colouring(colourScale, colour, usePalette(), useEffectiveTheme());
+  const paint = colourRuns(colourScale, colour, usePalette(), useEffectiveTheme());
   const shown = runs.filter((run) => on.has(run.id));
   const inside = shown.filter((run) => isInside(run, choices.brushes));
   const setBrush = (field: string, brush: Brush | null) =>
     onChange({ brushes: withBrush(choices.brushes, field, brush) });
   const setKind = (field: string, kind: Kind) => onChange({ kinds: { ...choices.kinds, [field]: kind } });
-  const isLit = (run: RunRow) => highlighted === run.id;
+  const isHighlighted = (run: RunRow) => highlighted === run.id;
   const order = [...shown].sort((a, b) => rank(a) - rank(b));
   function rank(run: RunRow): number {
-    return isLit(run) ? 2 : inside.includes(run) ? 1 : 0;
+    return isHighlighted(run) ? 2 : inside.includes(run) ? 1 : 0;
   }
   return (
     <div className="parallel">
       <div className="compare-controls">
         <span className="soft">
           {inside.length} of {shown.length} runs
-          {choices.brushes.length > 0 ? " are inside" : ": draw along an axis to choose among them"}
+          {choices.brushes.length > 0 ? " selected" : ": drag along an axis to filter"}
         </span>
         {choices.brushes.map((brush) => (
           <button key={brush.field} type="button" className="button small" onClick={() => setBrush(brush.field, null)}>
@@ -79,7 +78,12 @@ export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, 
             <AxisHead key={axis.field} axis={axis} runs={runs} onKind={(kind) => setKind(axis.field, kind)} />
           ))}
         </div>
-        <svg width={wide} height={HEIGHT} role="group" aria-label={`Parallel coordinates of ${shown.length} runs`}>
+        <svg
+          width={wide}
+          height={HEIGHT}
+          role="group"
+          aria-label={`ParallelCoordinates coordinates of ${shown.length} runs`}
+        >
           {order.map((run) => (
             <RunPath
               key={run.id}
@@ -87,7 +91,7 @@ export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, 
               axes={axes}
               label={labels.get(run.id) ?? run.id}
               stroke={paint(run)}
-              state={isLit(run) ? "is-lit" : inside.includes(run) ? "" : "is-outside"}
+              state={isHighlighted(run) ? "is-highlighted" : inside.includes(run) ? "" : "is-outside"}
               onHighlight={onHighlight}
             />
           ))}
@@ -103,8 +107,8 @@ export function Parallel({ runs, on, labels, choices, highlighted, onHighlight, 
       </div>
       <p className="soft plot-note" aria-live="polite">
         {highlighted !== null && runs.some((run) => run.id === highlighted)
-          ? describe(runs.find(isLit) as RunRow, fields, labels)
-          : "Point at a line to see its run. With the keyboard: Tab to an axis, ↑ ↓ move the upper end, Shift ↑ ↓ the lower one, Delete clears it."}
+          ? describeRun(runs.find(isHighlighted) as RunRow, fields, labels)
+          : "Hover over a line to see its run. Keyboard: Tab to an axis, ↑ ↓ move the upper end, Shift ↑ ↓ the lower end, Delete clears it."}
       </p>
     </div>
   );
@@ -118,14 +122,6 @@ function axesOf(runs: RunRow[], fields: string[], kinds: Record<string, Kind>, w
     axes.push({ field, scale, x, places: placesOn(runs, field, scale, axes[place - 1]?.places) });
   });
   return axes;
-}
-
-function describe(run: RunRow, fields: string[], labels: Map<string, string>): string {
-  const parts = fields.map((field) => {
-    const value = fieldValue(run, field);
-    return `${fieldTitle(field)} ${typeof value === "number" ? shortNumber(value) : valueText(value)}`;
-  });
-  return `${labels.get(run.id) ?? run.id}: ${parts.join(", ")}`;
 }
 
 function brushText(brush: Brush): string {
@@ -146,8 +142,8 @@ function AxisHead({ axis, runs, onKind }: { axis: Axis; runs: RunRow[]; onKind: 
           type="button"
           className="axis-kind"
           onClick={() => onKind(next)}
-          aria-label={`${name} is ${axis.scale.kind}; make it ${next}`}
-          title={`Make it ${next}`}
+          aria-label={`${name} axis is ${axis.scale.kind}. Change to ${next}`}
+          title={`Change to ${next}`}
         >
           {axis.scale.kind}
         </button>
@@ -168,7 +164,7 @@ interface PathProps {
 function RunPath({ run, axes, label, stroke, state, onHighlight }: PathProps) {
   const points = axes.map((axis) => {
     const at = axis.places.get(run.id) ?? null;
-    return `${axis.x.toFixed(1)},${(at === null ? NOTHING : toY(at)).toFixed(1)}`;
+    return `${axis.x.toFixed(1)},${(at === null ? MISSING_Y : toY(at)).toFixed(1)}`;
   });
   const path = points.length === 1 ? `M${points[0]}h.1` : `M${points.join("L")}`;
   return (
@@ -187,14 +183,14 @@ interface AxisLineProps {
   onBrush: (brush: Brush | null) => void;
 }
 
-/** From and to on the axis, 0 at its lower end. */
+/** The lower and upper end on the axis, from 0 to 1. */
 type Span = [number, number];
 
 function AxisLine({ axis, brush, onBrush }: AxisLineProps) {
-  const [drawing, setDrawing] = useState<Span | null>(null);
+  const [dragged, setDragged] = useState<Span | null>(null);
   const start = useRef<number | null>(null);
   const chosen = brush === null ? null : spanOf(brush, axis.scale);
-  const span = drawing ?? chosen;
+  const span = dragged ?? chosen;
   const atPointer = (event: PointerEvent<SVGRectElement>) => {
     const top = event.currentTarget.ownerSVGElement?.getBoundingClientRect().top ?? 0;
     return Math.min(1, Math.max(0, 1 - (event.clientY - top - TOP) / inner));
@@ -203,23 +199,21 @@ function AxisLine({ axis, brush, onBrush }: AxisLineProps) {
     if (event.button !== 0) return;
     event.currentTarget.setPointerCapture(event.pointerId);
     start.current = atPointer(event);
-    setDrawing([start.current, start.current]);
+    setDragged([start.current, start.current]);
   };
   const move = (event: PointerEvent<SVGRectElement>) => {
     if (start.current === null) return;
     const at = atPointer(event);
-    setDrawing([Math.min(start.current, at), Math.max(start.current, at)]);
+    setDragged([Math.min(start.current, at), Math.max(start.current, at)]);
   };
   const finish = () => {
     if (start.current === null) return;
     start.current = null;
-    setDrawing(null);
-    onBrush(
-      drawing === null || drawing[1] - drawing[0] < LEAST_BRUSH ? null : brushOf(axis.field, drawing, axis.scale),
-    );
+    setDragged(null);
+    onBrush(dragged === null || dragged[1] - dragged[0] < MIN_BRUSH ? null : brushOf(axis.field, dragged, axis.scale));
   };
   const press = (event: KeyboardEvent) => {
-    const moved = keyed(event, chosen ?? [0, 1]);
+    const moved = spanAfterKey(event, chosen ?? [0, 1]);
     if (moved === undefined) return;
     event.preventDefault();
     onBrush(moved === null ? null : brushOf(axis.field, moved, axis.scale));
@@ -250,7 +244,7 @@ function AxisLine({ axis, brush, onBrush }: AxisLineProps) {
         tabIndex={0}
         role="slider"
         aria-orientation="vertical"
-        aria-label={`Part of ${fieldTitle(axis.field)}`}
+        aria-label={`Range of ${fieldTitle(axis.field)}`}
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={Math.round((span?.[1] ?? 1) * 100)}
@@ -266,8 +260,8 @@ function AxisLine({ axis, brush, onBrush }: AxisLineProps) {
   );
 }
 
-/** What a key makes of a span: null is all of the axis, undefined a key that means nothing here. */
-function keyed(event: KeyboardEvent, [low, high]: Span): Span | null | undefined {
+/** The span after a key press: null is the whole axis, undefined a key without a meaning here. */
+function spanAfterKey(event: KeyboardEvent, [low, high]: Span): Span | null | undefined {
   if (event.key === "Delete" || event.key === "Backspace" || event.key === "Escape") return null;
   const step = { ArrowUp: 0.05, ArrowDown: -0.05 }[event.key];
   if (step === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** How runs get here: by a query, by name, or from the list of runs. */
+/** Selects the runs to compare: by query, name or id. */
 
 import "./RunPicker.css";
 import { type FormEvent, useState } from "react";
@@ -18,25 +18,33 @@ export function NoRunsSelected({ choices, onChange }: Props) {
     <div className="compare-empty">
       <h2>No runs to compare yet</h2>
       <p>
-        In the <Link to="/runs">list of runs</Link>, mark some with <kbd>x</kbd> and press <kbd>c</kbd>. Or find them
-        here:
+        In the <Link to="/runs">list of runs</Link>, select runs with <kbd>x</kbd> and press <kbd>c</kbd>, or search for
+        them here:
       </p>
       <QueryForm choices={choices} onChange={onChange} />
-      <p className="soft">In a terminal, the same comparison is</p>
+      <p className="soft">The same in a terminal:</p>
       <CommandBox text="phalanx compare -q 'tags:nightly' -s metric.loss" />
     </div>
   );
 }
 
-/** The best runs that a query finds. */
+/** The first runs of a query. */
 export function QueryForm({ choices, onChange }: Props) {
   const [text, setText] = useState(choices.query ?? "");
   const [sort, setSort] = useState(choices.sort);
   const [limit, setLimit] = useState(String(choices.limit));
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const most = Math.min(100, Math.max(1, Math.round(Number(limit)) || 50));
-    onChange({ query: text.trim(), sort: sort.trim(), limit: most, runs: [], off: [], brushes: [], baseline: "" });
+    const checkedLimit = Math.min(100, Math.max(1, Math.round(Number(limit)) || 50));
+    onChange({
+      query: text.trim(),
+      sort: sort.trim(),
+      limit: checkedLimit,
+      runs: [],
+      off: [],
+      brushes: [],
+      baseline: "",
+    });
   };
   return (
     <form className="query-form" onSubmit={submit}>
@@ -51,7 +59,7 @@ export function QueryForm({ choices, onChange }: Props) {
         />
       </label>
       <label>
-        <span>Order</span>
+        <span>Sort</span>
         <input
           className="field"
           value={sort}
@@ -61,7 +69,7 @@ export function QueryForm({ choices, onChange }: Props) {
         />
       </label>
       <label>
-        <span>At most</span>
+        <span>Limit</span>
         <input
           className="field"
           type="number"
@@ -78,7 +86,7 @@ export function QueryForm({ choices, onChange }: Props) {
   );
 }
 
-/** A field that finds runs by name or id, and adds the one that is chosen. */
+/** Searches runs by name or id and adds the selected one. */
 export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: string) => void }) {
   const [text, setText] = useState("");
   const wanted = text.trim().replace(/["%,|~<>=:]/g, "");
@@ -102,7 +110,7 @@ export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: strin
         type="search"
         value={text}
         placeholder="Add a run…"
-        aria-label="Add a run by its name or id"
+        aria-label="Add a run by name or id"
         onChange={(event) => setText(event.target.value)}
       />
       {others.length > 0 && (

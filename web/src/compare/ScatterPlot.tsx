@@ -1,23 +1,24 @@
-/** Any field against any other: a mark for each run, coloured by a third. */
+/** A scatter plot of any two fields: a mark per run, coloured by a third field. */
 
 import "./plot.css";
 import "./ScatterPlot.css";
 import { useMemo } from "react";
 import { usePalette } from "../charts";
+import { plural } from "../format";
 import { Link } from "../router";
 import { useEffectiveTheme } from "../theme";
 import type { RunRow } from "../types";
 import { ColourKey, shapePath } from "./ColourKey";
-import { differingParams, fieldTitle, fieldValue, valueText } from "./fields";
-import { allFields, colouring, mainMetric, placesOn, scaleOf, useWidth } from "./plotFields";
-import { type Kind, possibleKinds, type Scale, shortNumber } from "./scales";
+import { differingParams, fieldTitle, fieldValue } from "./fields";
+import { allFields, colourRuns, describeRun, mainMetric, placesOn, scaleOf, useWidth } from "./plotFields";
+import { type Kind, possibleKinds, type Scale } from "./scales";
 import type { Choices } from "./urlState";
 
 const HEIGHT = 440;
 const LEFT = 70;
 const BOTTOM = 46;
 const MARGIN = 16;
-const AIR = 0.04; // so that no mark lies on an edge
+const PADDING = 0.04; // as a share, so that no mark is on an edge
 
 interface Props {
   runs: RunRow[];
@@ -29,8 +30,8 @@ interface Props {
   onChange: (changes: Partial<Choices>) => void;
 }
 
-/** What is across, up and coloured, where nobody chose. */
-function usual(runs: RunRow[], choices: Choices): { across: string; up: string; colour: string } {
+/** The selected fields, or defaults. */
+function selectedFields(runs: RunRow[], choices: Choices): { across: string; up: string; colour: string } {
   const metric = mainMetric(runs);
   const [param, second] = differingParams(runs);
   return {
@@ -40,14 +41,14 @@ function usual(runs: RunRow[], choices: Choices): { across: string; up: string; 
   };
 }
 
-export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight, onChange }: Props) {
+export function ScatterPlot({ runs, shown, labels, choices, highlighted, onHighlight, onChange }: Props) {
   const [box, width] = useWidth<HTMLDivElement>(800);
-  const { across, up, colour } = usual(runs, choices);
+  const { across, up, colour } = selectedFields(runs, choices);
   const [x, y, paintScale] = useMemo(
     () => [across, up, colour].map((field) => scaleOf(runs, field, choices.kinds)) as [Scale, Scale, Scale],
     [runs, across, up, colour, choices.kinds],
   );
-  const paint = colouring(paintScale, colour, usePalette(), useEffectiveTheme());
+  const paint = colourRuns(paintScale, colour, usePalette(), useEffectiveTheme());
   const [placesX, placesY] = useMemo(
     () => [placesOn(runs, across, x), placesOn(runs, up, y)],
     [runs, across, up, x, y],
@@ -61,16 +62,16 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
     return at === null ? 0 : paintScale.valueAt(at);
   };
   const missing = runs.filter((run) => shown.has(run.id)).length - marks.length;
-  const toX = (at: number) => LEFT + (AIR + at * (1 - 2 * AIR)) * Math.max(50, width - LEFT - MARGIN);
-  const toY = (at: number) => MARGIN + (1 - AIR - at * (1 - 2 * AIR)) * (HEIGHT - MARGIN - BOTTOM);
+  const toX = (at: number) => LEFT + (PADDING + at * (1 - 2 * PADDING)) * Math.max(50, width - LEFT - MARGIN);
+  const toY = (at: number) => MARGIN + (1 - PADDING - at * (1 - 2 * PADDING)) * (HEIGHT - MARGIN - BOTTOM);
   const setKind = (field: string, kind: Kind) => onChange({ kinds: { ...choices.kinds, [field]: kind } });
   const fields = allFields(runs);
-  const lit = marks.find(({ run }) => run.id === highlighted);
+  const highlightedMark = marks.find(({ run }) => run.id === highlighted);
   return (
     <div className="scatter">
       <div className="compare-controls">
         <FieldChoice
-          label="Up"
+          label="Y axis"
           field={up}
           fields={fields}
           runs={runs}
@@ -79,7 +80,7 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
           onField={(field) => onChange({ up: field })}
         />
         <FieldChoice
-          label="Across"
+          label="X axis"
           field={across}
           fields={fields}
           runs={runs}
@@ -135,7 +136,7 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
             <Link
               key={run.id}
               to={`/runs/${encodeURIComponent(run.id)}`}
-              aria-label={told(run, [across, up, colour], labels)}
+              aria-label={describeRun(run, [across, up, colour], labels)}
               onPointerEnter={() => onHighlight(run.id)}
               onPointerLeave={() => onHighlight(null)}
               onFocus={() => onHighlight(run.id)}
@@ -150,37 +151,29 @@ export function Scatter({ runs, shown, labels, choices, highlighted, onHighlight
               />
             </Link>
           ))}
-          {lit && (
+          {highlightedMark && (
             <text
               className="scatter-name"
-              x={toX(lit.atX)}
-              y={toY(lit.atY) - 13}
-              textAnchor={lit.atX > 0.7 ? "end" : lit.atX < 0.3 ? "start" : "middle"}
+              x={toX(highlightedMark.atX)}
+              y={toY(highlightedMark.atY) - 13}
+              textAnchor={highlightedMark.atX > 0.7 ? "end" : highlightedMark.atX < 0.3 ? "start" : "middle"}
             >
-              {labels.get(lit.run.id) ?? lit.run.id}
+              {labels.get(highlightedMark.run.id) ?? highlightedMark.run.id}
             </text>
           )}
         </svg>
       </div>
       <p className="soft plot-note" aria-live="polite">
-        {lit
-          ? told(lit.run, [across, up, colour], labels)
-          : "Point at a mark, or Tab to it, to see its run; Enter opens it."}
-        {missing > 0 && ` ${missing} of the runs lack one of the two.`}
+        {highlightedMark
+          ? describeRun(highlightedMark.run, [across, up, colour], labels)
+          : "Hover over a mark or Tab to it to see its run. Enter opens it."}
+        {missing > 0 && ` ${plural(missing, "run")} without one of the two values not shown.`}
       </p>
     </div>
   );
 }
 
 const short = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-function told(run: RunRow, fields: string[], labels: Map<string, string>): string {
-  const parts = fields.map((field) => {
-    const value = fieldValue(run, field);
-    return `${fieldTitle(field)} ${typeof value === "number" ? shortNumber(value) : valueText(value)}`;
-  });
-  return `${labels.get(run.id) ?? run.id}: ${[...new Set(parts)].join(", ")}`;
-}
 
 interface FieldChoiceProps {
   label: string;
@@ -208,7 +201,7 @@ function FieldChoice({ label, field, fields, runs, scale, onField, onKind }: Fie
       </label>
       <select
         className="field"
-        aria-label={`Kind of ${label.toLowerCase()}`}
+        aria-label={`Scale of ${label.toLowerCase()}`}
         value={scale.kind}
         disabled={kinds.length < 2}
         onChange={(event) => onKind(field, event.target.value as Kind)}

@@ -1,18 +1,18 @@
-/** Parts of axes that were chosen: only the runs inside all of them are shown, everywhere. */
+/** Brushes on axes: only runs inside all brushes are shown, on all views. */
 
 import { fieldValue, type MeasuredRun, valueText } from "./fields";
 
 export type Brush = { field: string; low: number; high: number } | { field: string; names: string[] };
 
-/** As it stands in the address: `params.lr~0.001~0.1`, or `params.optimizer~=adam|sgd`. */
-export function writeBrush(brush: Brush): string {
-  const field = plain(brush.field);
-  if ("names" in brush) return `${field}~=${brush.names.map(plain).join("|")}`;
-  return `${field}~${compact(brush.low)}~${compact(brush.high)}`;
+/** As in the URL: `params.lr~0.001~0.1`, or `params.optimizer~=adam|sgd`. */
+export function brushToText(brush: Brush): string {
+  const field = escaped(brush.field);
+  if ("names" in brush) return `${field}~=${brush.names.map(escaped).join("|")}`;
+  return `${field}~${rounded(brush.low)}~${rounded(brush.high)}`;
 }
 
-/** null: it says nothing that can be understood. */
-export function readBrush(text: string): Brush | null {
+/** Null if the text is invalid. */
+export function parseBrush(text: string): Brush | null {
   const [field, first, second, ...rest] = text.split("~");
   if (!field || first === undefined || rest.length > 0) return null;
   try {
@@ -28,12 +28,12 @@ export function readBrush(text: string): Brush | null {
   }
 }
 
-/** Without the signs that part a brush. */
-function plain(text: string): string {
+/** Escapes the separators of a brush. */
+function escaped(text: string): string {
   return encodeURIComponent(text).replace(/~/g, "%7E");
 }
 
-function compact(value: number): string {
+function rounded(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
@@ -46,7 +46,7 @@ export function isInside(run: MeasuredRun, brushes: Brush[]): boolean {
   });
 }
 
-/** The brushes with this one in place of that of the same axis; without `brush`, that of the axis is gone. */
+/** Replaces the brush of an axis; null removes it. */
 export function withBrush(brushes: Brush[], field: string, brush: Brush | null): Brush[] {
   const others = brushes.filter((other) => other.field !== field);
   return brush === null ? others : [...others, brush];

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { isInside, readBrush, withBrush, writeBrush } from "./axisBrush";
-import { bestIndexes, isLower, relativeChange, sections } from "./differences";
+import { brushToText, isInside, parseBrush, withBrush } from "./axisBrush";
+import { bestIndexes, isLowerBest, relativeChange, sections } from "./differences";
 import { differingParams, fieldsOf, fieldValue, isLowerBetter, type MeasuredRun } from "./fields";
 import { orderedMetrics, placesOn } from "./plotFields";
 import { groupRuns, meanLine, sharedSteps, valuesAt } from "./runGroups";
-import { makeScale, niceSteps, possibleKinds, shortNumber, suitableKind } from "./scales";
-import { readChoices, writeChoices } from "./urlState";
+import { defaultKind, makeScale, niceSteps, possibleKinds, shortNumber } from "./scales";
+import { choicesToParams, parseChoices } from "./urlState";
 
 function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): MeasuredRun {
   return { id, params, summary, started_at: "2026-01-01T00:00:00Z", finished_at: "2026-01-01T00:01:30Z" };
@@ -89,13 +89,13 @@ describe("grouping", () => {
 
 describe("scales", () => {
   it("are logarithmic for values of many sizes, linear for others, categories for texts", () => {
-    expect(suitableKind([0.001, 0.1])).toBe("log");
-    expect(suitableKind([0.001, 0.01])).toBe("log");
-    expect(suitableKind([1, 2, undefined])).toBe("linear");
-    expect(suitableKind([3, 30])).toBe("linear");
-    expect(suitableKind([0, 1000])).toBe("linear");
-    expect(suitableKind(["adam", 3])).toBe("category");
-    expect(suitableKind([])).toBe("category");
+    expect(defaultKind([0.001, 0.1])).toBe("log");
+    expect(defaultKind([0.001, 0.01])).toBe("log");
+    expect(defaultKind([1, 2, undefined])).toBe("linear");
+    expect(defaultKind([3, 30])).toBe("linear");
+    expect(defaultKind([0, 1000])).toBe("linear");
+    expect(defaultKind(["adam", 3])).toBe("category");
+    expect(defaultKind([])).toBe("category");
     expect(possibleKinds([0.001, 1])).toEqual(["log", "linear", "category"]);
     expect(possibleKinds([-1, 1])).toEqual(["linear", "category"]);
   });
@@ -153,9 +153,9 @@ describe("brushes", () => {
       { field: "metric.a~b|c", low: -1, high: 2.5 },
       { field: "params.net", names: ["small|er", "big~"] },
     ]) {
-      expect(readBrush(writeBrush(brush))).toEqual(brush);
+      expect(parseBrush(brushToText(brush))).toEqual(brush);
     }
-    for (const text of ["", "x", "x~1", "x~2~1", "x~a~b", "%~1~2"]) expect(readBrush(text), text).toBeNull();
+    for (const text of ["", "x", "x~1", "x~2~1", "x~a~b", "%~1~2"]) expect(parseBrush(text), text).toBeNull();
   });
   it("keep the runs that are inside all of them", () => {
     const low = { field: "params.lr", low: 0.05, high: 1 };
@@ -188,7 +188,7 @@ describe("differences", () => {
     expect(bestIndexes([0.5, 0.4], false)).toEqual([0]);
     expect(bestIndexes([0.5, 0.5], false)).toEqual([]);
     expect(bestIndexes(["a", 1], true)).toEqual([]);
-    expect(isLower("loss", ["loss"])).toBe(false);
+    expect(isLowerBest("loss", ["loss"])).toBe(false);
   });
   it("tells how a value stands to the baseline's", () => {
     expect(relativeChange(0.55, 0.5)).toBe("+10.0%");
@@ -207,10 +207,10 @@ describe("choices", () => {
       "run=a&run=b&view=parallel&metric=loss&x=time&logy=1&smooth=0.6&zoom=100..250.5&by=lr&by=net&band=range&off=c&base=b&all=1" +
       "&flip=loss&axis=params.lr&axis=metric.loss&kind=params.lr%7Elinear&brush=params.lr%7E0.1%7E1&colour=metric.loss" +
       "&across=params.lr&up=metric.loss";
-    expect(writeChoices(readChoices(new URLSearchParams(text))).toString()).toBe(text);
+    expect(choicesToParams(parseChoices(new URLSearchParams(text))).toString()).toBe(text);
   });
   it("leave out what is as usual, and do not trust what is not understood", () => {
-    const choices = readChoices(
+    const choices = parseChoices(
       new URLSearchParams("q=&limit=9999&view=no&x=no&smooth=7&brush=%%&run=&kind=x&limit=a&zoom=5..2"),
     );
     expect(choices).toMatchObject({
@@ -222,6 +222,6 @@ describe("choices", () => {
       zoom: null,
       brushes: [],
     });
-    expect(writeChoices(readChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
+    expect(choicesToParams(parseChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
   });
 });

@@ -1,44 +1,54 @@
-/** What both plots over fields share: how values are coloured, what is usually shown, and how wide the place is. */
+/** Shared by both plots: colours, default fields, positions and the width of the plot. */
 
 import { type RefObject, useEffect, useRef, useState } from "react";
 import { type Palette, seriesColor } from "../charts/palette";
-import { ramp, type Shade } from "./colours";
-import { differingParams, fieldsOf, fieldValue, isLowerBetter, type MeasuredRun, TOOK } from "./fields";
-import { type Kind, makeScale, type Scale } from "./scales";
+import type { EffectiveTheme } from "../theme";
+import { gradient } from "./colours";
+import {
+  DURATION,
+  differingParams,
+  fieldsOf,
+  fieldTitle,
+  fieldValue,
+  isLowerBetter,
+  type MeasuredRun,
+  valueText,
+} from "./fields";
+import { type Kind, makeScale, type Scale, shortNumber } from "./scales";
 
 export const MAX_AXES = 12;
 
-/** Everything that an axis can be of. */
+/** All fields that an axis can show. */
 export function allFields(runs: MeasuredRun[]): string[] {
   const { params, metrics } = fieldsOf(runs);
-  return [...params.map((name) => `params.${name}`), ...metrics.map((name) => `metric.${name}`), TOOK];
+  return [...params.map((name) => `params.${name}`), ...metrics.map((name) => `metric.${name}`), DURATION];
 }
 
-/** Metrics in the order in which people look for them: goals before the rest, of evaluation before training. */
+/** Metrics by relevance: objectives first, evaluation before training. */
 export function orderedMetrics(runs: MeasuredRun[]): string[] {
   const { metrics } = fieldsOf(runs);
-  const worth = (name: string) => {
+  const relevance = (name: string) => {
     const isOfEvaluation = /(^|[^a-z])(val|valid|validation|eval|test|dev)([^a-z]|$)/i.test(name.replace(/_/g, " "));
     const isGoal = isLowerBetter(name) || /acc|f1|bleu|auc|score|reward/i.test(name);
     const isCount = /(^|[^a-z])(epoch|step|iteration)s?$/i.test(name);
     const having = runs.filter((run) => name in run.summary).length / runs.length;
     return having + (isGoal ? 2 : 0) + (isOfEvaluation ? 1 : 0) - (isCount ? 4 : 0);
   };
-  const worths = new Map(metrics.map((name) => [name, worth(name)]));
-  return metrics.sort((a, b) => (worths.get(b) ?? 0) - (worths.get(a) ?? 0));
+  const relevances = new Map(metrics.map((name) => [name, relevance(name)]));
+  return metrics.sort((a, b) => (relevances.get(b) ?? 0) - (relevances.get(a) ?? 0));
 }
 
-/** The metric that people most likely look for. */
+/** The most relevant metric. */
 export function mainMetric(runs: MeasuredRun[]): string | null {
   return orderedMetrics(runs)[0] ?? null;
 }
 
-/** The axes that show most: params that differ, then the main metric. */
+/** Params that differ, then the main metric. */
 export function defaultAxes(runs: MeasuredRun[]): string[] {
   const params = differingParams(runs).slice(0, 6);
   const metric = mainMetric(runs);
   const shown = params.length > 0 ? params : fieldsOf(runs).params.slice(0, 3);
-  return [...shown.map((name) => `params.${name}`), ...(metric === null ? [TOOK] : [`metric.${metric}`])];
+  return [...shown.map((name) => `params.${name}`), ...(metric === null ? [DURATION] : [`metric.${metric}`])];
 }
 
 export function scaleOf(runs: MeasuredRun[], field: string, kinds: Record<string, Kind>): Scale {
@@ -48,23 +58,32 @@ export function scaleOf(runs: MeasuredRun[], field: string, kinds: Record<string
   );
 }
 
-export type Colouring = (run: MeasuredRun) => string;
+export type RunColour = (run: MeasuredRun) => string;
 
-/** By a field: categories have the colours of lines, numbers go from dark to bright. Without a place: a soft grey. */
-export function colouring(scale: Scale | null, field: string, palette: Palette, shade: Shade): Colouring {
+/** Colours by a field: categories have series colours, numbers a gradient, and missing values are grey. */
+export function colourRuns(scale: Scale | null, field: string, palette: Palette, theme: EffectiveTheme): RunColour {
   return (run) => {
     const value = fieldValue(run, field);
     const at = scale?.place(value) ?? null;
     if (scale === null || at === null) return palette.mark;
     if (scale.kind === "category") return seriesColor(palette, scale.valueAt(at));
-    return ramp(at, shade);
+    return gradient(at, theme);
   };
+}
+
+/** `name: lr 0.1, loss 0.5` */
+export function describeRun(run: MeasuredRun, fields: string[], labels: Map<string, string>): string {
+  const parts = fields.map((field) => {
+    const value = fieldValue(run, field);
+    return `${fieldTitle(field)} ${typeof value === "number" ? shortNumber(value) : valueText(value)}`;
+  });
+  return `${labels.get(run.id) ?? run.id}: ${[...new Set(parts)].join(", ")}`;
 }
 
 type Places = Map<string, number | null>;
 
-/** Where each run lies on an axis. Runs of one category lie beside each other, so that none hides another: in the order
- * of the axis before, so that few lines cross. */
+/** The position of each run on an axis. Runs of one category are spread, so that none hides another, in the order of the
+ * previous axis, so that few lines cross. */
 export function placesOn(runs: MeasuredRun[], field: string, scale: Scale, before?: Places): Places {
   const places = new Map(runs.map((run) => [run.id, scale.place(fieldValue(run, field))]));
   if (scale.kind !== "category") return places;
@@ -81,17 +100,17 @@ export function placesOn(runs: MeasuredRun[], field: string, scale: Scale, befor
   return places;
 }
 
-/** How wide an element is, now and when that changes. */
-export function useWidth<T extends HTMLElement>(usual: number): [RefObject<T | null>, number] {
+/** The width of an element. */
+export function useWidth<T extends HTMLElement>(fallback: number): [RefObject<T | null>, number] {
   const box = useRef<T>(null);
-  const [width, setWidth] = useState(usual);
+  const [width, setWidth] = useState(fallback);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const seen = new ResizeObserver(() => setWidth(element.clientWidth || usual));
+    const seen = new ResizeObserver(() => setWidth(element.clientWidth || fallback));
     seen.observe(element);
-    setWidth(element.clientWidth || usual);
+    setWidth(element.clientWidth || fallback);
     return () => seen.disconnect();
-  }, [usual]);
+  }, [fallback]);
   return [box, width];
 }

@@ -1,4 +1,4 @@
-/** Runs with equal values of chosen params become one line: the mean, and a band around it. */
+/** Groups runs with equal values of selected params: the mean of each group with a band around it. */
 
 import { type MeasuredRun, valueText } from "./fields";
 
@@ -28,7 +28,7 @@ export interface GroupLine {
 
 export const MAX_STEPS = 500;
 
-/** In the order in which their first runs come. */
+/** Groups in order of their first runs. */
 export function groupRuns(runs: MeasuredRun[], params: string[]): Group[] {
   const groups = new Map<string, Group>();
   for (const run of runs) {
@@ -42,7 +42,7 @@ export function groupRuns(runs: MeasuredRun[], params: string[]): Group[] {
   return [...groups.values()];
 }
 
-/** All steps of all lines, in order; evenly thinned when they are too many to draw. */
+/** All steps of all lines in order, evenly thinned if there are too many. */
 export function sharedSteps(lines: Series[], most = MAX_STEPS): number[] {
   const all = new Set<number>();
   for (const line of lines) for (const x of line.x) all.add(x);
@@ -55,8 +55,7 @@ export function sharedSteps(lines: Series[], most = MAX_STEPS): number[] {
   return kept;
 }
 
-/** The line's value at each of the steps: on a straight line between its neighbours, nothing before its first step or
- * after its last. What is not finite is not there. */
+/** The line's value at each step, interpolated between finite points; null outside its range. */
 export function valuesAt(line: Series, steps: number[]): (number | null)[] {
   const xs: number[] = [];
   const ys: number[] = [];
@@ -79,7 +78,7 @@ export function valuesAt(line: Series, steps: number[]): (number | null)[] {
   });
 }
 
-/** The mean of the lines over their shared steps. A step at which nobody is has nothing. */
+/** The mean of the lines over their shared steps; null where no line has a value. */
 export function meanLine(lines: Series[], band: Band): GroupLine {
   const x = sharedSteps(lines);
   const columns = lines.map((line) => valuesAt(line, x));
@@ -94,7 +93,7 @@ export function meanLine(lines: Series[], band: Band): GroupLine {
       return;
     }
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-    const [low, high] = band === "range" ? [Math.min(...values), Math.max(...values)] : around(mean, values);
+    const [low, high] = band === "range" ? [Math.min(...values), Math.max(...values)] : deviationBand(mean, values);
     result.y.push(mean);
     result.low.push(low);
     result.high.push(high);
@@ -102,7 +101,7 @@ export function meanLine(lines: Series[], band: Band): GroupLine {
   return result;
 }
 
-function around(mean: number, values: number[]): [number, number] {
+function deviationBand(mean: number, values: number[]): [number, number] {
   if (values.length < 2) return [mean, mean];
   const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
   const deviation = Math.sqrt(squares / (values.length - 1));

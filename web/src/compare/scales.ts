@@ -1,4 +1,4 @@
-/** Where a value lies on an axis, from 0 to 1: for parallel coordinates and scatter. */
+/** Scales map values to positions from 0 to 1, for parallel coordinates and scatter plots. */
 
 import { type Value, valueText } from "./fields";
 
@@ -11,9 +11,9 @@ export interface Tick {
 
 export interface Scale {
   kind: Kind;
-  /** null: the value has no place here. */
+  /** Null if the value is not on this scale. */
   place(value: Value): number | null;
-  /** What lies at a place, as a number; of categories, the number of the category. */
+  /** The number at a position; the index of the category on a category scale. */
   valueAt(at: number): number;
   ticks: Tick[];
   categories: string[];
@@ -27,20 +27,20 @@ function numbersOf(values: Value[]): number[] {
   return values.filter((value): value is number => typeof value === "number" && Number.isFinite(value));
 }
 
-/** The kind of axis that suits these values. */
-export function suitableKind(values: Value[]): Kind {
+/** The default kind of scale for these values. */
+export function defaultKind(values: Value[]): Kind {
   const present = values.filter((value) => value !== undefined && value !== null);
   const numbers = numbersOf(present);
   const areNumbers = present.length > 0 && present.every((value) => typeof value === "number");
   if (!areNumbers || numbers.length === 0) return "category";
   const [lowest, highest] = [Math.min(...numbers), Math.max(...numbers)];
-  const isSpread = highest / lowest >= 50 || (highest < 1 && highest / lowest >= 9.9); // rates: 0.001 to 0.01
+  const isSpread = highest / lowest >= 50 || (highest < 1 && highest / lowest >= 9.9); // learning rates: 0.001 to 0.01
   return lowest > 0 && isSpread ? "log" : "linear";
 }
 
-/** The kinds that are possible for these values; the suitable one first. */
+/** The possible kinds for these values; the default first. */
 export function possibleKinds(values: Value[]): Kind[] {
-  const suitable = suitableKind(values);
+  const suitable = defaultKind(values);
   if (suitable === "category") return ["category"];
   const canLog = numbersOf(values).every((value) => value > 0);
   const all: Kind[] = canLog ? ["linear", "log", "category"] : ["linear", "category"];
@@ -48,7 +48,7 @@ export function possibleKinds(values: Value[]): Kind[] {
 }
 
 export function makeScale(values: Value[], wanted?: Kind): Scale {
-  const kind = wanted !== undefined && possibleKinds(values).includes(wanted) ? wanted : suitableKind(values);
+  const kind = wanted !== undefined && possibleKinds(values).includes(wanted) ? wanted : defaultKind(values);
   if (kind === "category") return categories(values);
   const numbers = numbersOf(values);
   return kind === "log" ? logarithmic(numbers) : linear(numbers);
@@ -125,7 +125,7 @@ function logarithmic(numbers: number[]): Scale {
   };
 }
 
-/** Round numbers inside a range, about five of them. */
+/** About five round numbers inside a range. */
 export function niceSteps(lowest: number, highest: number, about = 5): number[] {
   const rough = (highest - lowest) / about;
   const power = 10 ** Math.floor(Math.log10(rough));

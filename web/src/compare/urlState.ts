@@ -1,6 +1,6 @@
-/** Every choice of the page, as the address has it. */
+/** The state of the page in the URL. */
 
-import { type Brush, readBrush, writeBrush } from "./axisBrush";
+import { type Brush, brushToText, parseBrush } from "./axisBrush";
 import type { Band } from "./runGroups";
 import type { Kind } from "./scales";
 
@@ -14,19 +14,19 @@ export interface Choices {
   limit: number;
   project: string;
   view: View;
-  metrics: string[]; // none: all there are
+  metrics: string[]; // empty for all
   x: XAxis;
   logX: boolean;
   logY: boolean;
   smoothing: number;
-  zoom: [number, number] | null; // the part of the x axis that is shown
-  by: string[]; // params whose equal values make a group
+  zoom: [number, number] | null; // the visible range of the x axis
+  by: string[]; // params to group by
   band: Band;
-  off: string[]; // runs or groups that are switched off
+  off: string[]; // hidden runs or groups
   baseline: string;
   everything: boolean;
-  find: string; // part of the names of rows
-  flipped: string[]; // metrics whose better side is the other one
+  find: string; // filter of row names
+  flipped: string[]; // metrics with the opposite direction to the one their name suggests
   axes: string[];
   kinds: Record<string, Kind>;
   brushes: Brush[];
@@ -41,13 +41,13 @@ export const MAX_RUNS = 100;
 
 const KINDS: Kind[] = ["linear", "log", "category"];
 
-function one<T extends string>(text: string | null, known: readonly T[], usual: T): T {
-  return known.find((word) => word === text) ?? usual;
+function one<T extends string>(text: string | null, known: readonly T[], fallback: T): T {
+  return known.find((word) => word === text) ?? fallback;
 }
 
-function number(text: string | null, usual: number, least: number, most: number): number {
+function number(text: string | null, fallback: number, least: number, most: number): number {
   const found = text === null || text === "" ? Number.NaN : Number(text);
-  return Number.isFinite(found) ? Math.min(most, Math.max(least, found)) : usual;
+  return Number.isFinite(found) ? Math.min(most, Math.max(least, found)) : fallback;
 }
 
 function range(text: string | null): [number, number] | null {
@@ -56,7 +56,7 @@ function range(text: string | null): [number, number] | null {
   return Number.isFinite(low) && Number.isFinite(high) && low < high ? [low, high] : null;
 }
 
-export function readChoices(search: URLSearchParams): Choices {
+export function parseChoices(search: URLSearchParams): Choices {
   const all = (name: string) => [...new Set(search.getAll(name).filter((text) => text !== ""))];
   const kinds: Record<string, Kind> = {};
   for (const text of all("kind")) {
@@ -86,15 +86,15 @@ export function readChoices(search: URLSearchParams): Choices {
     flipped: all("flip"),
     axes: all("axis"),
     kinds,
-    brushes: all("brush").flatMap((text) => readBrush(text) ?? []),
+    brushes: all("brush").flatMap((text) => parseBrush(text) ?? []),
     colour: search.get("colour") ?? "",
     across: search.get("across") ?? "",
     up: search.get("up") ?? "",
   };
 }
 
-/** The address of choices: only what is not as usual, so that it stays short. */
-export function writeChoices(choices: Choices): URLSearchParams {
+/** The URL parameters: only values that differ from the default, to keep it short. */
+export function choicesToParams(choices: Choices): URLSearchParams {
   const search = new URLSearchParams();
   const put = (name: string, value: string) => value !== "" && search.append(name, value);
   for (const run of choices.runs) put("run", run);
@@ -118,7 +118,7 @@ export function writeChoices(choices: Choices): URLSearchParams {
   for (const name of choices.flipped) put("flip", name);
   for (const field of choices.axes) put("axis", field);
   for (const [field, kind] of Object.entries(choices.kinds)) put("kind", `${field}~${kind}`);
-  for (const brush of choices.brushes) put("brush", writeBrush(brush));
+  for (const brush of choices.brushes) put("brush", brushToText(brush));
   put("colour", choices.colour);
   put("across", choices.across);
   put("up", choices.up);

@@ -1,4 +1,4 @@
-/** What of the compared runs is shown: as lines of the legend, and as runs. */
+/** The visible runs and legend entries. */
 
 import { useMemo, useState } from "react";
 import type { RunRow } from "../types";
@@ -9,17 +9,17 @@ import { orderedMetrics } from "./plotFields";
 import { groupRuns } from "./runGroups";
 import type { Choices } from "./urlState";
 
-export interface Shown {
+export interface VisibleRuns {
   runs: RunRow[];
   rows: Map<string, RunRow>;
   labels: Map<string, string>;
   fields: Fields;
-  metrics: string[]; // in the order in which they are looked for
+  metrics: string[]; // by relevance
   isGrouped: boolean;
   entries: Entry[];
-  shown: Set<string>; // switched on, and inside of the brushes
-  on: Set<string>; // switched on
-  /** The line of the legend that is pointed at. */
+  shown: Set<string>; // visible in the legend and inside the brushes
+  on: Set<string>; // visible in the legend
+  /** The highlighted entry of the legend. */
   highlighted: string | null;
   highlight: (key: string | null) => void;
 }
@@ -27,9 +27,9 @@ export interface Shown {
 const runsOf = (entries: Entry[]): Set<string> =>
   new Set(entries.filter((entry) => entry.isOn).flatMap((entry) => entry.runs));
 
-export function useVisibleRuns(runs: RunRow[], { by, off, brushes }: Choices): Shown {
+export function useVisibleRuns(runs: RunRow[], { by, off, brushes }: Choices): VisibleRuns {
   const [highlighted, highlight] = useState<string | null>(null);
-  const known = useMemo(
+  const details = useMemo(
     () => ({
       rows: new Map(runs.map((run) => [run.id, run])),
       labels: labelsOf(runs),
@@ -38,11 +38,11 @@ export function useVisibleRuns(runs: RunRow[], { by, off, brushes }: Choices): S
     }),
     [runs],
   );
-  const chosen = useMemo(() => {
+  const visible = useMemo(() => {
     const groups = by.length > 0 ? groupRuns(runs, by) : null;
     const inside = new Set(runs.filter((run) => isInside(run, brushes)).map((run) => run.id));
     const entries = entriesOf(runs, groups, off, (run) => inside.has(run));
     return { entries, shown: runsOf(entries), on: runsOf(entriesOf(runs, groups, off, () => true)) };
   }, [runs, by, off, brushes]);
-  return { runs, ...known, ...chosen, isGrouped: by.length > 0, highlighted, highlight };
+  return { runs, ...details, ...visible, isGrouped: by.length > 0, highlighted, highlight };
 }

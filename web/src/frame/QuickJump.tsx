@@ -1,9 +1,10 @@
-import { type KeyboardEvent, type ReactNode, useEffect, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useState } from "react";
 import { type ProjectRow, queryString, type RunsPage, useResource } from "../api";
 import { ago, runTitle } from "../format";
 import { navigate } from "../router";
 import { quoted } from "../runs/querySuggestions";
 import { Dialog, Icon, StatusMark } from "../ui";
+import { useDebounced } from "../ui/hooks";
 
 const PAUSE_MS = 150;
 const PAGES: readonly [to: string, label: string][] = [
@@ -15,26 +16,26 @@ const PAGES: readonly [to: string, label: string][] = [
   ["/help", "Help"],
 ];
 
-type Goal = { to: string; mark: ReactNode; label: string; about: string };
+type Target = { to: string; mark: ReactNode; label: string; about: string };
 
-/** Type a part of a name, and go there. */
-export default function Jump({ close }: { close: () => void }): ReactNode {
+/** Search for a run, project or page, and open it. */
+export default function QuickJump({ close }: { close: () => void }): ReactNode {
   const [text, setText] = useState("");
   const [active, setActive] = useState(0);
-  const goals = useGoals(text.trim());
-  const go = (goal: Goal | undefined): void => {
-    if (!goal) return;
+  const targets = useTargets(text.trim());
+  const go = (target: Target | undefined): void => {
+    if (!target) return;
     close();
-    navigate(goal.to);
+    navigate(target.to);
   };
   const press = (event: KeyboardEvent): void => {
     const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (by) {
       event.preventDefault();
-      setActive((active + by + goals.length) % Math.max(1, goals.length));
+      setActive((active + by + targets.length) % Math.max(1, targets.length));
     } else if (event.key === "Enter") {
       event.preventDefault();
-      go(goals[active]);
+      go(targets[active]);
     }
   };
   return (
@@ -42,10 +43,10 @@ export default function Jump({ close }: { close: () => void }): ReactNode {
       <input
         className="field jump-field"
         role="combobox"
-        aria-label="A part of a name or id"
+        aria-label="Part of a name or id"
         aria-expanded="true"
-        aria-controls="jump-goals"
-        placeholder="A run, project or page"
+        aria-controls="jump-targets"
+        placeholder="Run, project or page"
         value={text}
         onChange={(event) => {
           setText(event.target.value);
@@ -53,37 +54,33 @@ export default function Jump({ close }: { close: () => void }): ReactNode {
         }}
         onKeyDown={press}
       />
-      <div id="jump-goals" role="listbox" aria-label="Where to" className="jump-goals">
-        {goals.map((goal, number) => (
+      <div id="jump-targets" role="listbox" aria-label="Results" className="jump-targets">
+        {targets.map((target, number) => (
           <button
-            key={goal.to}
+            key={target.to}
             type="button"
             role="option"
             tabIndex={-1}
             aria-selected={number === active}
             className="menu-item"
-            onClick={() => go(goal)}
+            onClick={() => go(target)}
           >
-            {goal.mark}
-            <span className="cut">{goal.label}</span>
-            <span className="grow faint cut">{goal.about}</span>
+            {target.mark}
+            <span className="cut">{target.label}</span>
+            <span className="grow faint cut">{target.about}</span>
           </button>
         ))}
-        {goals.length === 0 && <p className="faint jump-none">Nothing is called that.</p>}
+        {targets.length === 0 && <p className="faint jump-none">No matches.</p>}
       </div>
     </Dialog>
   );
 }
 
-function useGoals(text: string): Goal[] {
-  const [asked, setAsked] = useState(text);
-  useEffect(() => {
-    const timer = setTimeout(() => setAsked(text), PAUSE_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  const isSearch = asked !== "";
-  // The language has no "or" between fields: names and ids are asked for each by itself.
-  const word = asked.replaceAll(/[",|]/g, "");
+function useTargets(text: string): Target[] {
+  const search = useDebounced(text, PAUSE_MS);
+  const isSearch = search !== "";
+  // The query language has no "or" between fields, so names and ids are two requests.
+  const word = search.replaceAll(/[",|]/g, "");
   const byName = useResource<RunsPage>(
     `/runs${queryString({ q: isSearch ? `name:%${word}%` : "", limit: 6, columns: "id" })}`,
     { keepPrevious: true },

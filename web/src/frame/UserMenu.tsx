@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { signOut, useSession } from "../session";
 import { Icon, Menu, notify } from "../ui";
 
-/** Who one is, what one may do, and the way out. */
+/** The signed-in user, their roles, and sign-out. */
 export function UserMenu(): ReactNode {
   const { data } = useSession();
   const roles = Object.entries(data?.roles ?? {}).filter(([project]) => project !== "*");
@@ -12,7 +12,7 @@ export function UserMenu(): ReactNode {
   return (
     <Menu
       label={<Icon name="user" />}
-      name={data ? `Signed in as ${data.name}` : "Who one is"}
+      name={data ? `Signed in as ${data.name}` : "Account"}
       className="button plain icon"
       alignRight
     >
@@ -20,10 +20,10 @@ export function UserMenu(): ReactNode {
         <>
           <div className="frame-who">
             <b className="cut">{data?.name ?? "…"}</b>
-            <span className="faint">{data?.role ? `${data.role} of all projects` : data?.kind}</span>
+            <span className="faint">{data?.role ? `${data.role} on all projects` : data?.kind}</span>
             {roles.slice(0, 6).map(([project, role]) => (
               <span key={project} className="faint cut">
-                {role} of {project}
+                {role} on {project}
               </span>
             ))}
           </div>

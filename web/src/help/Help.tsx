@@ -4,7 +4,7 @@ import { activeShortcuts } from "../shortcuts";
 import { Dialog } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 
-/** What can be pressed here, and how to ask. */
+/** The help dialog: active shortcuts and the query language. */
 export default function Help({ close }: { close: () => void }): ReactNode {
   const [groups] = useState(activeShortcuts);
   return (
@@ -18,7 +18,7 @@ export default function Help({ close }: { close: () => void }): ReactNode {
                 {keys.map(({ key, label }) => (
                   <Fragment key={key}>
                     <dt>
-                      <Pressed name={key} />
+                      <KeyLabel name={key} />
                     </dt>
                     <dd>{label}</dd>
                   </Fragment>
@@ -36,7 +36,7 @@ export default function Help({ close }: { close: () => void }): ReactNode {
   );
 }
 
-const SHOWN: Record<string, string> = {
+const KEY_LABELS: Record<string, string> = {
   Escape: "Esc",
   ArrowDown: "↓",
   ArrowUp: "↑",
@@ -46,12 +46,12 @@ const SHOWN: Record<string, string> = {
   mod: "Ctrl",
 };
 
-export function Pressed({ name }: { name: string }): ReactNode {
+export function KeyLabel({ name }: { name: string }): ReactNode {
   return name.split(" ").map((part, place) => (
     <Fragment key={part}>
       {place > 0 && " "}
       {(part === "+" ? ["+"] : part.split("+")).map((key) => (
-        <kbd key={key}>{SHOWN[key] ?? key}</kbd>
+        <kbd key={key}>{KEY_LABELS[key] ?? key}</kbd>
       ))}
     </Fragment>
   ));

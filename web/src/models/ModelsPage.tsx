@@ -6,7 +6,7 @@ import { Link, match, useParam, useRoute, useTitle } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { ModelPage } from "./ModelPage";
 
-/** The registry: all models, or one of them. */
+/** The model registry: the list of models, or one model. */
 export default function ModelsPage(): ReactNode {
   const { path } = useRoute();
   const name = match("/models/*", path)?.rest;
@@ -18,7 +18,7 @@ export const modelPath = (name: string): string => `/models/${name.split("/").ma
 function Models(): ReactNode {
   useTitle("Models");
   const [text, setText] = useParam("text");
-  const [written, setWritten] = useState(text);
+  const [draft, setDraft] = useState(text);
   const { data, error, reload } = useResource<{ models: ModelRow[] }>(
     `/models?limit=500${text ? `&text=${encodeURIComponent(text)}` : ""}`,
     {
@@ -34,11 +34,11 @@ function Models(): ReactNode {
         {(!isNone || text) && (
           <input
             className="field"
-            aria-label="Find a model"
-            placeholder="Find a model"
-            value={written}
+            aria-label="Find model"
+            placeholder="Find model"
+            value={draft}
             onChange={(event) => {
-              setWritten(event.target.value);
+              setDraft(event.target.value);
               setText(event.target.value.trim());
             }}
           />
@@ -46,13 +46,13 @@ function Models(): ReactNode {
       </div>
       {error && <ErrorMessage error={error} retry={reload} />}
       {!data && !error && <Spinner />}
-      {isNone && text && <EmptyState title="No model is called that" />}
+      {isNone && text && <EmptyState title="No matching models" />}
       {isNone && !text && (
         <EmptyState
           title="No models yet"
           command={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
         >
-          Training code registers a version with <code>phalanx.tracking</code>; each remembers the run that made it.
+          Training code registers versions with <code>phalanx.tracking</code>. Each version links to its run.
         </EmptyState>
       )}
       {data && !isNone && (
@@ -63,7 +63,7 @@ function Models(): ReactNode {
                 <th>Model</th>
                 <th>Aliases</th>
                 <th className="right">Versions</th>
-                <th className="right">Changed</th>
+                <th className="right">Updated</th>
               </tr>
             </thead>
             <tbody>

@@ -7,16 +7,16 @@ import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
 
 const POLL_MS = 15_000;
 const MAX = 200;
-const MAX_ASKED = 12; // projects at rest that are asked for one by one
+const MAX_IDLE = 12; // idle projects whose last run is requested one by one
 const RUNNING = "status:running|starting";
 const NEWEST = { sort: "-updated_at", columns: "id" };
 
-/** Every project, how many runs it has, and what happened last in it. */
+/** All projects with their number of runs and latest activity. */
 export default function ProjectsPage(): ReactNode {
   useTitle("Projects");
   const { data, error, reload } = useResource<{ projects: ProjectRow[] }>("/projects", { pollMs: POLL_MS });
   const [text, setText] = useState("");
-  // What happened last, and what runs: of all projects at once, as far as that reaches.
+  // The latest and the running runs of all projects in two requests, up to their limits.
   const newest = useResource<RunsPage>(`/runs${queryString({ ...NEWEST, limit: 200 })}`, { pollMs: POLL_MS });
   const running = useResource<RunsPage>(`/runs${queryString({ q: RUNNING, columns: "id", limit: 1000 })}`, {
     pollMs: POLL_MS,
@@ -24,7 +24,7 @@ export default function ProjectsPage(): ReactNode {
   const last = new Map([...(newest.data?.runs ?? [])].reverse().map((run) => [run.project, run]));
   const found = (data?.projects ?? []).filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));
   const shown = found.slice(0, MAX);
-  const resting = newest.data ? shown.filter(({ name }) => !last.has(name)).slice(0, MAX_ASKED) : [];
+  const idle = newest.data ? shown.filter(({ name }) => !last.has(name)).slice(0, MAX_IDLE) : [];
   return (
     <div className="page">
       <div className="row projects-head">
@@ -32,8 +32,8 @@ export default function ProjectsPage(): ReactNode {
         {(data?.projects.length ?? 0) > 8 && (
           <input
             className="field"
-            aria-label="Find a project"
-            placeholder="Find a project"
+            aria-label="Find project"
+            placeholder="Find project"
             value={text}
             onChange={(event) => setText(event.target.value)}
           />
@@ -43,7 +43,7 @@ export default function ProjectsPage(): ReactNode {
       {!data && !error && <Spinner />}
       {data?.projects.length === 0 && (
         <EmptyState title="No projects yet" command="phalanx run -f polyaxonfile.yml --project vision">
-          A project is there as soon as it has a run.
+          A project is created with its first run.
         </EmptyState>
       )}
       <ul className="projects">
@@ -53,21 +53,19 @@ export default function ProjectsPage(): ReactNode {
             project={project}
             running={running.data?.runs.filter((run) => run.project === project.name).length ?? 0}
             newest={last.get(project.name)}
-            asks={resting.includes(project)}
+            loadsLatest={idle.includes(project)}
           />
         ))}
       </ul>
-      {found.length > MAX && (
-        <p className="soft">and {plural(found.length - MAX, "other")}: write a part of the name.</p>
-      )}
+      {found.length > MAX && <p className="soft">{plural(found.length - MAX, "more project")}. Type to search.</p>}
     </div>
   );
 }
 
-type ProjectProps = { project: ProjectRow; running: number; newest: RunRow | undefined; asks: boolean };
+type ProjectProps = { project: ProjectRow; running: number; newest: RunRow | undefined; loadsLatest: boolean };
 
-function Project({ project: { name, runs }, running, newest, asks }: ProjectProps): ReactNode {
-  const own = useResource<RunsPage>(asks ? `/runs${queryString({ ...NEWEST, project: name, limit: 1 })}` : null);
+function Project({ project: { name, runs }, running, newest, loadsLatest }: ProjectProps): ReactNode {
+  const own = useResource<RunsPage>(loadsLatest ? `/runs${queryString({ ...NEWEST, project: name, limit: 1 })}` : null);
   const run = newest ?? own.data?.runs[0];
   const to = `/runs?project=${encodeURIComponent(name)}`;
   return (

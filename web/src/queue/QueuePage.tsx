@@ -10,34 +10,32 @@ import { MachineCard } from "./MachineCard";
 const POLL_MS = 5000;
 const WAITING = ["created", "scheduled", "building", "resuming"];
 
-/** What runs, what waits and for what, and what the machine has left. */
+/** Running and waiting runs, and the free resources of the machine. */
 export default function QueuePage(): ReactNode {
   useTitle("Queue");
   const queue = useResource<Queue>("/queue", { pollMs: POLL_MS });
   const machine = useResource<Machine>("/machine", { pollMs: POLL_MS });
   const now = useNow(1000);
-  const soon = useCoalesced(queue.reload, 1000);
-  useEventStream("/live", { run: soon, gone: soon });
+  const reloadSoon = useCoalesced(queue.reload, 1000);
+  useEventStream("/live", { run: reloadSoon, gone: reloadSoon });
   const rows = queue.data?.runs ?? [];
   const waiting = rows.filter(({ status }) => WAITING.includes(status));
   const running = rows.filter(({ status }) => !WAITING.includes(status));
   return (
     <div className="page queue">
       {machine.data && <MachineCard machine={machine.data} />}
-      {machine.error && !machine.data && (
-        <ErrorMessage error={machine.error} retry={machine.reload} what="The machine" />
-      )}
-      {queue.error && <ErrorMessage error={queue.error} retry={queue.reload} what="The queue" />}
+      {machine.error && !machine.data && <ErrorMessage error={machine.error} retry={machine.reload} what="Machine" />}
+      {queue.error && <ErrorMessage error={queue.error} retry={queue.reload} what="Queue" />}
       {!queue.data && queue.loading && <Spinner />}
       {queue.data && rows.length === 0 && (
-        <EmptyState title="Nothing runs and nothing waits" command="phalanx run -f polyaxonfile.yml">
-          Runs that are submitted stand here until they are done.
+        <EmptyState title="The queue is empty" command="phalanx run -f polyaxonfile.yml">
+          Submitted runs are shown here until they finish.
         </EmptyState>
       )}
       {running.length > 0 && <Running rows={running} now={now} />}
       {waiting.length > 0 && <Waiting rows={waiting} now={now} />}
       {queue.data?.schedules === false && waiting.length > 0 && (
-        <p className="soft">Another process schedules the runs of this home; this server only shows them.</p>
+        <p className="soft">Another process schedules the runs of this home. This server only shows them.</p>
       )}
     </div>
   );
@@ -48,7 +46,7 @@ type RowsProps = { rows: QueueRow[]; now: number };
 function Running({ rows, now }: RowsProps): ReactNode {
   return (
     <section>
-      <h2>{plural(rows.length, "run")} under way</h2>
+      <h2>{plural(rows.length, "run")} active</h2>
       <div className="card queue-card">
         {rows.map((run) => (
           <div key={run.id} className="queue-row">
@@ -72,7 +70,7 @@ function Waiting({ rows, now }: RowsProps): ReactNode {
       <div className="card queue-card">
         {rows.map((run, index) => (
           <div key={run.id} className="queue-row">
-            <span className="queue-place number" title="Place in the queue">
+            <span className="queue-place number" title="Position in the queue">
               {run.place ?? index + 1}
             </span>
             <Which run={run} />

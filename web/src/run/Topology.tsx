@@ -87,7 +87,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
   const groups = useMemo(() => byRole(replicas), [replicas]);
   const naturalOrder = useMemo(() => groups.flatMap((group) => group.replicas), [groups]);
   const [near, setNear] = useState<{ one: TopologyReplica; left: number; top: number } | null>(null);
-  const [focused, setFocused] = useState(0);
+  const [focusedSeries, setFocused] = useState(0);
   const place = useRef<HTMLDivElement>(null);
   const size = replicas.length <= MAX_WITH_RANKS ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
 
@@ -108,7 +108,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
     if (one) setParams({ "replica-panel": one.name === opened ? null : one.name }, { push: true });
   };
   const press = (event: KeyboardEvent) => {
-    const next = moved(event.key, focused, naturalOrder.length, place.current);
+    const next = moved(event.key, focusedSeries, naturalOrder.length, place.current);
     if (next === null) return;
     event.preventDefault();
     setFocused(next);
@@ -146,7 +146,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
                   place={number}
                   lag={lagOf(one.behind, front)}
                   isOpen={one.name === opened}
-                  isFirst={number === focused}
+                  isFirst={number === focusedSeries}
                   isNamed={size === "is-large"}
                 />
               );

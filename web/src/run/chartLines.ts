@@ -74,7 +74,7 @@ export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
 function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions): Line {
   const x = places(line, axis);
   const isMean = chart.mode === "mean";
-  const odd = x.filter((_, at) => line.last[at] !== null && finite(line.last[at]) === null);
+  const nonFinite = x.filter((_, at) => line.last[at] !== null && finite(line.last[at]) === null);
   const [low, high] = [line.low.map(finite), line.high.map(finite)];
   const isThin = low.every((value, at) => value === high[at]);
   return {
@@ -84,7 +84,7 @@ function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions)
     x,
     y: line.mean.map(finite),
     ...(isThin ? {} : { low, high }),
-    ...(odd.length ? { odd: odd.slice(0, 500) } : {}),
+    ...(nonFinite.length ? { nonFinite: nonFinite.slice(0, 500) } : {}),
     ...(index === 0 ? { marks: marksOf(chart, line, axis) } : {}),
   };
 }

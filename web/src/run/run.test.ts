@@ -186,7 +186,7 @@ describe("lines of a chart", () => {
     const [line] = linesOf(chart(), axis);
     expect(line?.y).toEqual([1.5, null, 0.2]);
     expect(line?.high).toEqual([2, null, 0.3]);
-    expect(line?.odd).toEqual([10]);
+    expect(line?.nonFinite).toEqual([10]);
   });
 
   it("go by step, by time since the start, by the clock, and by epoch", () => {

@@ -113,7 +113,7 @@ export type Suggestions = { from: number; to: number; items: Suggestion[] };
 
 const MAX = 12;
 
-/** Suggestions at the caret. An accepted suggestion reindexs the text between `from` and `to`. */
+/** Suggestions at the caret. An accepted suggestion replaces the text between `from` and `to`. */
 export function suggest(text: string, caret: number, known: KnownValues, now = new Date()): Suggestions {
   const term = termsOf(text).find(({ whole }, index, all) => caret <= whole.end || index === all.length - 1);
   if (!term || caret < term.whole.start) return { from: caret, to: caret, items: fields("", known) };
