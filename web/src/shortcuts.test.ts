@@ -4,8 +4,8 @@ import { keyName } from "./shortcuts";
 const pressed = (key: string, held: Partial<KeyboardEvent> = {}): string =>
   keyName({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });
 
-describe("what is pressed", () => {
-  it("is named as help shows it", () => {
+describe("a pressed key", () => {
+  it("has the name shown in the help", () => {
     expect([pressed("j"), pressed("?", { shiftKey: true }), pressed("X", { shiftKey: true }), pressed(" ")]).toEqual([
       "j",
       "?",
@@ -18,7 +18,7 @@ describe("what is pressed", () => {
     expect([pressed("k", { ctrlKey: true }), pressed("k", { metaKey: true })]).toEqual(["mod+k", "mod+k"]);
   });
 
-  it("keeps Shift of keys that are no signs", () => {
+  it("keeps Shift for keys that are not characters", () => {
     expect(pressed("Enter", { shiftKey: true })).toBe("shift+Enter");
   });
 });

@@ -256,14 +256,14 @@ function SkeletonRow({ template, columns, index, narrow }: SkeletonProps): React
   return (
     <div className="runs-row" style={{ gridTemplateColumns: template }}>
       <span className="runs-lead">
-        <span className="skeleton" style={{ width: 90 + ((index * 37) % 80), marginLeft: 34 }} />
+        <span className="bone" style={{ width: 90 + ((index * 37) % 80), marginLeft: 34 }} />
       </span>
       <span>
-        <span className="skeleton" style={{ width: 60 }} />
+        <span className="bone" style={{ width: 60 }} />
       </span>
       {columns.map(({ key }) => (
         <span key={key} className="right">
-          <span className="skeleton" style={{ width: 40 }} />
+          <span className="bone" style={{ width: 40 }} />
         </span>
       ))}
     </div>
