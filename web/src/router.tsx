@@ -43,10 +43,10 @@ export const currentRoute = (): Route => route;
 
 /** The named parts of a path that matches a pattern such as `/runs/:id/:tab?`, or null. A final `*` matches the rest. */
 export function match(pattern: string, path: string): Record<string, string> | null {
-  const wanted = pattern.split("/").filter(Boolean);
+  const segments = pattern.split("/").filter(Boolean);
   const parts = path.split("/").filter(Boolean);
   const found: Record<string, string> = {};
-  for (const [index, want] of wanted.entries()) {
+  for (const [index, want] of segments.entries()) {
     if (want === "*") {
       found.rest = parts.slice(index).map(decoded).join("/");
       return found;
@@ -60,7 +60,7 @@ export function match(pattern: string, path: string): Record<string, string> | n
       return null;
     }
   }
-  return parts.length > wanted.length ? null : found;
+  return parts.length > segments.length ? null : found;
 }
 
 function decoded(part: string): string {

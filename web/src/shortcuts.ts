@@ -76,9 +76,9 @@ function onKeyDown(event: KeyboardEvent): void {
   const isModal = document.querySelector("dialog[open]") !== null;
   const sequence = prefix && event.timeStamp - prefixAt < SEQUENCE_MS ? `${prefix} ${name}` : name;
   prefix = "";
-  for (const wanted of sequence === name ? [name] : [sequence, name]) {
+  for (const candidate of sequence === name ? [name] : [sequence, name]) {
     for (const layer of [...layers].reverse()) {
-      const shortcut = layer.keys[wanted];
+      const shortcut = layer.keys[candidate];
       if (shortcut && (shortcut.always || (!isTyping && !isModal && !activatesElement(event.target, name)))) {
         event.preventDefault();
         shortcut.run(event);

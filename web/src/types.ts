@@ -152,13 +152,6 @@ export type ReplicaUsage = {
   gpus: { name: string; util: (number | null)[]; memory_mib: (number | null)[] }[];
 };
 export type Environment = { argv: string[]; variables: Record<string, string>; folder: string | null };
-export type GroupRow = {
-  group: string;
-  project: string;
-  runs: number;
-  statuses: Partial<Record<Status, number>>;
-  created_at: string;
-};
 
 export type ResourceRequest = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
 export type QueueRow = RunRow & { place: number | null; asked?: ResourceRequest | null };
@@ -190,7 +183,6 @@ export type LogPage = {
   at_end: boolean;
 };
 export type LogMatches = { found: LogLine[]; next: string | null; searched_bytes: number };
-export type LogList = { attempt: number; logs: { replica: string; rank: number | null; size: number }[] };
 
 export type ChartLine = {
   replica: string | null;
@@ -212,7 +204,6 @@ export type Chart = {
 };
 export type Charts = { charts: Chart[] };
 export type RunsCharts = { charts: { name: string; runs: ({ run: string } & ChartLine)[] }[] };
-export type MetricRow = { name: string; [name: string]: Json | undefined };
 
 export type OutputRow = { path: string; size: number | null; [name: string]: Json | undefined };
 export type Preview = {

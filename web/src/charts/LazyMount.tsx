@@ -3,26 +3,27 @@
 import { type ReactNode, useEffect, useRef, useState } from "react";
 
 export function LazyMount({ height, children }: { height: number; children: () => ReactNode }) {
-  const place = useRef<HTMLDivElement>(null);
+  const box = useRef<HTMLDivElement>(null);
   const [isNear, setNear] = useState(false);
-  const [kept, setKept] = useState(height);
+  const [lastHeight, setLastHeight] = useState(height);
   useEffect(() => {
-    const element = place.current;
+    const element = box.current;
     if (!element) return;
-    const seen = new IntersectionObserver(
+    const observer = new IntersectionObserver(
       (entries) => {
         const entry = entries.at(-1); // a busy page gets several at once; the last one is current
         if (!entry) return;
-        if (!entry.isIntersecting && entry.boundingClientRect.height > 0) setKept(entry.boundingClientRect.height);
+        if (!entry.isIntersecting && entry.boundingClientRect.height > 0)
+          setLastHeight(entry.boundingClientRect.height);
         setNear(entry.isIntersecting);
       },
       { rootMargin: "300px 0px" },
     );
-    seen.observe(element);
-    return () => seen.disconnect();
+    observer.observe(element);
+    return () => observer.disconnect();
   }, []);
   return (
-    <div ref={place} style={isNear ? { minHeight: height } : { height: kept }}>
+    <div ref={box} style={isNear ? { minHeight: height } : { height: lastHeight }}>
       {isNear ? children() : null}
     </div>
   );

@@ -28,8 +28,8 @@ export function scales(config: ChartConfig): uPlot.Scales {
 }
 
 function xRange(config: ChartConfig, _chart: uPlot, low: number | null, high: number | null): [number, number] {
-  const wanted = config.range();
-  const [from, to] = wanted ?? [low ?? 0, high ?? 1];
+  const zoomed = config.range();
+  const [from, to] = zoomed ?? [low ?? 0, high ?? 1];
   if (from < to) return [from, to];
   return config.logX && from > 0 ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
 }

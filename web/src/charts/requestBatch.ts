@@ -1,6 +1,6 @@
 /** Combines the requests for single keys within one tick into one request. */
 
-type PendingGet<Value> = { resolve: (value: Value) => void; reject: (fault: unknown) => void };
+type PendingGet<Value> = { resolve: (value: Value) => void; reject: (error: unknown) => void };
 
 /** Fetches keys in batches. A key that `fetchAll` does not return resolves to undefined. */
 export class RequestBatch<Value> {
@@ -34,8 +34,8 @@ export class RequestBatch<Value> {
         (found) => {
           for (const [key, waiting] of some) for (const one of waiting) one.resolve(found.get(key));
         },
-        (fault) => {
-          for (const [, waiting] of some) for (const one of waiting) one.reject(fault);
+        (error) => {
+          for (const [, waiting] of some) for (const one of waiting) one.reject(error);
         },
       );
     }

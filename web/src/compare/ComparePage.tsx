@@ -15,7 +15,7 @@ import { type Choices, choicesToParams, parseChoices, VIEWS } from "./urlState";
 import { useVisibleRuns } from "./visibleRuns";
 
 const LIVE_MS = 5000;
-function address(choices: Choices): string {
+function urlOf(choices: Choices): string {
   const text = readableParams(choicesToParams(choices));
   return text ? `/compare?${text}` : "/compare";
 }
@@ -28,7 +28,7 @@ export default function ComparePage() {
   const change = useCallback((changes: Partial<Choices>) => {
     const next = { ...parseChoices(currentRoute().params), ...changes };
     const isNewPage = "runs" in changes || "query" in changes || "view" in changes;
-    navigate(address(next), { replace: !isNewPage, keepScroll: true });
+    navigate(urlOf(next), { replace: !isNewPage, keepScroll: true });
   }, []);
   const hasRuns = choices.runs.length > 0 || choices.query !== null;
   useTitle("Compare");
@@ -128,7 +128,7 @@ function ComparisonBody({ runs, comparison, isQuery, choices, onChange }: Compar
       <Tabs
         current={choices.view}
         label="Views"
-        tabs={VIEWS.map((key) => ({ key, label: VIEW_TITLES[key], to: address({ ...choices, view: key }) }))}
+        tabs={VIEWS.map((key) => ({ key, label: VIEW_TITLES[key], to: urlOf({ ...choices, view: key }) }))}
       />
       <div className="compare-body">
         <Legend

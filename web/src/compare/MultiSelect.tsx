@@ -54,8 +54,8 @@ type OptionListProps = Required<Pick<Props, "title" | "names" | "chosen" | "onCh
 
 function OptionList({ id, title, names, chosen, onChange, label, max }: OptionListProps) {
   const [find, setFind] = useState("");
-  const wanted = find.trim().toLowerCase();
-  const shown = names.filter((name) => label(name).toLowerCase().includes(wanted)).slice(0, 300);
+  const search = find.trim().toLowerCase();
+  const shown = names.filter((name) => label(name).toLowerCase().includes(search)).slice(0, 300);
   const isFull = max !== undefined && chosen.length >= max;
   const toggle = (name: string) =>
     onChange(chosen.includes(name) ? chosen.filter((other) => other !== name) : [...chosen, name]);

@@ -46,19 +46,19 @@ export function Overlays(props: Props) {
 
 function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom }: Props) {
   const epoch = choices.x === "epoch" ? EPOCHS.find((name) => known.includes(name)) : undefined;
-  const asked = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
+  const requested = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
   // A zoomed range is requested again with as many buckets.
   const buckets = Math.round(Math.min(300, Math.max(100, MAX_BUCKETS / runs.length)));
   const [first, last] = choices.x === "step" ? (choices.zoom ?? []) : [];
-  const fields = { run: runs.map((run) => run.id), name: asked, mode: "mean", buckets, first, last };
+  const fields = { run: runs.map((run) => run.id), name: requested, mode: "mean", buckets, first, last };
   const isLive = runs.some((run) => !isDone(run.status));
-  const answer = useResource<RunsCharts>(`/charts${queryString(fields)}`, {
+  const response = useResource<RunsCharts>(`/charts${queryString(fields)}`, {
     pollMs: isLive ? LIVE_MS : undefined,
     keepPrevious: true,
   });
   const found = useMemo(
-    () => new Map((answer.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
-    [answer.data],
+    () => new Map((response.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
+    [response.data],
   );
   const options = useMemo<DrawOptions>(
     () => ({
@@ -70,7 +70,7 @@ function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom 
     }),
     [choices.x, choices.band, runs, found, epoch, highlighted],
   );
-  if (answer.error && !answer.data) return <ErrorMessage error={answer.error} retry={answer.reload} />;
+  if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
   return (
     <div className="overlays">
       {names.map((name) => (
@@ -82,7 +82,7 @@ function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom 
           options={options}
           choices={choices}
           onZoom={onZoom}
-          isLoading={answer.data === undefined}
+          isLoading={response.data === undefined}
         />
       ))}
     </div>

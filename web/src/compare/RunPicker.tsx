@@ -89,17 +89,17 @@ export function QueryForm({ choices, onChange }: Props) {
 /** Searches runs by name or id and adds the selected one. */
 export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: string) => void }) {
   const [text, setText] = useState("");
-  const wanted = text.trim().replace(/["%,|~<>=:]/g, "");
+  const search = text.trim().replace(/["%,|~<>=:]/g, "");
   const byName = useResource<RunsPage>(
-    wanted ? `/runs${queryString({ q: `name:%${wanted}%`, sort: "name", limit: 8 })}` : null,
+    search ? `/runs${queryString({ q: `name:%${search}%`, sort: "name", limit: 8 })}` : null,
     {
       keepPrevious: true,
     },
   );
-  const byId = useResource<RunsPage>(wanted ? `/runs${queryString({ q: `id:%${wanted}%`, limit: 4 })}` : null, {
+  const byId = useResource<RunsPage>(search ? `/runs${queryString({ q: `id:%${search}%`, limit: 4 })}` : null, {
     keepPrevious: true,
   });
-  const found = wanted ? [...(byName.data?.runs ?? []), ...(byId.data?.runs ?? [])] : [];
+  const found = search ? [...(byName.data?.runs ?? []), ...(byId.data?.runs ?? [])] : [];
   const others = found.filter(
     (run, place) => !chosen.includes(run.id) && found.findIndex((one) => one.id === run.id) === place,
   );

@@ -30,12 +30,12 @@ export const TITLES: Record<string, string> = {
 
 /** The rows by group. Rows without differences are only counted unless `everything` is set. */
 export function sections(rows: ComparedRow[], everything: boolean, find = ""): Section[] {
-  const wanted = find.trim().toLowerCase();
+  const search = find.trim().toLowerCase();
   const groups = new Map<string, Section>();
   for (const row of rows) {
     const section = groups.get(row.group) ?? { group: row.group, rows: [], hidden: 0 };
     groups.set(row.group, section);
-    if (wanted && !row.name.toLowerCase().includes(wanted)) continue;
+    if (search && !row.name.toLowerCase().includes(search)) continue;
     if (row.differs || everything) section.rows.push(row);
     else section.hidden++;
   }

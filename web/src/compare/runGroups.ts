@@ -43,16 +43,16 @@ export function groupRuns(runs: MeasuredRun[], params: string[]): Group[] {
 }
 
 /** All steps of all lines in order, evenly thinned if there are too many. */
-export function sharedSteps(lines: Series[], most = MAX_STEPS): number[] {
+export function sharedSteps(lines: Series[], max = MAX_STEPS): number[] {
   const all = new Set<number>();
   for (const line of lines) for (const x of line.x) all.add(x);
   const sorted = [...all].sort((a, b) => a - b);
-  if (sorted.length <= most) return sorted;
-  const kept: number[] = [];
-  for (let place = 0; place < most; place++) {
-    kept.push(sorted[Math.round((place * (sorted.length - 1)) / (most - 1))] as number);
+  if (sorted.length <= max) return sorted;
+  const thinned: number[] = [];
+  for (let place = 0; place < max; place++) {
+    thinned.push(sorted[Math.round((place * (sorted.length - 1)) / (max - 1))] as number);
   }
-  return kept;
+  return thinned;
 }
 
 /** The line's value at each step, interpolated between finite points; null outside its range. */

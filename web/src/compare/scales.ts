@@ -47,8 +47,8 @@ export function possibleKinds(values: Value[]): Kind[] {
   return [suitable, ...all.filter((kind) => kind !== suitable)];
 }
 
-export function makeScale(values: Value[], wanted?: Kind): Scale {
-  const kind = wanted !== undefined && possibleKinds(values).includes(wanted) ? wanted : defaultKind(values);
+export function makeScale(values: Value[], requested?: Kind): Scale {
+  const kind = requested !== undefined && possibleKinds(values).includes(requested) ? requested : defaultKind(values);
   if (kind === "category") return categories(values);
   const numbers = numbersOf(values);
   return kind === "log" ? logarithmic(numbers) : linear(numbers);

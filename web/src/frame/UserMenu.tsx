@@ -7,7 +7,7 @@ export function UserMenu(): ReactNode {
   const { data } = useSession();
   const roles = Object.entries(data?.roles ?? {}).filter(([project]) => project !== "*");
   const leave = (): void => {
-    signOut().catch((fault: Error) => notify(fault.message, { bad: true }));
+    signOut().catch((error: Error) => notify(error.message, { bad: true }));
   };
   return (
     <Menu

@@ -24,8 +24,8 @@ export default function LoginPage(): ReactNode {
     try {
       await signIn(credentials);
       location.replace(returnPath(params)); // a full page load clears the cache of the previous user
-    } catch (fault) {
-      setError(fault);
+    } catch (failure) {
+      setError(failure);
       setBusy(false);
     }
   };

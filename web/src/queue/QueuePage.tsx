@@ -52,7 +52,7 @@ function Running({ rows, now }: RowsProps): ReactNode {
           <div key={run.id} className="queue-row">
             <StatusMark status={run.status} reason={run.reason} bare />
             <Which run={run} />
-            <span className="faint queue-asked">{asked(run.asked)}</span>
+            <span className="faint queue-request">{requestText(run.asked)}</span>
             <span className="number queue-time" title={timestamp(run.started_at)}>
               {run.started_at ? durationText(elapsedSeconds(run.started_at, null, now)) : run.status}
             </span>
@@ -74,8 +74,8 @@ function Waiting({ rows, now }: RowsProps): ReactNode {
               {run.place ?? index + 1}
             </span>
             <Which run={run} />
-            <span className="faint queue-asked">
-              {asked(run.asked)}
+            <span className="faint queue-request">
+              {requestText(run.asked)}
               {run.priority !== 0 && ` · priority ${run.priority}`}
             </span>
             <span className="number queue-time" title={timestamp(run.created_at)}>
@@ -108,12 +108,12 @@ function Which({ run }: { run: QueueRow }): ReactNode {
 }
 
 /** `4 cores · 8 GiB · 1 GPU`. */
-function asked(wanted: ResourceRequest | null | undefined): string {
-  if (!wanted) return "";
+function requestText(request: ResourceRequest | null | undefined): string {
+  if (!request) return "";
   const parts = [
-    wanted.cpu ? plural(wanted.cpu, "core") : "",
-    wanted.memory_mib ? mib(wanted.memory_mib) : "",
-    wanted.gpus ? plural(wanted.gpus, "GPU") : "",
+    request.cpu ? plural(request.cpu, "core") : "",
+    request.memory_mib ? mib(request.memory_mib) : "",
+    request.gpus ? plural(request.gpus, "GPU") : "",
   ];
   return parts.filter(Boolean).join(" · ");
 }

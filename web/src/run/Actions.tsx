@@ -159,14 +159,14 @@ async function perform(act: RunAction, { run, reload }: RunContext): Promise<voi
     } else {
       notify(act.key === "stop" ? "Stopping." : "Resumed.");
     }
-  } catch (fault) {
-    notifyError(fault);
+  } catch (error) {
+    notifyError(error);
   }
   reload();
 }
 
 /** Shows an error and its hint as a toast. */
-export function notifyError(fault: unknown): void {
-  const hint = fault instanceof ApiError && fault.hint ? ` (${fault.hint})` : "";
-  notify(`${fault instanceof Error ? fault.message : String(fault)}${hint}`, { bad: true });
+export function notifyError(error: unknown): void {
+  const hint = error instanceof ApiError && error.hint ? ` (${error.hint})` : "";
+  notify(`${error instanceof Error ? error.message : String(error)}${hint}`, { bad: true });
 }

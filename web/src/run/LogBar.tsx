@@ -6,6 +6,7 @@ import { apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
+import { notifyError } from "./Actions";
 import type { LogQuery } from "./logSource";
 import { RanksField } from "./RanksField";
 import type { RunContext } from "./runContext";
@@ -20,8 +21,8 @@ async function jumpToError(query: LogQuery): Promise<void> {
     const cursor = found.error === null ? null : found.lines[found.error]?.cursor;
     if (cursor) setParams({ at: cursor, jump: null, ranks: null }, { push: true });
     else notify("No error found in these logs.");
-  } catch (fault) {
-    notify(fault instanceof Error ? fault.message : String(fault), { bad: true });
+  } catch (error) {
+    notifyError(error);
   }
   setParams({ jump: null });
 }
@@ -118,15 +119,15 @@ function Choice({
 }
 
 function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): ReactNode {
-  const [wanted, setWanted] = useParam("q");
-  const [draft, setDraft] = useState(wanted);
-  useEffect(() => setDraft(wanted), [wanted]);
+  const [searchText, setSearchText] = useParam("q");
+  const [draft, setDraft] = useState(searchText);
+  useEffect(() => setDraft(searchText), [searchText]);
   return (
     <form
       className="grow"
       onSubmit={(event) => {
         event.preventDefault();
-        setWanted(draft.trim());
+        setSearchText(draft.trim());
       }}
     >
       <input
@@ -139,7 +140,7 @@ function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): Reac
         maxLength={500}
         onChange={(event) => {
           setDraft(event.target.value);
-          if (event.target.value === "") setWanted("");
+          if (event.target.value === "") setSearchText("");
         }}
       />
     </form>

@@ -13,9 +13,9 @@ import { rankText } from "./ranks";
 /** The rank of each replica by its name. */
 export type Ranks = ReadonlyMap<string, number>;
 
-type Props = { lines: LogLine[]; ranks: Ranks; wanted: string; marked: string | null };
+type Props = { lines: LogLine[]; ranks: Ranks; searchText: string; marked: string | null };
 
-export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
+export function LogLines({ lines, ranks, searchText, marked }: Props): ReactNode {
   const { params } = useRoute();
   const groups = useMemo(() => chunks(lines), [lines]);
   const hasTimes = params.get("times") !== "0";
@@ -24,12 +24,12 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
     const cursor = button?.closest<HTMLElement>("[data-cursor]")?.dataset.cursor;
     if (!cursor) return;
     setParams({ at: cursor });
-    const address = location.origin + withParams(currentRoute(), { at: cursor });
+    const url = location.origin + withParams(currentRoute(), { at: cursor });
     const message = "The URL now links to this line.";
     if (!navigator.clipboard)
       notify(message); // only available in secure contexts
     else
-      navigator.clipboard.writeText(address).then(
+      navigator.clipboard.writeText(url).then(
         () => notify("Link to this line copied."),
         () => notify(message),
       );
@@ -45,7 +45,7 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
         <Group
           key={(group[0] as LogLine).cursor}
           lines={group}
-          wanted={wanted}
+          searchText={searchText}
           ranks={ranks}
           marked={marked !== null && group.some((line) => line.cursor === marked) ? marked : null}
         />
@@ -55,17 +55,23 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
 }
 
 const Group = memo(
-  function Group({ lines, ranks, wanted, marked }: Props): ReactNode {
+  function Group({ lines, ranks, searchText, marked }: Props): ReactNode {
     return (
       <div className="log-group">
         {lines.map((line) => (
-          <LogLineRow key={line.cursor} line={line} ranks={ranks} wanted={wanted} isMarked={line.cursor === marked} />
+          <LogLineRow
+            key={line.cursor}
+            line={line}
+            ranks={ranks}
+            searchText={searchText}
+            isMarked={line.cursor === marked}
+          />
         ))}
       </div>
     );
   },
   (old, now) =>
-    old.wanted === now.wanted &&
+    old.searchText === now.searchText &&
     old.marked === now.marked &&
     old.ranks === now.ranks &&
     old.lines.length === now.lines.length &&
@@ -76,12 +82,12 @@ const Group = memo(
 function LogLineRow({
   line,
   ranks,
-  wanted,
+  searchText,
   isMarked,
 }: {
   line: LogLine;
   ranks: Ranks;
-  wanted: string;
+  searchText: string;
   isMarked: boolean;
 }): ReactNode {
   const tone = toneOf(line.text);
@@ -102,7 +108,7 @@ function LogLineRow({
           {whoText(line, ranks)}
         </span>
       )}
-      <span className="log-text">{wanted ? <Highlight text={text} wanted={wanted} /> : text}</span>
+      <span className="log-text">{searchText ? <Highlight text={text} searchText={searchText} /> : text}</span>
     </div>
   );
 }

@@ -25,7 +25,7 @@ function added(old: ReplicaState, page: LogMatches, isBusy: boolean): ReplicaSta
   };
 }
 
-export function LogSearch({ query, wanted }: { query: LogQuery; wanted: string }): ReactNode {
+export function LogSearch({ query, searchText }: { query: LogQuery; searchText: string }): ReactNode {
   const { id, attempt, replicas } = query;
   const [state, setState] = useState<ReplicaState>(NOTHING);
   const names = replicas.join(" ");
@@ -40,7 +40,7 @@ export function LogSearch({ query, wanted }: { query: LogQuery; wanted: string }
       try {
         // A response covers a part of a long log. Continue until a part has matches.
         do {
-          const fields = { text: wanted, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
+          const fields = { text: searchText, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
           const page = await get<LogMatches>(apiPath`/runs/${id}/lines/search` + queryString(fields), {
             signal: mine.signal,
           });
@@ -51,7 +51,7 @@ export function LogSearch({ query, wanted }: { query: LogQuery; wanted: string }
         if (!mine.signal.aborted) setState((now) => ({ ...now, isBusy: false, error }));
       }
     },
-    [id, attempt, names, wanted],
+    [id, attempt, names, searchText],
   );
   useEffect(() => {
     void search(null);
@@ -115,7 +115,7 @@ export function LogSearch({ query, wanted }: { query: LogQuery; wanted: string }
                 <span className="faint">{line.at === null ? "" : clock(line.at)}</span>
                 <span className="log-who">[{line.rank ?? line.replica}]</span>
                 <span className="cut">
-                  <Highlight text={plainText(line.text)} wanted={wanted} />
+                  <Highlight text={plainText(line.text)} searchText={searchText} />
                 </span>
               </button>
             </li>

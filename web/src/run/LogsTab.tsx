@@ -24,12 +24,12 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
   useJumpToError(query);
   useFillHeight(scroller);
   const isWrapped = params.get("wrap") !== "0";
-  const wanted = params.get("q") ?? "";
+  const searchText = params.get("q") ?? "";
   const ranks = useRanks(context);
   return (
     <div className="logs">
       <LogBar context={context} isFollowing={isFollowing} onFollow={follow} query={query} />
-      {wanted && <LogSearch query={query} wanted={wanted} />}
+      {searchText && <LogSearch query={query} searchText={searchText} />}
       {shown && log.error ? <ErrorMessage error={log.error} retry={log.reload} /> : null}
       {shown && shown.leftOut > 0 && (
         <p className="soft log-note">{plural(shown.leftOut, "more log")} not shown. Select ranks to see them.</p>
@@ -57,7 +57,7 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
                 : "Lines appear as replicas print them."}
             </EmptyState>
           )}
-          {shown && <LogLines lines={shown.lines} ranks={ranks} wanted={wanted} marked={query.at} />}
+          {shown && <LogLines lines={shown.lines} ranks={ranks} searchText={searchText} marked={query.at} />}
           {shown?.atEnd && <Unfinished rows={shown.unfinished} />}
           {shown && !shown.atEnd && <div className="log-end">{log.isLoading ? "Loading later lines…" : "\u00a0"}</div>}
         </section>
@@ -97,9 +97,9 @@ function useLogQuery({ run, topology }: RunContext): LogQuery {
   const { params } = useRoute();
   const ranks = params.get("ranks") ?? "";
   const names = useMemo(() => {
-    const wanted = parseRanks(ranks);
-    if (!wanted) return "";
-    const found = (topology?.replicas ?? []).filter((one) => wanted.includes(one.rank)).map((one) => one.name);
+    const selected = parseRanks(ranks);
+    if (!selected) return "";
+    const found = (topology?.replicas ?? []).filter((one) => selected.includes(one.rank)).map((one) => one.name);
     return found.join(" ");
   }, [ranks, topology]);
   const attempt = params.get("attempt");

@@ -152,12 +152,12 @@ function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
 
 function ImageEvent({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   const inside = (event.path ?? "").replace(/^media\//, "");
-  const address = `${API}${apiPath`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
+  const url = `${API}${apiPath`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
   return (
     <>
       <img
         className="media-image"
-        src={address}
+        src={url}
         alt={event.caption || `${event.name}, step ${event.step ?? ""}`}
         loading="lazy"
       />

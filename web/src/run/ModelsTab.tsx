@@ -18,8 +18,8 @@ export default function ModelsTab({ context }: { context: RunContext }): ReactNo
   });
   if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
   if (!response.data) return <Spinner />;
-  const kept = response.data.events;
-  if (!kept.length) {
+  const models = response.data.events;
+  if (!models.length) {
     return (
       <EmptyState title="No models">
         <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a version with its metrics, code and
@@ -27,17 +27,17 @@ export default function ModelsTab({ context }: { context: RunContext }): ReactNo
       </EmptyState>
     );
   }
-  const names = [...new Set(kept.map((one) => one.name))].slice(0, 50);
+  const names = [...new Set(models.map((one) => one.name))].slice(0, 50);
   return (
     <div className="models">
       {names.map((name) => (
-        <ModelCard key={name} id={run.id} name={name} kept={kept.filter((one) => one.name === name)} />
+        <ModelCard key={name} id={run.id} name={name} models={models.filter((one) => one.name === name)} />
       ))}
     </div>
   );
 }
 
-function ModelCard({ id, name, kept }: { id: string; name: string; kept: LoggedModel[] }): ReactNode {
+function ModelCard({ id, name, models }: { id: string; name: string; models: LoggedModel[] }): ReactNode {
   const response = useResource<ModelDetails>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
   const versions = response.data?.versions.filter((version) => version.run_id === id) ?? [];
   return (
@@ -46,7 +46,7 @@ function ModelCard({ id, name, kept }: { id: string; name: string; kept: LoggedM
         <h2>{versions.length ? <Link to={`/models/${encodeURIComponent(name)}`}>{name}</Link> : name}</h2>
       </div>
       <ul className="model-files">
-        {kept.map((one) => (
+        {models.map((one) => (
           <li key={one.path}>
             <Link to={`${apiPath`/runs/${id}/outputs`}?path=${encodeURIComponent(one.path)}`} className="mono cut">
               {one.path}

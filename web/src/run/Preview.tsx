@@ -75,7 +75,7 @@ function ImagePreview({ view, name }: { view: string; name: string }): ReactNode
 /** Its own content security policy and the sandbox keep the file from this page and from the network. */
 function HtmlPreview({ view, name }: { view: string; name: string }): ReactNode {
   const [hasScripts, setScripts] = useState(false);
-  const address = hasScripts ? `${view}${view.includes("?") ? "&" : "?"}scripts=1` : view;
+  const url = hasScripts ? `${view}${view.includes("?") ? "&" : "?"}scripts=1` : view;
   return (
     <div className="preview-page">
       <div className="row preview-page-bar">
@@ -87,9 +87,9 @@ function HtmlPreview({ view, name }: { view: string; name: string }): ReactNode 
         </button>
       </div>
       <iframe
-        key={address}
+        key={url}
         title={name}
-        src={address}
+        src={url}
         sandbox={hasScripts ? "allow-scripts" : ""}
         referrerPolicy="no-referrer"
       />

@@ -79,8 +79,8 @@ function Name({ context: { run, mayEdit, reload } }: { context: RunContext }): R
 async function change(id: string, what: Partial<RunRow>, reload: () => void): Promise<void> {
   try {
     await patch(apiPath`/runs/${id}`, what);
-  } catch (fault) {
-    notifyError(fault);
+  } catch (error) {
+    notifyError(error);
   }
   reload();
 }

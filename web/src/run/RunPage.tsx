@@ -21,8 +21,6 @@ const ModelsTab = lazy(() => import("./ModelsTab"));
 const HistoryTab = lazy(() => import("./HistoryTab"));
 const SpecTab = lazy(() => import("./SpecTab"));
 
-export type TabProps = { context: RunContext };
-
 const TABS = {
   overview: { label: "Overview", page: Overview },
   charts: { label: "Charts", page: ChartsTab },
@@ -94,12 +92,12 @@ function tabsOf({ run }: RunContext): Tab[] {
   return Object.entries(TABS).map(([key, { label }]) => ({
     key,
     label,
-    to: tabAddress(run.id, key),
+    to: tabUrl(run.id, key),
     count: counts[key as TabName] ?? null,
   }));
 }
 
-export function tabAddress(id: string, tab: string): string {
+export function tabUrl(id: string, tab: string): string {
   return `/runs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}`;
 }
 
@@ -107,7 +105,7 @@ function useTabKeys(id: string, tab: TabName): void {
   const names = Object.keys(TABS);
   const go = (by: number) => () => {
     const next = names[(names.indexOf(tab) + by + names.length) % names.length] as string;
-    navigate(tabAddress(id, next), { keepScroll: true });
+    navigate(tabUrl(id, next), { keepScroll: true });
   };
   useShortcuts("This run", {
     "[": { label: "Previous tab", run: go(-1) },

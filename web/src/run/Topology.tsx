@@ -64,8 +64,8 @@ function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
             className="field"
             value={topology.attempt}
             onChange={(event) => {
-              const wanted = Number(event.target.value);
-              setParams({ attempt: wanted === run.attempt ? null : wanted });
+              const selected = Number(event.target.value);
+              setParams({ attempt: selected === run.attempt ? null : selected });
             }}
           >
             {attempts.map((attempt) => (

@@ -128,16 +128,16 @@ export type Group = { name: string; metrics: string[] };
 
 /** Metrics by the prefix before their first slash: pinned ones first, then those without a prefix. */
 export function grouped(names: readonly string[], pins: readonly string[], filter: string): Group[] {
-  const wanted = names.filter(matcher(filter));
+  const matching = names.filter(matcher(filter));
   const groups = new Map<string, string[]>();
   const add = (group: string, name: string) => {
     const others = groups.get(group);
     if (others) others.push(name);
     else groups.set(group, [name]);
   };
-  for (const name of wanted) if (pins.includes(name)) add(PINNED, name);
-  for (const name of wanted) if (!pins.includes(name) && !name.includes("/")) add("", name);
-  for (const name of wanted)
+  for (const name of matching) if (pins.includes(name)) add(PINNED, name);
+  for (const name of matching) if (!pins.includes(name) && !name.includes("/")) add("", name);
+  for (const name of matching)
     if (!pins.includes(name) && name.includes("/")) add(name.slice(0, name.indexOf("/")), name);
   const found = [...groups].map(([name, metrics]) => ({ name, metrics }));
   const place = ({ name }: Group) =>

@@ -71,13 +71,13 @@ function useScrollAnchor(
   query: LogQuery,
   isAtEnd: { current: boolean },
 ): void {
-  const kept = useRef<{ cursor: string; top: number } | null>(null);
+  const anchor = useRef<{ cursor: string; top: number } | null>(null);
   const opened = useRef("");
   const { window: shown, opening } = log;
   // Before React renders new lines, store the position of a visible line.
   const box = scroller.current;
   const near = box && lineAt(box);
-  kept.current = near ? { cursor: near.dataset.cursor ?? "", top: near.getBoundingClientRect().top } : null;
+  anchor.current = near ? { cursor: near.dataset.cursor ?? "", top: near.getBoundingClientRect().top } : null;
   // biome-ignore lint/correctness/useExhaustiveDependencies: only when the lines changed
   useLayoutEffect(() => {
     const now = scroller.current;
@@ -91,9 +91,9 @@ function useScrollAnchor(
       else now.scrollTop = now.scrollHeight;
     } else if (isAtEnd.current) {
       now.scrollTop = now.scrollHeight;
-    } else if (kept.current) {
-      const line = lineOf(now, kept.current.cursor); // may have moved to another group
-      if (line) now.scrollTop += line.getBoundingClientRect().top - kept.current.top;
+    } else if (anchor.current) {
+      const line = lineOf(now, anchor.current.cursor); // may have moved to another group
+      if (line) now.scrollTop += line.getBoundingClientRect().top - anchor.current.top;
     }
   }, [shown, opening]);
 }

@@ -51,7 +51,7 @@ export function useLog(query: LogQuery, { updates }: RunContext) {
           setError(null);
           setOpening(`${JSON.stringify(query)} ${round}`);
         },
-        (fault: unknown) => pending.signal.aborted || setError(fault),
+        (error: unknown) => pending.signal.aborted || setError(error),
       )
       .finally(() => {
         if (!pending.signal.aborted) busy.current = "";
@@ -72,8 +72,8 @@ export function useLog(query: LogQuery, { updates }: RunContext) {
         setWindow((old) => old && (side === "before" ? withEarlier(old, page) : withLater(old, page)));
         if (side === "after") setMore(!page.at_end);
       }
-    } catch (fault) {
-      setError(fault);
+    } catch (error) {
+      setError(error);
     }
     busy.current = "";
     setLoading(false);

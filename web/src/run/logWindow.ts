@@ -32,14 +32,14 @@ export function opened(page: Page): LogWindow {
   };
 }
 
-export function withEarlier(window: LogWindow, page: Page, most = MAX_LINES): LogWindow {
+export function withEarlier(window: LogWindow, page: Page, max = MAX_LINES): LogWindow {
   const lines = unique([...page.lines, ...window.lines]);
-  const kept = lines.slice(0, most);
-  const isCut = kept.length < lines.length;
+  const remaining = lines.slice(0, max);
+  const isCut = remaining.length < lines.length;
   return {
-    lines: kept,
+    lines: remaining,
     first: page.lines.length ? page.first : window.first,
-    last: isCut ? (kept[kept.length - 1]?.cursor ?? window.last) : window.last,
+    last: isCut ? (remaining[remaining.length - 1]?.cursor ?? window.last) : window.last,
     // An empty page means the start: do not request it again.
     atStart: page.at_start || page.lines.length === 0,
     atEnd: window.atEnd && !isCut,
@@ -48,16 +48,16 @@ export function withEarlier(window: LogWindow, page: Page, most = MAX_LINES): Lo
   };
 }
 
-export function withLater(window: LogWindow, page: Page, most = MAX_LINES): LogWindow {
+export function withLater(window: LogWindow, page: Page, max = MAX_LINES): LogWindow {
   if (!page.lines.length) {
     return { ...window, last: page.last ?? window.last, atEnd: true, unfinished: page.unfinished ?? [] };
   }
   const lines = unique([...window.lines, ...page.lines]);
-  const kept = lines.slice(Math.max(0, lines.length - most));
-  const isCut = kept.length < lines.length;
+  const remaining = lines.slice(Math.max(0, lines.length - max));
+  const isCut = remaining.length < lines.length;
   return {
-    lines: kept,
-    first: isCut ? (kept[0]?.cursor ?? window.first) : (window.first ?? page.first),
+    lines: remaining,
+    first: isCut ? (remaining[0]?.cursor ?? window.first) : (window.first ?? page.first),
     last: page.last,
     atStart: window.atStart && !isCut,
     atEnd: page.at_end,
@@ -122,10 +122,10 @@ export function plainText(text: string): string {
 }
 
 /** Splits a text into matches of the search and the rest. */
-export function splitMatches(text: string, wanted: string): { text: string; isHit: boolean }[] {
-  if (!wanted) return [{ text, isHit: false }];
+export function splitMatches(text: string, searchText: string): { text: string; isHit: boolean }[] {
+  if (!searchText) return [{ text, isHit: false }];
   const found: { text: string; isHit: boolean }[] = [];
-  const [low, want] = [text.toLowerCase(), wanted.toLowerCase()];
+  const [low, want] = [text.toLowerCase(), searchText.toLowerCase()];
   if (low.length !== text.length) return [{ text, isHit: low.includes(want) }];
   let at = 0;
   for (let hit = low.indexOf(want); hit >= 0; hit = low.indexOf(want, at)) {

@@ -52,9 +52,9 @@ export function byRole<One extends Pick<TopologyReplica, "role" | "rank" | "inde
   return [...found].map(([role, group]) => ({ role, replicas: group }));
 }
 
-export type MarkCount = { mark: ReplicaMark; count: number }[];
+export type MarkCounts = { mark: ReplicaMark; count: number }[];
 
-export function countByMark(replicas: readonly TopologyReplica[]): MarkCount {
+export function countByMark(replicas: readonly TopologyReplica[]): MarkCounts {
   const counts = new Map<ReplicaMark, number>();
   for (const one of replicas) counts.set(markOf(one), (counts.get(markOf(one)) ?? 0) + 1);
   const order: ReplicaMark[] = ["bad", "lost", "run", "wait", "stop", "ok"];

@@ -95,8 +95,8 @@ export const quoted = (text: string): string => (needsQuotes(text) ? `"${text.re
 /** Reindexs the term of a field; a null value removes it. */
 export function withTerm(text: string, field: string, value: string | null): string {
   const others = termsOf(text).filter((term) => term.whole.text && term.field.text !== field);
-  const kept = others.map(({ whole }) => whole.text);
-  return [...kept, ...(value === null ? [] : [`${field}:${value}`])].join(", ");
+  const terms = others.map(({ whole }) => whole.text);
+  return [...terms, ...(value === null ? [] : [`${field}:${value}`])].join(", ");
 }
 
 /** The value of a field in a query, or null. */
@@ -136,9 +136,9 @@ function fields(typed: string, known: KnownValues): Suggestion[] {
 }
 
 function ranked(all: Suggestion[], typed: string): Suggestion[] {
-  const wanted = typed.toLowerCase();
+  const search = typed.toLowerCase();
   const rank = ({ text }: Suggestion): number => {
-    const at = text.toLowerCase().indexOf(wanted);
+    const at = text.toLowerCase().indexOf(search);
     return at <= 0 ? at : /[._/]/.test(text[at - 1] ?? "") ? 1 : 2;
   };
   const found = all.map((one) => ({ one, rank: rank(one) })).filter(({ rank }) => rank >= 0);
