@@ -35,8 +35,8 @@ const minus = (text: string): string => text.replace(/^-/, "−");
 export const count = (value: number): string => value.toLocaleString("en-US");
 
 /** `1 run`, `2 runs`. */
-export const plural = (amount: number, word: string, words = `${word}s`): string =>
-  `${count(amount)} ${amount === 1 ? word : words}`;
+export const plural = (amount: number, word: string, pluralWord = `${word}s`): string =>
+  `${count(amount)} ${amount === 1 ? word : pluralWord}`;
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 

@@ -22,7 +22,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
   const named = drawn.filter((line) => !line.faint);
-  const words = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
+  const description = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
   return (
     <figure className="chart">
       <figcaption className="chart-head">
@@ -41,7 +41,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         ref={box}
         className="chart-box"
         role="img"
-        aria-label={words}
+        aria-label={description}
         // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor
         tabIndex={0}
         style={{ height }}
@@ -81,13 +81,13 @@ function useDrawnLines(props: LineChartProps, colors: Palette): DrawnLine[] {
 type DrawOptions = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
 
 export function toDrawn(line: Line, options: DrawOptions): DrawnLine {
-  const good = ordered(line, options.logX);
-  const held = (values: (number | null)[] | undefined) =>
+  const sorted = ordered(line, options.logX);
+  const drawable = (values: (number | null)[] | undefined) =>
     values && (options.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
   const isSmoothed = options.smoothing > 0 && !line.faint;
-  const y = held(isSmoothed ? smooth(good.y, options.smoothing) : good.y) ?? [];
-  const raw = isSmoothed ? held(good.y) : undefined;
-  return { ...good, y, low: held(good.low), high: held(good.high), raw, stroke: options.stroke };
+  const y = drawable(isSmoothed ? smooth(sorted.y, options.smoothing) : sorted.y) ?? [];
+  const raw = isSmoothed ? drawable(sorted.y) : undefined;
+  return { ...sorted, y, low: drawable(sorted.low), high: drawable(sorted.high), raw, stroke: options.stroke };
 }
 
 /** Keeps a uPlot instance: recreated when its series change, updated when only the data changes. */
@@ -114,13 +114,13 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
       range: () => now.current.props.range ?? null,
       lines: () => now.current.drawn,
     };
-    const made = makeChart(element, config, height, now, onReading);
-    chart.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    const plot = makeChart(element, config, height, now, onReading);
+    chart.current = plot;
+    const resized = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     resized.observe(element);
     return () => {
       resized.disconnect();
-      made.destroy();
+      plot.destroy();
       element.replaceChildren();
       chart.current = null;
     };
@@ -149,24 +149,24 @@ function makeChart(
 ): uPlot {
   const tip = new Tooltip();
   let isOver = false;
-  const updateReading = (made: uPlot) => {
-    const place = made.cursor.idx;
-    if (place === null || place === undefined || (made.cursor.left ?? -1) < 0) {
+  const updateReading = (plot: uPlot) => {
+    const index = plot.cursor.idx;
+    if (index === null || index === undefined || (plot.cursor.left ?? -1) < 0) {
       tip.hide();
       onReading("");
       return;
     }
-    const rows = readings(made, now.current.drawn, place);
+    const rows = readings(plot, now.current.drawn, index);
     onReading(
       rangeText(
         rows.map((row) => row.value),
         config.unit,
       ),
     );
-    if (isOver) tip.show(made, rows, place, config.x, config.unit);
+    if (isOver) tip.show(plot, rows, index, config.x, config.unit);
     else tip.hide();
   };
-  const made = new uPlot(
+  const plot = new uPlot(
     {
       width: element.clientWidth || 300,
       height,
@@ -188,23 +188,23 @@ function makeChart(
     element,
   );
   element.append(tip.element);
-  made.over.addEventListener("mouseenter", () => {
+  plot.over.addEventListener("mouseenter", () => {
     isOver = true;
   });
-  made.over.addEventListener("mouseleave", () => {
+  plot.over.addEventListener("mouseleave", () => {
     isOver = false;
     tip.hide();
   });
   element.onkeydown = (event) => {
     isOver = true;
-    moveByKey(event, made, now);
+    moveByKey(event, plot, now);
   };
   element.onblur = () => {
     isOver = false;
     tip.hide();
-    made.setCursor({ left: -10, top: -10 });
+    plot.setCursor({ left: -10, top: -10 });
   };
-  return made;
+  return plot;
 }
 
 function rangeText(values: number[], unit: LineChartProps["unit"]): string {
@@ -228,12 +228,12 @@ function moveByKey(event: KeyboardEvent, chart: uPlot, now: Now): void {
     return;
   }
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const places = chart.data[0] as number[];
-  if (!step || !places.length) return;
+  const xs = chart.data[0] as number[];
+  if (!step || !xs.length) return;
   event.preventDefault();
   const left = chart.cursor.left ?? -1;
-  const from = left < 0 ? (step > 0 ? -1 : places.length) : nearest(places, chart.posToVal(left, "x"));
-  const width = Math.max(1, Math.round(places.length / 200));
-  const to = places[Math.min(places.length - 1, Math.max(0, from + step * width))] as number;
+  const from = left < 0 ? (step > 0 ? -1 : xs.length) : nearest(xs, chart.posToVal(left, "x"));
+  const width = Math.max(1, Math.round(xs.length / 200));
+  const to = xs[Math.min(xs.length - 1, Math.max(0, from + step * width))] as number;
   chart.setCursor({ left: chart.valToPos(to, "x"), top: chart.over.offsetHeight / 2 });
 }

@@ -70,7 +70,7 @@ export function chartDescription(
   x: XKind,
   unit?: LineChartProps["unit"],
 ): string {
-  const words: string[] = [];
+  const parts: string[] = [];
   for (const line of lines.filter((one) => !one.faint).slice(0, 5)) {
     const known = line.y.filter((value): value is number => value !== null && Number.isFinite(value));
     if (!known.length) continue;
@@ -78,12 +78,12 @@ export function chartDescription(
     const high = most([...(line.high ?? []), ...known]);
     const last = known[known.length - 1];
     const name = lines.length > 1 ? `${line.label}: ` : "";
-    words.push(`${name}last ${valueText(last, unit)}, min ${valueText(low, unit)}, max ${valueText(high, unit)}`);
+    parts.push(`${name}last ${valueText(last, unit)}, min ${valueText(low, unit)}, max ${valueText(high, unit)}`);
   }
-  if (!words.length) return `${title}: no values`;
+  if (!parts.length) return `${title}: no values`;
   const ends = lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter((place) => place !== undefined);
   const more = lines.length > 5 ? `; and ${lines.length - 5} more lines` : "";
-  return `${title}, by ${x === "clock" ? "time" : x}, ${xText(least(ends), x)} to ${xText(most(ends), x)}. ${words.join("; ")}${more}`;
+  return `${title}, by ${x === "clock" ? "time" : x}, ${xText(least(ends), x)} to ${xText(most(ends), x)}. ${parts.join("; ")}${more}`;
 }
 
 function least(values: readonly (number | null)[]): number {

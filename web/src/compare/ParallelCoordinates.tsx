@@ -78,12 +78,7 @@ export function ParallelCoordinates({ runs, on, labels, choices, highlighted, on
             <AxisHead key={axis.field} axis={axis} runs={runs} onKind={(kind) => setKind(axis.field, kind)} />
           ))}
         </div>
-        <svg
-          width={wide}
-          height={HEIGHT}
-          role="group"
-          aria-label={`ParallelCoordinates coordinates of ${shown.length} runs`}
-        >
+        <svg width={wide} height={HEIGHT} role="group" aria-label={`Parallel coordinates of ${shown.length} runs`}>
           {order.map((run) => (
             <RunPath
               key={run.id}

@@ -104,7 +104,7 @@ export function ScatterPlot({ runs, shown, labels, choices, highlighted, onHighl
           width={width}
           height={HEIGHT}
           role="group"
-          aria-label={`${fieldTitle(up)} relativeChange ${fieldTitle(across)} of ${marks.length} runs`}
+          aria-label={`${fieldTitle(up)} against ${fieldTitle(across)} of ${marks.length} runs`}
         >
           <g className="plot-axis">
             <line x1={LEFT} x2={LEFT} y1={MARGIN} y2={HEIGHT - BOTTOM} />

@@ -199,16 +199,16 @@ function UsageRow({ row }: { row: UsageRowData }): ReactNode {
   const width = (amount: number | null) => `${Math.min(100, ((amount ?? 0) / most) * 100)}%`;
   const share = requested && used !== null ? used / requested : null;
   const isTight = share !== null && share > 0.95;
-  const words = `${row.resource}: peak ${amountText(used, row.unit)}, requested ${amountText(requested, row.unit)}`;
+  const description = `${row.resource}: peak ${amountText(used, row.unit)}, requested ${amountText(requested, row.unit)}`;
   return (
     <div className="use-line">
       <span className="use-name">{row.resource}</span>
-      <div className={`use-bar ${isTight ? "is-tight" : ""}`} role="img" aria-label={words} title={words}>
+      <div className={`use-bar ${isTight ? "is-tight" : ""}`} role="img" aria-label={description} title={description}>
         <i className="use-peak" style={{ width: width(used) }} />
         <i className="use-mean" style={{ width: width(p95 ?? mean) }} />
         {requested !== null && <b className="use-request" style={{ left: width(requested) }} />}
       </div>
-      <span className="use-words number">
+      <span className="use-values number">
         {amountText(used, row.unit)}
         <span className="faint"> of {requested === null ? "no request" : amountText(requested, row.unit)}</span>
         {share !== null && share < 0.5 && <span className="use-share"> {Math.max(1, Math.round(share * 100))}%</span>}

@@ -40,7 +40,7 @@ function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
       <b>{plural(replicas.length, "replica")}</b>
       {countByMark(replicas).map(({ mark, count }) => (
         <span key={mark} className={`topology-count is-${mark}`}>
-          {count === replicas.length ? "all" : count} {MARKS[mark].words}
+          {count === replicas.length ? "all" : count} {MARKS[mark].label}
         </span>
       ))}
       {front !== null && (
@@ -163,7 +163,7 @@ type CellProps = { one: TopologyReplica; place: number; lag: Lag; isOpen: boolea
 
 const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: CellProps): ReactNode {
   const mark = markOf(one);
-  const sign = MARKS[mark].sign;
+  const symbol = MARKS[mark].symbol;
   return (
     <button
       type="button"
@@ -174,13 +174,13 @@ const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: C
       aria-label={replicaLabel(one)}
     >
       {isNamed ? one.rank : ""}
-      {sign && <i aria-hidden="true">{sign}</i>}
+      {symbol && <i aria-hidden="true">{symbol}</i>}
     </button>
   );
 });
 
 function replicaLabel(one: TopologyReplica): string {
-  const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].words];
+  const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].label];
   if (one.step !== null) parts.push(`step ${one.step}`);
   if (one.behind) parts.push(`${one.behind} behind`);
   return parts.join(", ");
@@ -215,7 +215,7 @@ function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: numb
     <div className="topology-tip" style={{ left, top }} aria-hidden="true">
       <b>{one.name}</b> <span className="soft">rank {one.rank}</span>
       <div>
-        {MARKS[markOf(one)].words}
+        {MARKS[markOf(one)].label}
         {one.host && <span className="soft"> on {one.host}</span>}
       </div>
       {one.step !== null && (
@@ -248,9 +248,9 @@ function Legend({ replicas, front }: Omit<CellsProps, "opened">): ReactNode {
       {marks.map(({ mark }) => (
         <li key={mark}>
           <span className={`cell is-${mark}`}>
-            <i aria-hidden="true">{MARKS[mark].sign}</i>
+            <i aria-hidden="true">{MARKS[mark].symbol}</i>
           </span>
-          {MARKS[mark].words}
+          {MARKS[mark].label}
         </li>
       ))}
     </ul>

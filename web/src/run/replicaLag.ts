@@ -13,13 +13,13 @@ export const LAG_LABELS: Record<Lag, string> = {
   3: "far behind",
 };
 
-export const MARKS: Record<ReplicaMark, { sign: string; words: string }> = {
-  wait: { sign: "·", words: "waiting" },
-  run: { sign: "", words: "running" },
-  ok: { sign: "✓", words: "finished" },
-  bad: { sign: "✕", words: "failed" },
-  lost: { sign: "?", words: "lost" },
-  stop: { sign: "–", words: "stopped" },
+export const MARKS: Record<ReplicaMark, { symbol: string; label: string }> = {
+  wait: { symbol: "·", label: "waiting" },
+  run: { symbol: "", label: "running" },
+  ok: { symbol: "✓", label: "finished" },
+  bad: { symbol: "✕", label: "failed" },
+  lost: { symbol: "?", label: "lost" },
+  stop: { symbol: "–", label: "stopped" },
 };
 
 /** The lag relative to the steps done. One or two steps are never a lag. */

@@ -40,8 +40,8 @@ export function useRun(id: string, attempt: string) {
   const session = useSession();
   const run = response.data;
   const isOn = run !== undefined && !isDone(run.status);
-  const [updates, setPulse] = useState<UpdateCounts>({ points: 0, log: 0 });
-  const bump = useCallback((name: keyof UpdateCounts) => setPulse((now) => ({ ...now, [name]: now[name] + 1 })), []);
+  const [updates, setUpdates] = useState<UpdateCounts>({ points: 0, log: 0 });
+  const bump = useCallback((name: keyof UpdateCounts) => setUpdates((now) => ({ ...now, [name]: now[name] + 1 })), []);
   const isLarge = (topology.data?.replicas.length ?? 0) > LARGE;
   const reload = useThrottled(response.reload, isLarge ? 3000 : 1000);
   const reloadTopology = useThrottled(topology.reload, isLarge ? 3000 : 1000);

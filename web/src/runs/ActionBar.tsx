@@ -11,7 +11,7 @@ const MAX_COMPARED = 100;
 
 export function openComparison(runs: readonly RunRow[]): void {
   const chosen = runs.slice(0, MAX_COMPARED).map((run) => `run=${encodeURIComponent(run.id)}`);
-  navigate(`/openComparison?${chosen.join("&")}`);
+  navigate(`/compare?${chosen.join("&")}`);
 }
 
 type Props = { runs: readonly RunRow[]; clear: () => void; done: () => void };
