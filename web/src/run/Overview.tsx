@@ -210,7 +210,7 @@ function UsageRow({ row }: { row: UsageRowData }): ReactNode {
       </div>
       <span className="use-values number">
         {amountText(used, row.unit)}
-        <span className="faint"> of {requested === null ? "no request" : amountText(requested, row.unit)}</span>
+        <span className="faint">{requested === null ? " (no request)" : ` of ${amountText(requested, row.unit)}`}</span>
         {share !== null && share < 0.5 && <span className="use-share"> {Math.max(1, Math.round(share * 100))}%</span>}
       </span>
       {row.advice !== null && row.advice !== undefined && (
