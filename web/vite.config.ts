@@ -1,7 +1,7 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
-// Where a `phalanx serve` listens that the page asks while one works on it.
+// The `phalanx serve` that the development server forwards API requests to.
 const server = process.env.PHALANX_SERVER ?? "http://127.0.0.1:8000";
 const token = process.env.PHALANX_TOKEN;
 const bearer = token ? { authorization: `Bearer ${token}` } : {};
@@ -12,9 +12,9 @@ const proxy = Object.fromEntries(
   ]),
 );
 
-// Before the code runs there is nothing to see, and the chosen theme is not known yet: nothing is painted until then.
-const painting = {
-  name: "paint-when-ready",
+// Until the code runs, the page is empty and the theme unknown: block rendering to avoid a flash.
+const blockRendering = {
+  name: "block-rendering",
   transformIndexHtml: {
     order: "post" as const,
     handler: (html: string) => html.replace('<script type="module"', '<script type="module" blocking="render"'),
@@ -22,15 +22,16 @@ const painting = {
 };
 
 export default defineConfig({
-  plugins: [react(), painting],
+  plugins: [react(), blockRendering],
   build: {
     outDir: "../src/phalanx/server/page",
     emptyOutDir: true,
     assetsDir: "assets",
-    assetsInlineLimit: 0, // the page's policy allows no data: addresses but for images
+    assetsInlineLimit: 0, // the content security policy allows data: URLs only for images
     cssCodeSplit: true,
     target: "es2022",
-    modulePreload: { polyfill: false }, // it would be inline code
+    cssTarget: ["chrome123", "firefox120", "safari17.5"], // the first with light-dark()
+    modulePreload: { polyfill: false }, // the polyfill would be inline code
     reportCompressedSize: true,
   },
   server: { proxy },

@@ -25,7 +25,7 @@ def chosen(runs: list[str], *more: str) -> str:
 
 
 def table_rows(page: Page) -> list[str]:
-    found = page.get_by_role("region", name="What differs").get_by_role("rowheader").all_inner_texts()
+    found = page.get_by_role("region", name="Differences").get_by_role("rowheader").all_inner_texts()
     return [text.split("\n")[0].strip() for text in found]
 
 
@@ -33,8 +33,8 @@ def test_without_runs_it_is_told_how_to_choose_them(window: Window) -> None:
     page = window.go("/compare")
     expect(page.get_by_role("heading", name="No runs to compare yet")).to_be_visible()
     page.get_by_label("Query").fill("project:sweep")
-    page.get_by_label("Order").fill("metric.loss")
-    page.get_by_label("At most").fill("5")
+    page.get_by_label("Sort").fill("metric.loss")
+    page.get_by_label("Limit").fill("5")
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="Compare 5 runs")).to_be_visible()
     assert "q=project:sweep" in page.url
@@ -46,7 +46,7 @@ def test_two_runs_show_what_differs_and_on_request_what_does_not(window: Window,
     expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
     page.get_by_role("rowheader", name="lr").wait_for()
     assert "epochs" not in table_rows(page)
-    page.get_by_label("Only what differs").uncheck()
+    page.get_by_label("Only differences").uncheck()
     page.get_by_role("rowheader", name="epochs").wait_for()
     assert "all=1" in page.url
     page.reload()
@@ -58,7 +58,7 @@ def test_the_best_value_is_marked_and_others_are_told_against_a_baseline(window:
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="loss"))
     expect(row.get_by_text("best")).to_have_count(1)
     expect(row.get_by_role("cell").nth(1)).to_contain_text("best")
-    row.get_by_role("button", name=re.compile("Turn it round")).click()
+    row.get_by_role("button", name=re.compile("Change$")).click()
     expect(row.get_by_role("cell").nth(1)).not_to_contain_text("best")
     page.get_by_role("button", name="Baseline").first.click()
     expect(row.get_by_role("cell").nth(1)).to_contain_text("%")
@@ -91,7 +91,7 @@ def test_a_run_that_is_switched_off_is_gone_from_charts_and_table(window: Window
     expect(switch).to_have_attribute("aria-pressed", "false")
     assert f"off={sweep[1]}" in page.url
     page.get_by_role("link", name="Differences").click()
-    expect(page.get_by_role("region", name="What differs").get_by_role("columnheader")).to_have_count(2)
+    expect(page.get_by_role("region", name="Differences").get_by_role("columnheader")).to_have_count(2)
 
 
 def test_fifty_runs_need_one_request_for_a_screen_of_charts(window: Window) -> None:
@@ -109,7 +109,7 @@ def test_fifty_runs_need_one_request_for_a_screen_of_charts(window: Window) -> N
 def test_drawing_over_an_axis_filters_the_runs_everywhere(window: Window) -> None:
     page = window.go("/compare?q=project:sweep&view=parallel")
     expect(page.locator(".parallel-run")).to_have_count(FIFTY)
-    axis = page.get_by_role("slider", name="Part of lr")
+    axis = page.get_by_role("slider", name="Range of lr")
     box = axis.bounding_box()
     assert box is not None
     across = box["x"] + box["width"] / 2
@@ -124,7 +124,7 @@ def test_drawing_over_an_axis_filters_the_runs_everywhere(window: Window) -> Non
     page.get_by_role("link", name="Scatter").click()
     expect(page.locator(".scatter-mark")).to_have_count(page_count(legend.inner_text()))
     page.go_back()
-    page.get_by_role("slider", name="Part of lr").focus()
+    page.get_by_role("slider", name="Range of lr").focus()
     page.keyboard.press("Delete")
     expect(legend).to_contain_text("50 of 50 runs")
 
@@ -156,18 +156,18 @@ def test_zooming_one_chart_zooms_all_and_a_double_click_shows_all_again(window: 
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=5)
         page.mouse.up()
-    expect(page.get_by_title("Show all again")).to_have_count(2)
+    expect(page.get_by_title("Reset zoom")).to_have_count(2)
     assert "zoom=" in page.url
     page.locator(".chart .u-over").first.dblclick()
-    expect(page.get_by_title("Show all again")).to_have_count(0)
+    expect(page.get_by_title("Reset zoom")).to_have_count(0)
 
 
 def test_a_run_is_added_by_its_name_and_taken_away_again(
     open_window: Callable[..., Window], served: Served, sweep: list[str]
 ) -> None:
     page = open_window().go(chosen(sweep[:2]))
-    page.get_by_label("Add a run by its name or id").fill("sweep-4")
+    page.get_by_label("Add a run by name or id").fill("sweep-4")
     page.get_by_role("button", name=re.compile(rf"sweep-4\s+{sweep[4]}|sweep-4 {sweep[4]}")).click()
     expect(page.get_by_role("heading", name="Compare 3 runs")).to_be_visible()
-    page.get_by_role("button", name="Take sweep-4 away").click()
+    page.get_by_role("button", name="Remove sweep-4").click()
     expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()

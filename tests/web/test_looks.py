@@ -85,7 +85,7 @@ def test_no_page_is_wider_than_a_phone(open_window: Callable[..., Window], run_i
 
 def test_the_theme_is_chosen_and_kept(window: Window) -> None:
     page = shown(window, "/queue")
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     page.get_by_role("button", name="Dark", exact=True).click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.reload()

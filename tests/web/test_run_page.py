@@ -57,7 +57,7 @@ def test_a_distributed_run_is_watched_from_the_queue_to_its_failure_and_the_line
     cause = page.get_by_role("region", name="First failure")
     expect(cause).to_contain_text("worker-1 (rank 2) failed first")
     expect(cause).to_contain_text("ValueError: a bad batch")
-    cause.get_by_role("link", name="Show it in the log").click()
+    cause.get_by_role("link", name="Show in log").click()
     log = page.get_by_role("region", name="Log")
     expect(log.locator(".log-line.is-marked")).to_be_in_viewport()
     expect(log).to_contain_text("ValueError: a bad batch")
@@ -99,7 +99,7 @@ def test_zooming_asks_for_the_range_alone_and_a_double_click_shows_all_again(ser
     first, last = (int(found) for found in re.findall(r"(?:first|last)=(\d+)", asked.value.url))
     assert 1500 < first < 2500 < last < 3500
     expect(page).to_have_url(re.compile("steps="))
-    reset = page.get_by_title("Show all again").first
+    reset = page.get_by_title("Reset zoom").first
     expect(reset).to_be_visible()
     page.locator(".chart .u-over").first.dblclick()
     expect(reset).to_have_count(0)
@@ -156,7 +156,7 @@ class TestOutputs:
         expect(frame.get_by_role("heading", name="A report")).to_be_visible()
         expect(frame.locator("#told")).to_have_text("no script ran")
         expect(page.locator("article iframe")).to_have_attribute("sandbox", "")
-        page.get_by_role("button", name="Run its scripts").click()
+        page.get_by_role("button", name="Run scripts").click()
         expect(frame.locator("#told")).to_have_text("origin null, the server was not reached")
         assert "taken" not in page.title()
         assert "stolen" not in page.evaluate("document.cookie")

@@ -1,4 +1,4 @@
-// Asking the server: typed requests, answers that are remembered, and what the server tells by itself.
+// The client of the REST API: typed requests, cached responses and event streams.
 
 import { useCallback, useEffect, useRef, useSyncExternalStore } from "react";
 
@@ -6,7 +6,7 @@ export * from "./types";
 
 export const API = "/api/v1";
 
-/** A request that was refused or failed: what the server says, and what to do. `status` 0: it was not reached. */
+/** A failed request: the server's message, and a hint on how to fix it. `status` is 0 if the server was not reached. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -18,53 +18,61 @@ export class ApiError extends Error {
   }
 }
 
+export const asApiError = (error: unknown): ApiError =>
+  error instanceof ApiError ? error : new ApiError(0, String(error));
+
 type Value = string | number | boolean | null | undefined;
 export type Fields = Record<string, Value | readonly Value[]>;
 
-/** `?a=1&b=2`, without what is empty; lists repeat their name. */
-export function query(fields: Fields): string {
-  const found = new URLSearchParams();
+/** `?a=1&b=2` without empty values. A list repeats its name. */
+export function queryString(fields: Fields): string {
+  const params = new URLSearchParams();
   for (const [name, value] of Object.entries(fields)) {
     for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== undefined && one !== null && one !== "") found.append(name, String(one));
+      if (one !== undefined && one !== null && one !== "") params.append(name, String(one));
     }
   }
-  const text = found.toString();
+  const text = params.toString();
   return text ? `?${text}` : "";
 }
 
-/** `/runs/ID/logs` with each part escaped: at`/runs/${id}/logs`. */
-export function at(texts: TemplateStringsArray, ...parts: (string | number)[]): string {
-  return texts.reduce((path, text, place) => path + encodeURIComponent(String(parts[place - 1])) + text);
+/** A path with escaped values: apiPath`/runs/${id}/logs`. */
+export function apiPath(texts: TemplateStringsArray, ...values: (string | number)[]): string {
+  return texts.reduce((path, text, index) => path + encodeURIComponent(String(values[index - 1])) + text);
 }
 
-let whenSignedOut = (): void => {};
+let handleUnauthorized = (): void => {};
 
-/** What to do when the server does not know who one is. */
-export function onSignedOut(act: () => void): void {
-  whenSignedOut = act;
+/** Sets what happens when the server answers 401. */
+export function onUnauthorized(handler: () => void): void {
+  handleUnauthorized = handler;
 }
 
-export type Asking = { signal?: AbortSignal | undefined };
+export type RequestOptions = { signal?: AbortSignal | undefined };
 
 let gate: Promise<unknown> | null = null;
 
-/** Let every request wait until this is done: signing in. */
-export function waitFor(done: Promise<unknown>): void {
+/** Holds all requests except sign-in until the promise settles. */
+export function holdRequestsUntil(done: Promise<unknown>): void {
   gate = done;
 }
 
-export async function request<T>(method: string, path: string, body?: unknown, asking: Asking = {}): Promise<T> {
+export async function request<T>(
+  method: string,
+  path: string,
+  body?: unknown,
+  options: RequestOptions = {},
+): Promise<T> {
   if (gate && path !== "/session") await gate;
-  const answer = await reach(method, path, body, asking);
-  const text = await answer.text();
-  const told = answer.headers.get("content-type")?.startsWith("application/json") ? parsed(text) : text;
-  if (answer.ok) return told as T;
-  if (answer.status === 401 && path !== "/session") whenSignedOut();
-  throw refusal(answer.status, told);
+  const response = await send(method, path, body, options);
+  const text = await response.text();
+  const content = response.headers.get("content-type")?.startsWith("application/json") ? parseJson(text) : text;
+  if (response.ok) return content as T;
+  if (response.status === 401 && path !== "/session") handleUnauthorized();
+  throw errorOf(response.status, content);
 }
 
-async function reach(method: string, path: string, body: unknown, { signal }: Asking): Promise<Response> {
+async function send(method: string, path: string, body: unknown, { signal }: RequestOptions): Promise<Response> {
   const isPlain = body === undefined || body instanceof Blob;
   const headers: Record<string, string> = { Accept: "application/json" };
   if (!isPlain) headers["Content-Type"] = "application/json";
@@ -72,17 +80,17 @@ async function reach(method: string, path: string, body: unknown, { signal }: As
   if (body !== undefined) init.body = isPlain ? (body as Blob) : JSON.stringify(body);
   try {
     return await fetch(API + path, init);
-  } catch (fault) {
-    if (signal?.aborted) throw fault;
+  } catch (error) {
+    if (signal?.aborted) throw error;
     throw new ApiError(
       0,
-      "The server does not answer.",
-      "Is `phalanx serve` still running? It is asked again by itself.",
+      "Cannot reach the server.",
+      "Is `phalanx serve` still running? The page retries automatically.",
     );
   }
 }
 
-function parsed(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return text ? JSON.parse(text) : null;
   } catch {
@@ -90,169 +98,172 @@ function parsed(text: string): unknown {
   }
 }
 
-function refusal(status: number, told: unknown): ApiError {
-  const error = (told as { error?: { message?: string; hint?: string } } | null)?.error;
+function errorOf(status: number, content: unknown): ApiError {
+  const error = (content as { error?: { message?: string; hint?: string } } | null)?.error;
   const message =
-    error?.message ?? (status >= 500 ? "The server could not do this." : `The server answered ${status}.`);
-  return new ApiError(status, message, error?.hint ?? null, told);
+    error?.message ?? (status >= 500 ? "Internal server error." : `The server responded with status ${status}.`);
+  return new ApiError(status, message, error?.hint ?? null, content);
 }
 
-export const get = <T>(path: string, asking?: Asking): Promise<T> => request<T>("GET", path, undefined, asking);
-export const post = <T>(path: string, body: unknown = {}, asking?: Asking): Promise<T> =>
-  request<T>("POST", path, body, asking);
-export const patch = <T>(path: string, body: unknown, asking?: Asking): Promise<T> =>
-  request<T>("PATCH", path, body, asking);
-export const del = <T>(path: string, asking?: Asking): Promise<T> => request<T>("DELETE", path, undefined, asking);
+export const get = <T>(path: string, options?: RequestOptions): Promise<T> =>
+  request<T>("GET", path, undefined, options);
+export const post = <T>(path: string, body: unknown = {}, options?: RequestOptions): Promise<T> =>
+  request<T>("POST", path, body, options);
+export const patch = <T>(path: string, body: unknown, options?: RequestOptions): Promise<T> =>
+  request<T>("PATCH", path, body, options);
+export const del = <T>(path: string, options?: RequestOptions): Promise<T> =>
+  request<T>("DELETE", path, undefined, options);
 
-// Answers that are remembered ------------------------------------------------------------------------------------
+// Cached responses ---------------------------------------------------------------------------------------------------
 
-/** What is known of one address now. `data` may be of an earlier time while `loading`. */
-export type Known<T> = { data: T | undefined; error: ApiError | null; loading: boolean; at: number };
+/** The last response of a path. While `loading`, `data` may be outdated. */
+export type CachedResponse<T> = { data: T | undefined; error: ApiError | null; loading: boolean; at: number };
 
-type Entry = { known: Known<unknown>; listeners: Set<() => void>; asking: AbortController | null; again: boolean };
+type Entry = {
+  response: CachedResponse<unknown>;
+  listeners: Set<() => void>;
+  pending: AbortController | null;
+  /** A reload was requested while a request was pending. */
+  isStale: boolean;
+};
 
-const UNKNOWN: Known<unknown> = { data: undefined, error: null, loading: false, at: 0 };
-const WAITING: Known<unknown> = { ...UNKNOWN, loading: true };
-const FRESH_MS = 1000; // what is younger is not asked for again when something new shows it
-const MOST_KEPT = 120;
-const entries = new Map<string, Entry>();
+const EMPTY: CachedResponse<unknown> = { data: undefined, error: null, loading: false, at: 0 };
+const LOADING: CachedResponse<unknown> = { ...EMPTY, loading: true };
+const FRESH_MS = 1000; // a younger response is not reloaded when another component mounts
+const MAX_ENTRIES = 120;
+const cache = new Map<string, Entry>();
 
 function entryOf(path: string): Entry {
-  let entry = entries.get(path);
+  let entry = cache.get(path);
   if (!entry) {
-    entry = { known: WAITING, listeners: new Set(), asking: null, again: false };
-    entries.set(path, entry);
-    forget();
+    entry = { response: LOADING, listeners: new Set(), pending: null, isStale: false };
+    cache.set(path, entry);
+    evict();
   }
   return entry;
 }
 
-function forget(): void {
-  for (const [path, entry] of entries) {
-    if (entries.size <= MOST_KEPT) return;
-    if (entry.listeners.size === 0 && !entry.asking) entries.delete(path);
+function evict(): void {
+  for (const [path, entry] of cache) {
+    if (cache.size <= MAX_ENTRIES) return;
+    if (entry.listeners.size === 0 && !entry.pending) cache.delete(path);
   }
 }
 
-function tell(entry: Entry, known: Known<unknown>): void {
-  entry.known = known;
+function update(entry: Entry, response: CachedResponse<unknown>): void {
+  entry.response = response;
   for (const listener of entry.listeners) listener();
 }
 
 async function load(path: string, entry: Entry): Promise<void> {
-  if (entry.asking) {
-    entry.again = true;
+  if (entry.pending) {
+    entry.isStale = true;
     return;
   }
-  const asking = new AbortController();
-  entry.asking = asking;
-  tell(entry, { ...entry.known, loading: true });
-  let known: Known<unknown>;
+  const pending = new AbortController();
+  entry.pending = pending;
+  update(entry, { ...entry.response, loading: true });
+  let response: CachedResponse<unknown>;
   try {
-    known = { data: await get(path, { signal: asking.signal }), error: null, loading: false, at: Date.now() };
-  } catch (fault) {
-    if (asking.signal.aborted) return;
-    const error = fault instanceof ApiError ? fault : new ApiError(0, String(fault));
-    known = { ...entry.known, error, loading: false, at: Date.now() };
+    response = { data: await get(path, { signal: pending.signal }), error: null, loading: false, at: Date.now() };
+  } catch (error) {
+    if (pending.signal.aborted) return;
+    response = { ...entry.response, error: asApiError(error), loading: false, at: Date.now() };
   }
-  entry.asking = null;
-  tell(entry, known);
-  if (entry.again) {
-    entry.again = false;
+  entry.pending = null;
+  update(entry, response);
+  if (entry.isStale) {
+    entry.isStale = false;
     if (entry.listeners.size) void load(path, entry);
   }
 }
 
-/** Begin to ask before anything shows it. */
-export function preload(path: string): void {
-  const entry = entryOf(path);
-  if (!entry.known.at) void load(path, entry);
-}
-
-/** Ask again for every remembered answer whose address begins so, or drop it where nobody looks. */
+/** Reloads every cached response whose path starts with `prefix`, and drops those no component shows. */
 export function refresh(prefix: string): void {
-  for (const [path, entry] of entries) {
+  for (const [path, entry] of cache) {
     if (!path.startsWith(prefix)) continue;
     if (entry.listeners.size) void load(path, entry);
-    else if (!entry.asking) entries.delete(path);
+    else if (!entry.pending) cache.delete(path);
   }
 }
 
-export type AnswerOptions = {
-  /** Ask again every so many milliseconds while the page is looked at. */
-  live?: number | undefined;
-  /** While a new address loads, show what the last one said. */
-  keep?: boolean | undefined;
+export type ResourceOptions = {
+  /** Reload at this interval while the page is visible. */
+  pollMs?: number | undefined;
+  /** While a new path loads, keep the data of the previous one. */
+  keepPrevious?: boolean | undefined;
 };
 
-export type Answer<T> = Known<T> & { again: () => void };
+export type Resource<T> = CachedResponse<T> & { reload: () => void };
 
-/** What the server says at an address; `null` asks nothing. Known answers show at once and are asked for again. */
-export function useAnswer<T>(path: string | null, { live, keep }: AnswerOptions = {}): Answer<T> {
+/** The response of a path, from the cache first and then reloaded; `null` requests nothing. */
+export function useResource<T>(path: string | null, { pollMs, keepPrevious }: ResourceOptions = {}): Resource<T> {
   const subscribe = useCallback(
     (listener: () => void) => {
       if (path === null) return () => {};
       const entry = entryOf(path);
       entry.listeners.add(listener);
-      if (!entry.asking && Date.now() - entry.known.at > FRESH_MS) void load(path, entry);
+      if (!entry.pending && Date.now() - entry.response.at > FRESH_MS) void load(path, entry);
       return () => {
         entry.listeners.delete(listener);
-        // A component that is drawn anew comes back within a moment.
+        // A component that remounts subscribes again within a moment.
         setTimeout(() => {
-          if (entry.listeners.size || !entry.asking) return;
-          entry.asking.abort();
-          entry.asking = null;
-          entry.known = { ...entry.known, loading: false };
+          if (entry.listeners.size || !entry.pending) return;
+          entry.pending.abort();
+          entry.pending = null;
+          entry.response = { ...entry.response, loading: false };
         }, 50);
       };
     },
     [path],
   );
-  const known = useSyncExternalStore(subscribe, () => (path === null ? UNKNOWN : entryOf(path).known)) as Known<T>;
-  const last = useRef<T | undefined>(undefined);
-  if (known.data !== undefined) last.current = known.data;
-  const again = useCallback(() => {
+  const response = useSyncExternalStore(subscribe, () =>
+    path === null ? EMPTY : entryOf(path).response,
+  ) as CachedResponse<T>;
+  const previous = useRef<T | undefined>(undefined);
+  if (response.data !== undefined) previous.current = response.data;
+  const reload = useCallback(() => {
     if (path !== null) void load(path, entryOf(path));
   }, [path]);
-  useEffect(() => (live ? repeat(live, again) : undefined), [live, again]);
-  const data = known.data === undefined && keep ? last.current : known.data;
-  return { ...known, data, again };
+  useEffect(() => (pollMs ? pollWhileVisible(pollMs, reload) : undefined), [pollMs, reload]);
+  const data = response.data === undefined && keepPrevious ? previous.current : response.data;
+  return { ...response, data, reload };
 }
 
-/** Call every so often while the page is looked at, and at once when it is looked at again. Gives what ends it. */
-export function repeat(every: number, act: () => void): () => void {
-  const timer = setInterval(() => document.hidden || act(), every);
-  const seen = (): void => {
-    if (!document.hidden) act();
+/** Calls at an interval while the page is visible, and when it becomes visible. Returns a function that stops it. */
+export function pollWhileVisible(intervalMs: number, call: () => void): () => void {
+  const timer = setInterval(() => document.hidden || call(), intervalMs);
+  const visibilityChanged = (): void => {
+    if (!document.hidden) call();
   };
-  document.addEventListener("visibilitychange", seen);
+  document.addEventListener("visibilitychange", visibilityChanged);
   return () => {
     clearInterval(timer);
-    document.removeEventListener("visibilitychange", seen);
+    document.removeEventListener("visibilitychange", visibilityChanged);
   };
 }
 
-// What the server tells by itself ----------------------------------------------------------------------------------
+// Event streams ------------------------------------------------------------------------------------------------------
 
 export type Handlers = Record<string, (data: never) => void> & {
-  /** The stream began, again perhaps: what was missed in between is not told. */
+  /** The stream was opened or reopened. Events missed in between are not repeated. */
   open?: () => void;
 };
-export type LiveState = "off" | "waiting" | "open";
+export type StreamState = "off" | "connecting" | "open";
 
 /**
- * Events of a stream of the server (`/live`, `/runs/ID/live`), each with its JSON. It rests while the page is hidden,
- * for browsers allow few connections, and is begun anew after faults. `null` listens to nothing.
+ * Subscribes to a server-sent event stream (`/live`, `/runs/ID/live`) whose events carry JSON. The stream closes while the
+ * page is hidden, because browsers limit connections per host, and reconnects after errors. `null` subscribes to nothing.
  */
-export function useLive(path: string | null, handlers: Handlers): LiveState {
+export function useEventStream(path: string | null, handlers: Handlers): StreamState {
   const latest = useRef(handlers);
   latest.current = handlers;
-  const state = useRef<LiveState>("off");
+  const state = useRef<StreamState>("off");
   const names = Object.keys(handlers).sort().join(" ");
   const subscribe = useCallback(
     (listener: () => void) => {
       if (path === null) return () => {};
-      return listen(
+      return openStream(
         path,
         names.split(" "),
         (name, data) => latest.current[name]?.(data as never),
@@ -267,48 +278,48 @@ export function useLive(path: string | null, handlers: Handlers): LiveState {
   return useSyncExternalStore(subscribe, () => (path === null ? "off" : state.current));
 }
 
-function listen(
+function openStream(
   path: string,
   names: string[],
-  on: (name: string, data: unknown) => void,
-  become: (state: LiveState) => void,
+  onEvent: (name: string, data: unknown) => void,
+  onState: (state: StreamState) => void,
 ): () => void {
   let source: EventSource | null = null;
   let timer = 0;
-  let patience = 1000;
-  const end = (): void => {
+  let retryMs = 1000;
+  const close = (): void => {
     clearTimeout(timer);
     source?.close();
     source = null;
   };
-  const begin = (): void => {
-    end();
+  const connect = (): void => {
+    close();
     if (document.hidden) {
-      become("off");
+      onState("off");
       return;
     }
-    become("waiting");
-    const mine = new EventSource(API + path);
-    source = mine;
-    mine.onopen = () => {
-      patience = 1000;
-      become("open");
-      on("open", null);
+    onState("connecting");
+    const opened = new EventSource(API + path);
+    source = opened;
+    opened.onopen = () => {
+      retryMs = 1000;
+      onState("open");
+      onEvent("open", null);
     };
-    mine.onerror = () => {
-      become("waiting");
-      mine.close();
-      timer = window.setTimeout(begin, patience);
-      patience = Math.min(patience * 2, 30_000);
+    opened.onerror = () => {
+      onState("connecting");
+      opened.close();
+      timer = window.setTimeout(connect, retryMs);
+      retryMs = Math.min(retryMs * 2, 30_000);
     };
     for (const name of names) {
-      if (name !== "open") mine.addEventListener(name, (event) => on(name, parsed(event.data as string)));
+      if (name !== "open") opened.addEventListener(name, (event) => onEvent(name, parseJson(event.data as string)));
     }
   };
-  document.addEventListener("visibilitychange", begin);
-  begin();
+  document.addEventListener("visibilitychange", connect);
+  connect();
   return () => {
-    document.removeEventListener("visibilitychange", begin);
-    end();
+    document.removeEventListener("visibilitychange", connect);
+    close();
   };
 }

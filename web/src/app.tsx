@@ -1,11 +1,11 @@
-// Which page an address shows, each loaded when it is first looked at.
+// The routes of the page. Each page is loaded when it is first opened.
 
 import { type ComponentType, lazy, type ReactNode, Suspense } from "react";
 import { Frame } from "./frame/Frame";
 import { Link, match, useRoute } from "./router";
 import RunsPage from "./runs/RunsPage";
-import { Empty, Notices, Spinner } from "./ui";
-import { Boundary } from "./ui/Boundary";
+import { EmptyState, Spinner, Toasts } from "./ui";
+import { ErrorBoundary } from "./ui/ErrorBoundary";
 
 const LoginPage = lazy(() => import("./login/LoginPage"));
 const RunPage = lazy(() => import("./run/RunPage"));
@@ -15,7 +15,7 @@ const ModelsPage = lazy(() => import("./models/ModelsPage"));
 const ProjectsPage = lazy(() => import("./projects/ProjectsPage"));
 const HelpPage = lazy(() => import("./help/HelpPage"));
 
-/** Pages read the rest of the address themselves, by `useRoute`. */
+/** Pages read the rest of the URL with `useRoute`. */
 const PAGES: readonly [pattern: string, page: ComponentType][] = [
   ["/", RunsPage],
   ["/runs", RunsPage],
@@ -36,31 +36,31 @@ export function App(): ReactNode {
       </Suspense>
     );
   }
-  const [pattern, Page] = PAGES.find(([wanted]) => match(wanted, path)) ?? ["", NoPage];
-  const room = pattern.includes(":id") ? `${pattern}${match(pattern, path)?.id}` : pattern;
+  const [pattern, Page] = PAGES.find(([candidate]) => match(candidate, path)) ?? ["", NotFoundPage];
+  const key = pattern.includes(":id") ? `${pattern}${match(pattern, path)?.id}` : pattern;
   return (
     <Frame>
-      <Boundary key={room}>
+      <ErrorBoundary key={key}>
         <Suspense fallback={<Spinner />}>
           <Page />
         </Suspense>
-      </Boundary>
-      <Notices />
+      </ErrorBoundary>
+      <Toasts />
     </Frame>
   );
 }
 
-function NoPage(): ReactNode {
+function NotFoundPage(): ReactNode {
   return (
-    <Empty
-      title="There is nothing at this address"
+    <EmptyState
+      title="Page not found"
       actions={
         <Link className="button" to="/runs">
           All runs
         </Link>
       }
     >
-      Perhaps it was cut off when it was copied.
-    </Empty>
+      The URL may be incomplete.
+    </EmptyState>
   );
 }

@@ -1,17 +1,17 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, day, many, mib, num, number, short, span, took, value } from "./format";
+import { ago, bytes, clock, day, durationText, elapsedSeconds, mib, num, number, plural, short, value } from "./format";
 
 describe("numbers", () => {
-  it("have about four digits and no needless zeros", () => {
+  it("have about four digits and no trailing zeros", () => {
     const told = [0.1, 0.123456, 12.3456, 1234.56, 123456.7, 5, 12_004, -0.5].map((one) => number(one));
     expect(told).toEqual(["0.1", "0.1235", "12.35", "1,234.6", "123,457", "5", "12,004", "−0.5"]);
   });
 
-  it("are written with an exponent where they are very large or small", () => {
+  it("have an exponent if they are very large or small", () => {
     expect([1e-5, 1.234e-7, 3e9, 1.5e12].map((one) => number(one))).toEqual(["1e-5", "1.23e-7", "3e9", "1.5e12"]);
   });
 
-  it("that are none are told as such", () => {
+  it("that are NaN or infinite have symbols", () => {
     expect([num("NaN"), num("Infinity"), num("-Infinity"), null].map((one) => number(one))).toEqual([
       "NaN",
       "∞",
@@ -22,7 +22,7 @@ describe("numbers", () => {
     expect(num(null)).toBeNull();
   });
 
-  it("of params lose only what arithmetic of computers added", () => {
+  it("of params lose only floating-point noise", () => {
     expect([0.1 + 0.2, 3e-4, 64, "adam", true, null, [1, 2]].map((one) => short(one))).toEqual([
       "0.3",
       "0.0003",
@@ -35,8 +35,8 @@ describe("numbers", () => {
     expect(value(0.1 + 0.2)).toBe("0.30000000000000004");
   });
 
-  it("of things have the right word", () => {
-    expect([many(0, "run"), many(1, "run"), many(12_004, "run"), many(2, "entry", "entries")]).toEqual([
+  it("have a singular and a plural", () => {
+    expect([plural(0, "run"), plural(1, "run"), plural(12_004, "run"), plural(2, "entry", "entries")]).toEqual([
       "0 runs",
       "1 run",
       "12,004 runs",
@@ -46,7 +46,7 @@ describe("numbers", () => {
 });
 
 describe("sizes", () => {
-  it("stay below 1024 of a unit", () => {
+  it("stay below 1024 in each unit", () => {
     expect([0, 999, 1024, 1536, 1024 ** 2 - 1, 5 * 1024 ** 3, null].map((one) => bytes(one))).toEqual([
       "0 B",
       "999 B",
@@ -61,8 +61,8 @@ describe("sizes", () => {
 });
 
 describe("times", () => {
-  it("are spans of two units at most", () => {
-    expect([0.0421, 1, 12.9, 65, 3661, 90_000].map((one) => span(one))).toEqual([
+  it("are durations of at most two units", () => {
+    expect([0.0421, 1, 12.9, 65, 3661, 90_000].map((one) => durationText(one))).toEqual([
       "42 ms",
       "1.0 s",
       "12 s",
@@ -72,7 +72,7 @@ describe("times", () => {
     ]);
   });
 
-  it("are told by how long ago they were, and by the day when that is long", () => {
+  it("are relative, or the date if they are long ago", () => {
     const now = Date.parse("2026-03-01T12:00:00Z") / 1000;
     expect([now - 2, now - 59, now - 61, now - 7200, now - 3 * 86_400].map((one) => ago(one, now))).toEqual([
       "now",
@@ -86,14 +86,14 @@ describe("times", () => {
     expect(ago("no time", now)).toBe("–");
   });
 
-  it("are in the zone of whoever looks", () => {
+  it("are in the local time zone", () => {
     const local = new Date(2026, 0, 31, 13, 45, 7);
     expect([day(local.toISOString()), clock(local.getTime() / 1000)]).toEqual(["2026-01-31", "13:45:07"]);
   });
 
-  it("of what is not over count until now", () => {
-    expect(took("2026-01-01T00:00:00Z", null, Date.parse("2026-01-01T00:01:00Z") / 1000)).toBe(60);
-    expect(took("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z")).toBe(30);
-    expect(took(null, null)).toBeNull();
+  it("of running things count until now", () => {
+    expect(elapsedSeconds("2026-01-01T00:00:00Z", null, Date.parse("2026-01-01T00:01:00Z") / 1000)).toBe(60);
+    expect(elapsedSeconds("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z")).toBe(30);
+    expect(elapsedSeconds(null, null)).toBeNull();
   });
 });

@@ -1,8 +1,8 @@
-// Numbers, times, sizes and values as people read them.
+// Formats numbers, times, sizes and values.
 
 import type { Json, Num } from "./types";
 
-/** A number of the API, with the texts that stand for what JSON lacks. */
+/** Converts a number of the API, including the strings for NaN and infinity; null for anything else. */
 export function num(value: Num | Json | undefined): number | null {
   if (typeof value === "number") return value;
   if (value === "NaN") return Number.NaN;
@@ -11,7 +11,7 @@ export function num(value: Num | Json | undefined): number | null {
   return null;
 }
 
-/** `0.01234`, `1,234`, `1.2e-7`: about `digits` significant ones, and no needless zeros. */
+/** `0.01234`, `1,234`, `1.2e-7`: about `digits` significant digits, without trailing zeros. */
 export function number(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
@@ -35,8 +35,8 @@ const minus = (text: string): string => text.replace(/^-/, "−");
 export const count = (value: number): string => value.toLocaleString("en-US");
 
 /** `1 run`, `2 runs`. */
-export const many = (amount: number, word: string, words = `${word}s`): string =>
-  `${count(amount)} ${amount === 1 ? word : words}`;
+export const plural = (amount: number, word: string, pluralWord = `${word}s`): string =>
+  `${count(amount)} ${amount === 1 ? word : pluralWord}`;
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -55,7 +55,7 @@ export const mib = (amount: number | null | undefined): string =>
   amount === null || amount === undefined ? "–" : bytes(amount * 1024 * 1024);
 
 /** `0.4 s`, `12 s`, `3 min 05 s`, `2 h 14 min`, `3 d 4 h`. */
-export function span(seconds: number | null | undefined): string {
+export function durationText(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const left = Math.max(0, seconds);
   if (left < 1) return `${Math.round(left * 1000)} ms`;
@@ -67,7 +67,7 @@ export function span(seconds: number | null | undefined): string {
   return `${Math.floor(left / 86_400)} d ${Math.floor((left % 86_400) / 3600)} h`;
 }
 
-/** Seconds since the epoch, of a text or a number of seconds. */
+/** Seconds since the epoch, from an ISO time or a number of seconds. */
 export function seconds(time: string | number | null | undefined): number | null {
   if (time === null || time === undefined) return null;
   if (typeof time === "number") return time;
@@ -75,19 +75,19 @@ export function seconds(time: string | number | null | undefined): number | null
   return Number.isNaN(found) ? null : found / 1000;
 }
 
-/** How long something took, or has taken until now. */
-export function took(from: string | null, to: string | null, now = Date.now() / 1000): number | null {
+/** Seconds from start to end, or until now. */
+export function elapsedSeconds(from: string | null, to: string | null, now = Date.now() / 1000): number | null {
   const start = seconds(from);
   return start === null ? null : (seconds(to) ?? now) - start;
 }
 
-/** `now`, `5 min ago`, `3 h ago`, `yesterday`, `12 d ago`, then the day. */
+/** `now`, `5 min ago`, `3 h ago`, `12 d ago`, then the date. */
 export function ago(time: string | number | null | undefined, now = Date.now() / 1000): string {
   const at = seconds(time);
   if (at === null) return "–";
   const past = now - at;
   if (past < 5 && past > -60) return "now";
-  if (past < 0) return moment(at);
+  if (past < 0) return timestamp(at);
   if (past < 60) return `${Math.floor(past)} s ago`;
   if (past < 3600) return `${Math.floor(past / 60)} min ago`;
   if (past < 86_400) return `${Math.floor(past / 3600)} h ago`;
@@ -97,7 +97,7 @@ export function ago(time: string | number | null | undefined, now = Date.now() /
 
 const pad = (amount: number): string => String(amount).padStart(2, "0");
 
-/** `2026-01-31` in the zone of whoever looks. */
+/** `2026-01-31` in the local time zone. */
 export function day(time: string | number | null | undefined): string {
   const at = seconds(time);
   if (at === null) return "–";
@@ -105,7 +105,7 @@ export function day(time: string | number | null | undefined): string {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
 }
 
-/** `13:45:07` in the zone of whoever looks. */
+/** `13:45:07` in the local time zone. */
 export function clock(time: string | number | null | undefined): string {
   const at = seconds(time);
   if (at === null) return "–";
@@ -113,11 +113,11 @@ export function clock(time: string | number | null | undefined): string {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
-/** `2026-01-31 13:45:07` in the zone of whoever looks. */
-export const moment = (time: string | number | null | undefined): string =>
+/** `2026-01-31 13:45:07` in the local time zone. */
+export const timestamp = (time: string | number | null | undefined): string =>
   seconds(time) === null ? "–" : `${day(time)} ${clock(time)}`;
 
-/** A param or any other value on one line. */
+/** A value on one line. */
 export function value(found: Json | undefined): string {
   if (found === undefined || found === null) return "–";
   if (typeof found === "string") return found;
@@ -126,12 +126,12 @@ export function value(found: Json | undefined): string {
   return JSON.stringify(found);
 }
 
-/** A number that somebody wrote: every digit of it. */
+/** A number with all its digits. */
 export const exact = (found: number): string => (Number.isFinite(found) ? String(found) : number(found));
 
-/** As `value`, without the digits that only arithmetic of computers gives: 0.30000000000000004. */
+/** As `value`, but rounded: 0.3 for 0.30000000000000004. */
 export const short = (found: Json | undefined): string =>
   typeof found === "number" && !Number.isInteger(found) ? exact(Number(found.toPrecision(5))) : value(found);
 
-/** How a run is called: its name, or its id where it has none. */
-export const title = (run: { id: string; name: string | null }): string => run.name || run.id;
+/** The name of a run, or its id. */
+export const runTitle = (run: { id: string; name: string | null }): string => run.name || run.id;

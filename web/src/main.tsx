@@ -3,19 +3,19 @@ import "./styles/base.css";
 import "./styles/controls.css";
 import "./styles/ui.css";
 import { createRoot } from "react-dom/client";
-import { onSignedOut } from "./api";
+import { onUnauthorized } from "./api";
 import { App } from "./app";
-import { here } from "./router";
-import { wantedOf } from "./runs/choices";
-import { askEarly } from "./runs/list";
-import { begin, leave } from "./session";
-import { showTheme } from "./theme";
+import { currentRoute } from "./router";
+import { prefetchFirstPage } from "./runs/pagedRuns";
+import { runQueryOf } from "./runs/urlState";
+import { goToLogin, signInFromUrl } from "./session";
+import { applyTheme } from "./theme";
 
-showTheme();
-onSignedOut(() => leave());
-begin();
-window.addEventListener("hashchange", begin); // a link with a token, opened where the page is open already
-// The first request is under way before anything is drawn.
-if (["/", "/runs"].includes(here().path)) askEarly(wantedOf(here()));
-const place = document.getElementById("page");
-if (place) createRoot(place).render(<App />);
+applyTheme();
+onUnauthorized(() => goToLogin());
+signInFromUrl();
+window.addEventListener("hashchange", signInFromUrl); // a link with a token was opened in this tab
+// Start the first request before React renders.
+if (["/", "/runs"].includes(currentRoute().path)) prefetchFirstPage(runQueryOf(currentRoute()));
+const root = document.getElementById("page");
+if (root) createRoot(root).render(<App />);

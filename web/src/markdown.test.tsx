@@ -12,13 +12,13 @@ describe("blocks", () => {
     );
   });
 
-  it("are lists, in lists, with tasks", () => {
+  it("are nested lists and tasks", () => {
     expect(html("- a\n  - b\n- [x] c")).toContain("<li><p>a</p><ul><li>b</li></ul></li>");
     expect(html("- [x] c")).toContain('type="checkbox"');
     expect(html("3. a\n4. b")).toBe('<ol start="3"><li>a</li><li>b</li></ol>');
   });
 
-  it("are code that is left as it is, also when it is never closed", () => {
+  it("are verbatim code, even if it is never closed", () => {
     expect(html("```py\na *b* <c>\n```\nafter")).toBe("<pre><code>a *b* &lt;c&gt;</code></pre><p>after</p>");
     expect(html("```\nopen")).toBe("<pre><code>open</code></pre>");
   });
@@ -30,18 +30,18 @@ describe("blocks", () => {
   });
 });
 
-describe("words", () => {
-  it("are emphasised", () => {
+describe("inline text", () => {
+  it("is emphasised", () => {
     expect(html("**a** *b* ~~c~~ `d*e*`")).toBe("<p><strong>a</strong> <em>b</em> <del>c</del> <code>d*e*</code></p>");
     expect(html("**a *b* c**")).toBe("<p><strong>a <em>b</em> c</strong></p>");
   });
 
-  it("are left alone where they are names or sums", () => {
+  it("is not emphasised in names or formulas", () => {
     expect(html("snake_case_name 2 * 3 * 4")).toBe("<p>snake_case_name 2 * 3 * 4</p>");
     expect(html("\\*not\\*")).toBe("<p>*not*</p>");
   });
 
-  it("become links to http and https only", () => {
+  it("links only to http and https", () => {
     expect(html("[a](https://example.org/x)")).toContain('href="https://example.org/x"');
     expect(html("see https://example.org/a, or")).toContain(">https://example.org/a</a>, or");
     for (const address of [
@@ -57,7 +57,7 @@ describe("words", () => {
     expect(safeHref("java\nscript:alert(1)")).toBeNull();
   });
 
-  it("never become markup of the page", () => {
+  it("never becomes HTML", () => {
     const found = html(
       '<script>alert(1)</script> <img src=x onerror=alert(1)> [x](https://a.b/"onmouseover="alert(1))',
     );
@@ -66,8 +66,8 @@ describe("words", () => {
   });
 });
 
-describe("what was made to confuse", () => {
-  it("ends, quickly", () => {
+describe("adversarial input", () => {
+  it("is parsed quickly", () => {
     const start = performance.now();
     for (const text of [
       "*".repeat(5000),

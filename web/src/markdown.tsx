@@ -1,6 +1,7 @@
-/** Markdown as React elements: headings, lists, code, quotes, tables, emphasis and links. Nothing a person wrote becomes
- * HTML, and links lead nowhere but to http and https. */
+/** Renders Markdown as React elements: headings, lists, code, quotes, tables, emphasis and links. User text never becomes
+ * HTML, and links are limited to http and https. */
 
+import "./markdown.css";
 import { Fragment, type ReactNode } from "react";
 
 export type Inline =
@@ -107,7 +108,7 @@ function indent(line: string): number {
   return line.length - line.trimStart().length;
 }
 
-/** A line is of the item when it is indented, or goes on with its paragraph. */
+/** A line belongs to the item if it is indented or continues its paragraph. */
 function belongs(lines: string[], at: number, width: number): boolean {
   const line = lines[at] as string;
   if (line.trim() === "") {
@@ -165,7 +166,7 @@ function paragraph(lines: string[], at: number): Step {
   return { block: { kind: "paragraph", children: inline(text) }, next };
 }
 
-// within a paragraph ---------------------------------------------------------------------------------------------------
+// Inline elements ---------------------------------------------------------------------------------------------------
 
 const SPECIAL = /[\\`*_~[<h\n]/;
 
@@ -236,7 +237,7 @@ function link(text: string, at: number, depth: number): Found {
   const href = safeHref(match[2] as string);
   const children = inline(match[1] as string, depth + 1);
   const next = at + match[0].length;
-  // A link that leads elsewhere stays what was written: hiding where it wanted to go would be worse.
+  // A link with another scheme stays plain text, so that its target is visible.
   return { node: href ? { kind: "link", href, children } : { kind: "text", text: match[0] }, next };
 }
 
@@ -276,7 +277,7 @@ function closes(text: string, end: number, mark: string): boolean {
   return mark[0] !== "_" || !/\w/.test(after);
 }
 
-/** The address when it is http or https, else null. */
+/** The URL if it is http or https, else null. */
 export function safeHref(address: string): string | null {
   try {
     const url = new URL(address);
@@ -286,13 +287,13 @@ export function safeHref(address: string): string | null {
   }
 }
 
-// as elements ----------------------------------------------------------------------------------------------------------
+// React elements ----------------------------------------------------------------------------------------------------------
 
 export function Markdown({ text }: { text: string }) {
   return <div className="markdown">{parseMarkdown(text).map(drawBlock)}</div>;
 }
 
-/** One line of text with code and emphasis in it. */
+/** A line of text with inline code and emphasis. */
 export function InlineMarkdown({ text }: { text: string }) {
   return <>{inline(text).map(drawInline)}</>;
 }
@@ -300,7 +301,7 @@ export function InlineMarkdown({ text }: { text: string }) {
 function drawBlock(block: Block, key: number): ReactNode {
   switch (block.kind) {
     case "heading": {
-      // The page has its own first headings.
+      // The page uses the top heading levels itself.
       const Tag = `h${Math.min(6, block.level + 2)}` as "h3";
       return <Tag key={key}>{block.children.map(drawInline)}</Tag>;
     }
@@ -353,7 +354,7 @@ function MarkdownTable({ block }: { block: Extract<Block, { kind: "table" }> }) 
         <thead>
           <tr>
             {block.head.map((cell, index) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: cells have no other name
+              // biome-ignore lint/suspicious/noArrayIndexKey: cells have no other key
               <th key={index} className={place(index)}>
                 {cell.map(drawInline)}
               </th>
@@ -362,10 +363,10 @@ function MarkdownTable({ block }: { block: Extract<Block, { kind: "table" }> }) 
         </thead>
         <tbody>
           {block.rows.map((row, number) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other name
+            // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other key
             <tr key={number}>
               {row.map((cell, index) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: cells have no other name
+                // biome-ignore lint/suspicious/noArrayIndexKey: cells have no other key
                 <td key={index} className={place(index)}>
                   {cell.map(drawInline)}
                 </td>

@@ -1,19 +1,18 @@
 import { describe, expect, it } from "vitest";
-import { query } from "./api";
+import { queryString } from "./api";
 import { match, withParams } from "./router";
-import { backOf, may, tokenOf } from "./session";
 
 const route = (path: string, params = "") => ({ path, params: new URLSearchParams(params), hash: "" });
 
 describe("a path", () => {
-  it("is taken apart by a pattern", () => {
+  it("is matched by a pattern", () => {
     expect(match("/runs/:id/*", "/runs/abc/logs/x")).toEqual({ id: "abc", rest: "logs/x" });
     expect(match("/runs/:id/*", "/runs/abc")).toEqual({ id: "abc", rest: "" });
     expect(match("/models/:name?", "/models")).toEqual({});
     expect(match("/models/*", "/models/a%2Fb/c")).toEqual({ rest: "a/b/c" });
   });
 
-  it("is none of a pattern that is shorter, longer or another", () => {
+  it("does not match a shorter, longer or different pattern", () => {
     expect([match("/runs", "/runs/a"), match("/runs/:id", "/runs"), match("/runs", "/queue")]).toEqual([
       null,
       null,
@@ -21,67 +20,34 @@ describe("a path", () => {
     ]);
   });
 
-  it("that is badly escaped is taken as it is", () => {
+  it("with invalid escapes is kept as it is", () => {
     expect(match("/runs/:id", "/runs/%zz")).toEqual({ id: "%zz" });
   });
 });
 
-describe("choices in an address", () => {
-  it("stay readable and keep what is not changed", () => {
+describe("URL parameters", () => {
+  it("stay readable and keep unchanged values", () => {
     expect(withParams(route("/runs", "project=vision"), { q: "status:running|starting, metric.loss:1" })).toBe(
       "/runs?project=vision&q=status:running|starting,+metric.loss:1",
     );
   });
 
-  it("go when they are empty, and repeat when they are many", () => {
+  it("are removed when empty, and repeated for lists", () => {
     expect(withParams(route("/runs", "q=a&sort=b"), { q: "", sort: null })).toBe("/runs");
     expect(withParams(route("/compare"), { run: ["a", "b"], all: true, none: false })).toBe(
       "/compare?run=a&run=b&all=1",
     );
   });
 
-  it("come back as they were", () => {
+  it("survive a round trip", () => {
     const q = 'name:"a & b? #100%", tags:+x';
     const [, search] = withParams(route("/runs"), { q }).split(/\?(.*)/s);
     expect(new URLSearchParams(search).get("q")).toBe(q);
   });
 
-  it("are asked of the server without what is empty", () => {
-    expect(query({ q: "a:b", sort: null, run: ["x", "y"], limit: 0, none: "" })).toBe("?q=a%3Ab&run=x&run=y&limit=0");
-  });
-});
-
-describe("signing in", () => {
-  it("takes the token from the fragment", () => {
-    expect([tokenOf("#token=ab-c_1"), tokenOf("#x=1&token=t"), tokenOf("#tokens"), tokenOf("")]).toEqual([
-      "ab-c_1",
-      "t",
-      null,
-      null,
-    ]);
-  });
-
-  it("leads back, but never to another site", () => {
-    const back = (to: string): string => backOf(new URLSearchParams({ back: to }));
-    expect(back("/runs/a?tab=1")).toBe("/runs/a?tab=1");
-    for (const to of [
-      "//evil.example",
-      "/\\evil.example",
-      "https://evil.example",
-      "javascript:alert(1)",
-      "/login?back=/x",
-    ]) {
-      expect(back(to)).toBe("/runs");
-    }
-  });
-
-  it("gives what a role may on a project or on all", () => {
-    const some = { name: "ada", kind: "user", role: null, roles: { vision: "editor" as const } };
-    expect([may(some, "editor", "vision"), may(some, "admin", "vision"), may(some, "viewer", "speech")]).toEqual([
-      true,
-      false,
-      false,
-    ]);
-    expect(may({ ...some, role: "admin" }, "editor", "speech")).toBe(true);
+  it("omit empty values in requests", () => {
+    expect(queryString({ q: "a:b", sort: null, run: ["x", "y"], limit: 0, none: "" })).toBe(
+      "?q=a%3Ab&run=x&run=y&limit=0",
+    );
   });
 });

@@ -1,4 +1,4 @@
-// Addresses: where one is, how one goes elsewhere, and choices that stand in the address.
+// The router: the current URL, navigation, and state in URL parameters.
 
 import { type AnchorHTMLAttributes, type MouseEvent, type ReactNode, useEffect, useSyncExternalStore } from "react";
 
@@ -12,20 +12,20 @@ function read(): Route {
   return { path: pathname, params: new URLSearchParams(search), hash };
 }
 
-function moved(): void {
+function routeChanged(): void {
   route = read();
   for (const listener of listeners) listener();
 }
 
-if (typeof window !== "undefined") window.addEventListener("popstate", moved);
+if (typeof window !== "undefined") window.addEventListener("popstate", routeChanged);
 
-export type Going = { replace?: boolean; keepScroll?: boolean };
+export type NavigateOptions = { replace?: boolean; keepScroll?: boolean };
 
-export function navigate(to: string, { replace, keepScroll }: Going = {}): void {
+export function navigate(to: string, { replace, keepScroll }: NavigateOptions = {}): void {
   if (to === location.pathname + location.search + location.hash) return;
   if (replace) history.replaceState(history.state, "", to);
   else history.pushState(null, "", to);
-  moved();
+  routeChanged();
   if (!replace && !keepScroll) window.scrollTo(0, 0);
 }
 
@@ -38,20 +38,20 @@ export function useRoute(): Route {
   return useSyncExternalStore(subscribe, () => route);
 }
 
-/** The route now, for what is no component. */
-export const here = (): Route => route;
+/** The current route, outside components. */
+export const currentRoute = (): Route => route;
 
-/** The named parts of a path as `/runs/:id/:tab?`, or null. A last `*` takes the rest. */
+/** The named parts of a path that matches a pattern such as `/runs/:id/:tab?`, or null. A final `*` matches the rest. */
 export function match(pattern: string, path: string): Record<string, string> | null {
-  const wanted = pattern.split("/").filter(Boolean);
+  const segments = pattern.split("/").filter(Boolean);
   const parts = path.split("/").filter(Boolean);
   const found: Record<string, string> = {};
-  for (const [place, want] of wanted.entries()) {
+  for (const [index, want] of segments.entries()) {
     if (want === "*") {
-      found.rest = parts.slice(place).map(decoded).join("/");
+      found.rest = parts.slice(index).map(decoded).join("/");
       return found;
     }
-    const part = parts[place];
+    const part = parts[index];
     if (part === undefined) {
       if (!want.endsWith("?")) return null;
     } else if (want.startsWith(":")) {
@@ -60,7 +60,7 @@ export function match(pattern: string, path: string): Record<string, string> | n
       return null;
     }
   }
-  return parts.length > wanted.length ? null : found;
+  return parts.length > segments.length ? null : found;
 }
 
 function decoded(part: string): string {
@@ -71,10 +71,10 @@ function decoded(part: string): string {
   }
 }
 
-export type Changes = Record<string, string | number | boolean | null | undefined | readonly string[]>;
+export type ParamChanges = Record<string, string | number | boolean | null | undefined | readonly string[]>;
 
-/** An address with some of its parameters changed; null, undefined, false and "" remove one. */
-export function withParams(from: Route, changes: Changes): string {
+/** A URL with changed parameters; null, undefined, false and "" remove one. */
+export function withParams(from: Route, changes: ParamChanges): string {
   const params = new URLSearchParams(from.params);
   for (const [name, value] of Object.entries(changes)) {
     params.delete(name);
@@ -82,12 +82,12 @@ export function withParams(from: Route, changes: Changes): string {
     else if (value === true) params.set(name, "1");
     else if (value !== null && value !== undefined && value !== false && value !== "") params.set(name, String(value));
   }
-  const text = readable(params);
+  const text = readableParams(params);
   return from.path + (text ? `?${text}` : "") + from.hash;
 }
 
-/** Signs that addresses may hold stay readable: `?q=status:running,metric.loss:<0.1` is what people share. */
-export function readable(params: URLSearchParams): string {
+/** Keeps allowed characters unescaped: `?q=status:running,metric.loss:<0.1` is readable when shared. */
+export function readableParams(params: URLSearchParams): string {
   return params
     .toString()
     .replace(/%3A/g, ":")
@@ -97,21 +97,21 @@ export function readable(params: URLSearchParams): string {
     .replace(/%7C/g, "|");
 }
 
-/** Change parameters of the address where one is. It replaces the present entry of the history, unless told. */
-export function setParams(changes: Changes, { push = false }: { push?: boolean } = {}): void {
+/** Changes parameters of the current URL. Reindexs the history entry unless `push` is set. */
+export function setParams(changes: ParamChanges, { push = false }: { push?: boolean } = {}): void {
   navigate(withParams(route, changes), { replace: !push, keepScroll: true });
 }
 
-/** One parameter of the address and how to change it; `usual` is what it is when the address does not say. */
-export function useParam(name: string, usual = ""): [string, (value: string, options?: { push?: boolean }) => void] {
+/** A URL parameter and its setter. */
+export function useParam(name: string, fallback = ""): [string, (value: string, options?: { push?: boolean }) => void] {
   const { params } = useRoute();
   return [
-    params.get(name) ?? usual,
-    (value, options) => setParams({ [name]: value === usual ? null : value }, options),
+    params.get(name) ?? fallback,
+    (value, options) => setParams({ [name]: value === fallback ? null : value }, options),
   ];
 }
 
-/** A parameter that may stand several times. */
+/** A repeatable URL parameter and its setter. */
 export function useParamList(name: string): [string[], (values: string[], options?: { push?: boolean }) => void] {
   const { params } = useRoute();
   return [params.getAll(name), (values, options) => setParams({ [name]: values }, options)];
@@ -119,7 +119,7 @@ export function useParamList(name: string): [string[], (values: string[], option
 
 type LinkProps = AnchorHTMLAttributes<HTMLAnchorElement> & { to: string; replace?: boolean; children?: ReactNode };
 
-/** An anchor that the page follows by itself; with a modifier or the middle button it is the browser's. */
+/** A link handled by the router. The browser handles clicks with a modifier key or the middle button. */
 export function Link({ to, replace = false, onClick, ...rest }: LinkProps): ReactNode {
   const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
     onClick?.(event);

@@ -1,23 +1,33 @@
-// Who one is: signing in by a token in the address, and where to go when the server does not know one.
+// The signed-in user: sign-in by a token in the URL, redirects to the login page, and permissions.
 
-import { type Answer, ApiError, del, post, type Role, refresh, type Session, useAnswer, waitFor } from "./api";
-import { here, navigate } from "./router";
+import {
+  ApiError,
+  del,
+  holdRequestsUntil,
+  post,
+  type Resource,
+  type Role,
+  refresh,
+  type Session,
+  useResource,
+} from "./api";
+import { currentRoute, navigate } from "./router";
 
-/** The token that an address carries: `#token=…`. Browsers do not send this part to servers. */
-export function tokenOf(hash: string): string | null {
+/** The token in a URL's fragment (`#token=…`), which browsers do not send to servers. */
+export function tokenFromHash(hash: string): string | null {
   return new URLSearchParams(hash.replace(/^#/, "")).get("token") || null;
 }
 
-/** Sign in with the token of the address, if it has one; everything that is asked waits for that. */
-export function begin(): void {
-  const token = tokenOf(location.hash);
+/** Signs in with the token in the URL, if it has one. All other requests wait until that is done. */
+export function signInFromUrl(): void {
+  const token = tokenFromHash(location.hash);
   if (!token) return;
   navigate(location.pathname + location.search, { replace: true });
-  const signing = signIn({ token }).then(
+  const signedIn = signIn({ token }).then(
     () => refresh("/"),
-    (fault: unknown) => leave(fault instanceof ApiError ? fault.message : ""),
+    (error: unknown) => goToLogin(error instanceof ApiError ? error.message : ""),
   );
-  waitFor(signing);
+  holdRequestsUntil(signedIn);
 }
 
 export type Credentials = { token: string } | { user: string; password: string };
@@ -28,39 +38,36 @@ export async function signIn(credentials: Credentials): Promise<void> {
 
 export async function signOut(): Promise<void> {
   await del("/session");
-  location.assign("/login"); // with all that was remembered
+  location.assign("/login"); // a full page load clears the cache
 }
 
-/** Go and sign in, and come back here afterwards. */
-export function leave(why = ""): void {
-  const { path } = here();
-  if (path === "/login") return;
+/** Opens the login page, which returns to the current page afterwards. */
+export function goToLogin(reason = ""): void {
+  if (currentRoute().path === "/login") return;
   const back = location.pathname + location.search;
   const params = new URLSearchParams();
   if (back !== "/") params.set("back", back);
-  if (why) params.set("why", why);
+  if (reason) params.set("why", reason);
   const text = params.toString();
   navigate(`/login${text ? `?${text}` : ""}`, { replace: true });
 }
 
-/** Where to go after signing in: only within this page. */
-export function backOf(params: URLSearchParams): string {
+/** The path to open after sign-in, always on this site. */
+export function returnPath(params: URLSearchParams): string {
   const back = params.get("back") ?? "/runs";
   return /^\/(?![/\\])/.test(back) && !back.startsWith("/login") ? back : "/runs";
 }
 
-export const useSession = (): Answer<Session> => useAnswer<Session>("/session");
+export const useSession = (): Resource<Session> => useResource<Session>("/session");
 
-const RANKS: Record<Role, number> = { viewer: 1, editor: 2, admin: 3 };
+const LEVELS: Record<Role, number> = { viewer: 1, editor: 2, admin: 3 };
 
-/** Whether one may do what a role may, on a project, or on all. While one is unknown: as if, for the server decides. */
-export function may(session: Session | undefined, role: Role, project = "*"): boolean {
+/**
+ * Whether the user may edit runs of a project. The highest of the roles on the project and on all projects (`*`) counts, as
+ * on the server. True until the session is loaded: the server checks every request anyway.
+ */
+export function canEdit(session: Session | undefined, project: string): boolean {
   if (!session) return true;
-  const held = [session.role, session.roles?.["*"], session.roles?.[project]];
-  return held.some((one) => one && RANKS[one] >= RANKS[role]);
-}
-
-/** Whether one may do so on any project at all. */
-export function maySomewhere(session: Session | undefined, role: Role): boolean {
-  return may(session, role) || Object.values(session?.roles ?? {}).some((one) => RANKS[one] >= RANKS[role]);
+  const roles = [session.role, session.roles["*"], session.roles[project]];
+  return roles.some((role) => role && LEVELS[role] >= LEVELS.editor);
 }

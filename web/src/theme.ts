@@ -1,51 +1,51 @@
-// Light, dark, or as the system has it: remembered in this browser.
+// The colour theme: light, dark, or the system setting. The choice is stored in the browser.
 
 import { useSyncExternalStore } from "react";
 
 export type Theme = "system" | "light" | "dark";
+export type EffectiveTheme = "light" | "dark";
 
-const PLACE = "phalanx-theme";
+const STORAGE_KEY = "phalanx-theme";
 const listeners = new Set<() => void>();
 const system = typeof matchMedia === "undefined" ? null : matchMedia("(prefers-color-scheme: dark)");
-let chosen = remembered();
+let theme = storedTheme();
 
-function remembered(): Theme {
+function storedTheme(): Theme {
   try {
-    const found = localStorage.getItem(PLACE);
-    return found === "light" || found === "dark" ? found : "system";
+    const stored = localStorage.getItem(STORAGE_KEY);
+    return stored === "light" || stored === "dark" ? stored : "system";
   } catch {
     return "system";
   }
 }
 
-/** What is shown: the choice, or what the system says. */
-export const shade = (): "light" | "dark" => (chosen === "system" ? (system?.matches ? "dark" : "light") : chosen);
+const effectiveTheme = (): EffectiveTheme => (theme === "system" ? (system?.matches ? "dark" : "light") : theme);
 
-export function showTheme(): void {
-  if (chosen === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = chosen;
+export function applyTheme(): void {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
   for (const listener of listeners) listener();
 }
 
-export function chooseTheme(theme: Theme): void {
-  chosen = theme;
+export function setTheme(chosen: Theme): void {
+  theme = chosen;
   try {
-    if (theme === "system") localStorage.removeItem(PLACE);
-    else localStorage.setItem(PLACE, theme);
+    if (chosen === "system") localStorage.removeItem(STORAGE_KEY);
+    else localStorage.setItem(STORAGE_KEY, chosen);
   } catch {
-    // A browser that keeps nothing: it holds until the page is closed.
+    // Storage is disabled: the choice lasts until the page is closed.
   }
-  showTheme();
+  applyTheme();
 }
 
-system?.addEventListener("change", showTheme);
+system?.addEventListener("change", applyTheme);
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-export const useTheme = (): Theme => useSyncExternalStore(subscribe, () => chosen);
+export const useTheme = (): Theme => useSyncExternalStore(subscribe, () => theme);
 
-/** For what draws by itself (charts): draw again when this changes. */
-export const useShade = (): "light" | "dark" => useSyncExternalStore(subscribe, shade);
+/** The theme on screen. Components that draw on a canvas redraw when it changes. */
+export const useEffectiveTheme = (): EffectiveTheme => useSyncExternalStore(subscribe, effectiveTheme);

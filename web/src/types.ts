@@ -1,6 +1,6 @@
-// The rows of the REST API, as docs/serving.md tells them.
+// The types of the REST API. See docs/serving.md.
 
-/** JSON lacks these, so they come as texts. `num()` of format.ts makes a number of them. */
+/** A number. JSON has no NaN and infinity, so they are strings; `num()` in format.ts converts them. */
 export type Num = number | "NaN" | "Infinity" | "-Infinity";
 export type Scalar = string | number | boolean | null;
 export type Json = Scalar | Json[] | { [name: string]: Json };
@@ -80,7 +80,7 @@ export type ArtifactRow = {
   digest: string | null;
   at: string;
 };
-export type WholeRun = RunRow & {
+export type RunDetails = RunRow & {
   labels: Record<string, string>;
   facts: Record<string, Json>;
   summaries: Record<string, Summary>;
@@ -131,7 +131,7 @@ export type Topology = {
   replicas: TopologyReplica[];
 };
 
-export type UseRow = {
+export type ResourceUseRow = {
   resource: string;
   unit: string;
   requested: number | null;
@@ -141,24 +141,20 @@ export type UseRow = {
   peak: number | null;
   advice: string | null;
 };
-export type Use = { roles: { role: string; names: string; count: number; resources: UseRow[] }[]; sentences: string[] };
-export type ReplicaUse = {
+export type ResourceUse = {
+  roles: { role: string; names: string; count: number; resources: ResourceUseRow[] }[];
+  sentences: string[];
+};
+export type ReplicaUsage = {
   times: number[];
   cpu: (number | null)[];
   memory_mib: (number | null)[];
   gpus: { name: string; util: (number | null)[]; memory_mib: (number | null)[] }[];
 };
 export type Environment = { argv: string[]; variables: Record<string, string>; folder: string | null };
-export type GroupRow = {
-  group: string;
-  project: string;
-  runs: number;
-  statuses: Partial<Record<Status, number>>;
-  created_at: string;
-};
 
-export type Asked = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
-export type QueueRow = RunRow & { place: number | null; asked?: Asked | null };
+export type ResourceRequest = { cpu?: number | null; memory_mib?: number | null; gpus?: number | null };
+export type QueueRow = RunRow & { place: number | null; asked?: ResourceRequest | null };
 export type Queue = { runs: QueueRow[]; schedules: boolean };
 export type Machine = {
   host: string;
@@ -179,15 +175,14 @@ export type LogLine = {
   text: string;
   cursor: string;
 };
-export type Lines = {
+export type LogPage = {
   lines: LogLine[];
   first: string | null;
   last: string | null;
   at_start: boolean;
   at_end: boolean;
 };
-export type FoundLines = { found: LogLine[]; next: string | null; searched_bytes: number };
-export type LogList = { attempt: number; logs: { replica: string; rank: number | null; size: number }[] };
+export type LogMatches = { found: LogLine[]; next: string | null; searched_bytes: number };
 
 export type ChartLine = {
   replica: string | null;
@@ -209,7 +204,6 @@ export type Chart = {
 };
 export type Charts = { charts: Chart[] };
 export type RunsCharts = { charts: { name: string; runs: ({ run: string } & ChartLine)[] }[] };
-export type MetricRow = { name: string; [name: string]: Json | undefined };
 
 export type OutputRow = { path: string; size: number | null; [name: string]: Json | undefined };
 export type Preview = {
@@ -264,7 +258,7 @@ export type ModelEventRow = {
   reason: string;
   data: Record<string, Json>;
 };
-export type WholeModel = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
+export type ModelDetails = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
 
 export type Session = { name: string; kind: string; role: Role | null; roles: Record<string, Role> };
 

@@ -1,28 +1,28 @@
-/** A chart of lines: zoom by dragging, all again by a double click, values at the cursor. */
+/** A line chart: drag to zoom, double-click to reset, values at the cursor. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
-import { align, nearest, ordered } from "./aligning";
-import { type Drawn, drawBeneath, drawOdd } from "./drawing";
-import { chartWords, valueText, xText } from "./naming";
-import { axes, cursor, type Look, scales, series } from "./options";
+import { align, nearest, ordered } from "./alignment";
+import { chartDescription, valueText, xText } from "./labels";
+import { axes, type ChartConfig, cursor, scales, series } from "./options";
+import { type DrawnLine, drawNonFinite, drawUnderlay } from "./overlays";
 import { type Palette, seriesColor, usePalette } from "./palette";
 import { smooth } from "./smoothing";
 import { readings, Tooltip } from "./tooltip";
 import type { Line, LineChartProps } from "./types";
 
-const MOST_NAMED = 8;
+const MAX_LEGEND = 8;
 
 export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const { title, x = "step", height = 180, unit } = props;
   const colors = usePalette();
-  const drawn = useDrawn(props, colors);
+  const drawn = useDrawnLines(props, colors);
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
   const named = drawn.filter((line) => !line.faint);
-  const words = useMemo(() => chartWords(title, props.lines, x, unit), [title, props.lines, x, unit]);
+  const description = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
   return (
     <figure className="chart">
       <figcaption className="chart-head">
@@ -31,7 +31,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         </span>
         {props.note && <span className="chart-note">{props.note}</span>}
         {props.range && (
-          <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Show all again">
+          <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Reset zoom">
             {xText(props.range[0], x)} – {xText(props.range[1], x)} ✕
           </button>
         )}
@@ -41,17 +41,17 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         ref={box}
         className="chart-box"
         role="img"
-        aria-label={words}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor along the line
+        aria-label={description}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the cursor
         tabIndex={0}
         style={{ height }}
       />
-      {props.legend !== false && named.length > 1 && named.length <= MOST_NAMED && <Legend lines={named} />}
+      {props.legend !== false && named.length > 1 && named.length <= MAX_LEGEND && <Legend lines={named} />}
     </figure>
   );
 }
 
-function Legend({ lines }: { lines: readonly Drawn[] }) {
+function Legend({ lines }: { lines: readonly DrawnLine[] }) {
   return (
     <ul className="chart-legend">
       {lines.map((line) => (
@@ -63,35 +63,35 @@ function Legend({ lines }: { lines: readonly Drawn[] }) {
   );
 }
 
-function lastText(lines: readonly Drawn[], unit: LineChartProps["unit"]): string {
+function lastText(lines: readonly DrawnLine[], unit: LineChartProps["unit"]): string {
   if (lines.length !== 1) return "";
-  const { y, raw } = lines[0] as Drawn;
+  const { y, raw } = lines[0] as DrawnLine;
   const known = (raw ?? y).findLast((value) => value !== null);
   return known === undefined ? "" : valueText(known, unit);
 }
 
-function useDrawn(props: LineChartProps, colors: Palette): Drawn[] {
+function useDrawnLines(props: LineChartProps, colors: Palette): DrawnLine[] {
   const { lines, logX = false, logY = false, smoothing = 0 } = props;
   return useMemo(
-    () => lines.map((line) => asDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
+    () => lines.map((line) => toDrawn(line, { logX, logY, smoothing, stroke: seriesColor(colors, line.color) })),
     [lines, logX, logY, smoothing, colors],
   );
 }
 
-type Way = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
+type DrawOptions = { logX: boolean; logY: boolean; smoothing: number; stroke: string };
 
-export function asDrawn(line: Line, way: Way): Drawn {
-  const good = ordered(line, way.logX);
-  const held = (values: (number | null)[] | undefined) =>
-    values && (way.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
-  const isSmoothed = way.smoothing > 0 && !line.faint;
-  const y = held(isSmoothed ? smooth(good.y, way.smoothing) : good.y) ?? [];
-  const raw = isSmoothed ? held(good.y) : undefined;
-  return { ...good, y, low: held(good.low), high: held(good.high), raw, stroke: way.stroke };
+export function toDrawn(line: Line, options: DrawOptions): DrawnLine {
+  const sorted = ordered(line, options.logX);
+  const drawable = (values: (number | null)[] | undefined) =>
+    values && (options.logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
+  const isSmoothed = options.smoothing > 0 && !line.faint;
+  const y = drawable(isSmoothed ? smooth(sorted.y, options.smoothing) : sorted.y) ?? [];
+  const raw = isSmoothed ? drawable(sorted.y) : undefined;
+  return { ...sorted, y, low: drawable(sorted.low), high: drawable(sorted.high), raw, stroke: options.stroke };
 }
 
-/** Keeps a uPlot in a box: made anew when its shape changes, given new data when only that does. */
-function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onReading: (text: string) => void) {
+/** Keeps a uPlot instance: recreated when its series change, updated when only the data changes. */
+function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, onReading: (text: string) => void) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const now = useRef({ props, drawn });
@@ -103,7 +103,7 @@ function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onRead
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const look: Look = {
+    const config: ChartConfig = {
       x,
       logX,
       logY,
@@ -114,13 +114,13 @@ function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onRead
       range: () => now.current.props.range ?? null,
       lines: () => now.current.drawn,
     };
-    const made = makeChart(element, look, height, now, onReading);
-    chart.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    const plot = makeChart(element, config, height, now, onReading);
+    chart.current = plot;
+    const resized = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     resized.observe(element);
     return () => {
       resized.disconnect();
-      made.destroy();
+      plot.destroy();
       element.replaceChildren();
       chart.current = null;
     };
@@ -131,80 +131,80 @@ function useChart(props: LineChartProps, drawn: Drawn[], colors: Palette, onRead
   }, [drawn]);
 
   const [from, to] = props.range ?? [];
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the scale asks for the range by itself
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the scale reads the range itself
   useEffect(() => {
     chart.current?.setData(chart.current.data, true);
   }, [from, to]);
   return box;
 }
 
-type Now = { current: { props: LineChartProps; drawn: Drawn[] } };
+type Now = { current: { props: LineChartProps; drawn: DrawnLine[] } };
 
 function makeChart(
   element: HTMLElement,
-  look: Look,
+  config: ChartConfig,
   height: number,
   now: Now,
   onReading: (text: string) => void,
 ): uPlot {
   const tip = new Tooltip();
   let isOver = false;
-  const tell = (made: uPlot) => {
-    const place = made.cursor.idx;
-    if (place === null || place === undefined || (made.cursor.left ?? -1) < 0) {
+  const updateReading = (plot: uPlot) => {
+    const index = plot.cursor.idx;
+    if (index === null || index === undefined || (plot.cursor.left ?? -1) < 0) {
       tip.hide();
       onReading("");
       return;
     }
-    const rows = readings(made, now.current.drawn, place);
+    const rows = readings(plot, now.current.drawn, index);
     onReading(
       rangeText(
         rows.map((row) => row.value),
-        look.unit,
+        config.unit,
       ),
     );
-    if (isOver) tip.show(made, rows, place, look.x, look.unit);
+    if (isOver) tip.show(plot, rows, index, config.x, config.unit);
     else tip.hide();
   };
-  const made = new uPlot(
+  const plot = new uPlot(
     {
       width: element.clientWidth || 300,
       height,
       padding: [8, 16, 0, 0],
       legend: { show: false },
       focus: { alpha: 0.35 },
-      scales: scales(look),
-      axes: axes(look),
-      series: series(look, now.current.drawn),
-      cursor: cursor(look, () => now.current.props.onZoom?.(null)),
+      scales: scales(config),
+      axes: axes(config),
+      series: series(config, now.current.drawn),
+      cursor: cursor(config, () => now.current.props.onZoom?.(null)),
       hooks: {
-        drawAxes: [(drawnOn) => drawBeneath(drawnOn, now.current.drawn, look.colors.mark)],
-        draw: [(drawnOn) => drawOdd(drawnOn, now.current.drawn)],
-        setCursor: [tell],
-        setSelect: [(selected) => zoom(selected, look, now)],
+        drawAxes: [(drawnOn) => drawUnderlay(drawnOn, now.current.drawn, config.colors.mark)],
+        draw: [(drawnOn) => drawNonFinite(drawnOn, now.current.drawn)],
+        setCursor: [updateReading],
+        setSelect: [(selected) => zoom(selected, config, now)],
       },
     },
     align(now.current.drawn) as uPlot.AlignedData,
     element,
   );
   element.append(tip.element);
-  made.over.addEventListener("mouseenter", () => {
+  plot.over.addEventListener("mouseenter", () => {
     isOver = true;
   });
-  made.over.addEventListener("mouseleave", () => {
+  plot.over.addEventListener("mouseleave", () => {
     isOver = false;
     tip.hide();
   });
   element.onkeydown = (event) => {
     isOver = true;
-    moveByKey(event, made, now);
+    moveByKey(event, plot, now);
   };
   element.onblur = () => {
     isOver = false;
     tip.hide();
-    made.setCursor({ left: -10, top: -10 });
+    plot.setCursor({ left: -10, top: -10 });
   };
-  return made;
+  return plot;
 }
 
 function rangeText(values: number[], unit: LineChartProps["unit"]): string {
@@ -213,13 +213,13 @@ function rangeText(values: number[], unit: LineChartProps["unit"]): string {
   return first === last ? first : `${first} … ${last}`;
 }
 
-function zoom(chart: uPlot, look: Look, now: Now): void {
+function zoom(chart: uPlot, config: ChartConfig, now: Now): void {
   const { left, width } = chart.select;
   if (width < 4) return;
   const range: [number, number] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
   chart.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
   const { onZoom } = now.current.props;
-  if (onZoom) onZoom(look.x === "step" ? [Math.floor(range[0]), Math.ceil(range[1])] : range);
+  if (onZoom) onZoom(config.x === "step" ? [Math.floor(range[0]), Math.ceil(range[1])] : range);
 }
 
 function moveByKey(event: KeyboardEvent, chart: uPlot, now: Now): void {
@@ -228,12 +228,12 @@ function moveByKey(event: KeyboardEvent, chart: uPlot, now: Now): void {
     return;
   }
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const places = chart.data[0] as number[];
-  if (!step || !places.length) return;
+  const xs = chart.data[0] as number[];
+  if (!step || !xs.length) return;
   event.preventDefault();
   const left = chart.cursor.left ?? -1;
-  const from = left < 0 ? (step > 0 ? -1 : places.length) : nearest(places, chart.posToVal(left, "x"));
-  const width = Math.max(1, Math.round(places.length / 200));
-  const to = places[Math.min(places.length - 1, Math.max(0, from + step * width))] as number;
+  const from = left < 0 ? (step > 0 ? -1 : xs.length) : nearest(xs, chart.posToVal(left, "x"));
+  const width = Math.max(1, Math.round(xs.length / 200));
+  const to = xs[Math.min(xs.length - 1, Math.max(0, from + step * width))] as number;
   chart.setCursor({ left: chart.valToPos(to, "x"), top: chart.over.offsetHeight / 2 });
 }

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { align, extent, nearest, ordered, padded } from "./aligning";
-import { Batch } from "./batching";
-import { stretches } from "./drawing";
-import { axisText, chartWords, spanText, valueText } from "./naming";
+import { align, extent, nearest, ordered, padded } from "./alignment";
+import { axisText, chartDescription, spanText, valueText } from "./labels";
+import { stretches } from "./overlays";
+import { RequestBatch } from "./requestBatch";
 import { smooth } from "./smoothing";
 import type { Line } from "./types";
 
@@ -16,11 +16,11 @@ const line = (x: number[], y: (number | null)[], more: Partial<Line> = {}): Line
 });
 
 describe("smoothing", () => {
-  it("leaves a constant as it is, from the first point on", () => {
+  it("keeps a constant, from the first point on", () => {
     expect(smooth([3, 3, 3, 3], 0.9)).toEqual([3, 3, 3, 3].map((value) => expect.closeTo(value, 10)));
   });
 
-  it("gives the first value at the first point, and moves towards later ones", () => {
+  it("starts at the first value and moves towards later ones", () => {
     const [first, second, third] = smooth([0, 10, 10], 0.5) as number[];
     expect(first).toBe(0);
     expect(second).toBeCloseTo(20 / 3, 10); // weights 1/3 and 2/3
@@ -28,7 +28,7 @@ describe("smoothing", () => {
     expect(third).toBeLessThan(10);
   });
 
-  it("keeps gaps, and goes on after them as if they were not there", () => {
+  it("keeps gaps and continues after them", () => {
     const with_gap = smooth([1, null, 2], 0.6);
     expect(with_gap[1]).toBeNull();
     expect(with_gap[2]).toBeCloseTo(smooth([1, 2], 0.6)[1] as number, 12);
@@ -40,58 +40,58 @@ describe("smoothing", () => {
   });
 });
 
-describe("aligning", () => {
-  it("tells places without a point from gaps", () => {
+describe("alignment", () => {
+  it("distinguishes missing points from gaps", () => {
     const [x, first, second] = align([line([1, 3], [10, null]), line([2, 3], [20, 30])]);
     expect(x).toEqual([1, 2, 3]);
     expect(first).toEqual([10, undefined, null]);
     expect(second).toEqual([undefined, 20, 30]);
   });
 
-  it("keeps the columns of lines that share their places", () => {
+  it("keeps the columns of lines with equal x values", () => {
     const one = line([1, 2], [1, 2]);
     const [x, first] = align([one, line([1, 2], [3, 4])]);
     expect(x).toBe(one.x);
     expect(first).toBe(one.y);
   });
 
-  it("sorts by place, and of equal places keeps the last", () => {
+  it("sorts by x and keeps the last of equal x", () => {
     const found = ordered(line([3, 1, 3], [30, 10, 33], { low: [29, 9, 32] }), false);
     expect(found.x).toEqual([1, 3]);
     expect(found.y).toEqual([10, 33]);
     expect(found.low).toEqual([9, 32]);
   });
 
-  it("leaves out what a logarithmic axis cannot hold", () => {
+  it("drops values that a logarithmic axis cannot show", () => {
     expect(ordered(line([0, 1, 2], [1, 2, 3]), true).x).toEqual([1, 2]);
   });
 });
 
 describe("ranges", () => {
-  it("sees spikes of the envelope, and only what is in the range", () => {
+  it("includes spikes of the envelope inside the range", () => {
     const one = line([1, 2, 3], [1, 1, 1], { low: [0, 1, 1], high: [1, 9, 50] });
     expect(extent([one], 1, 2)).toEqual([0, 9]);
     expect(extent([one], 5, 6)).toBeNull();
   });
 
-  it("passes over what has no logarithm", () => {
+  it("skips values without a logarithm", () => {
     expect(extent([line([1, 2, 3], [-1, 0, 5])], 0, 9, true)).toEqual([5, 5]);
   });
 
-  it("gives a flat line a range, and no negative axis to what is never negative", () => {
+  it("gives a flat line a range, and no negative axis to non-negative values", () => {
     expect(padded([2, 2], false)).toEqual([1.8, 2.2]);
     expect(padded([0, 0], false)).toEqual([-1, 1]);
     expect(padded([0.01, 10], false)[0]).toBe(0);
   });
 
-  it("finds the nearest place", () => {
+  it("finds the nearest index", () => {
     expect(nearest([0, 10, 20], 14)).toBe(1);
     expect(nearest([0, 10, 20], 16)).toBe(2);
     expect(nearest([], 1)).toBe(-1);
     expect(nearest([5], 100)).toBe(0);
   });
 
-  it("finds stretches without gaps", () => {
+  it("finds ranges without gaps", () => {
     expect(stretches([1, null, 3, 4], [1, 2, 3, 4])).toEqual([
       [0, 0],
       [2, 3],
@@ -99,17 +99,21 @@ describe("ranges", () => {
   });
 });
 
-describe("words of a chart", () => {
-  it("say the last, smallest and largest value", () => {
-    const words = chartWords("train/loss", [line([0, 10], [2, 0.5], { low: [1.5, 0.25], high: [3, 0.75] })], "step");
-    expect(words).toBe("train/loss, by step, 0 to 10. last 0.5, smallest 0.25, largest 3");
+describe("the description of a chart", () => {
+  it("has the last, smallest and largest value", () => {
+    const description = chartDescription(
+      "train/loss",
+      [line([0, 10], [2, 0.5], { low: [1.5, 0.25], high: [3, 0.75] })],
+      "step",
+    );
+    expect(description).toBe("train/loss, by step, 0 to 10. last 0.5, min 0.25, max 3");
   });
 
-  it("say that there is nothing", () => {
-    expect(chartWords("loss", [line([1], [null])], "step")).toBe("loss: no values");
+  it("says that there are no values", () => {
+    expect(chartDescription("loss", [line([1], [null])], "step")).toBe("loss: no values");
   });
 
-  it("write numbers short", () => {
+  it("has short numbers", () => {
     expect(valueText(0.000012345)).toBe("1.234e-5");
     expect(valueText(1536, "bytes")).toBe("1.5 KiB");
     expect(axisText(12_000)).toBe("12k");
@@ -119,9 +123,9 @@ describe("words of a chart", () => {
 });
 
 describe("batches", () => {
-  it("ask once for all that is wanted in one tick, and once for what two want", async () => {
+  it("combine all keys of one tick, without duplicates", async () => {
     const asked: string[][] = [];
-    const batch = new Batch(async (keys) => {
+    const batch = new RequestBatch(async (keys) => {
       asked.push(keys);
       return new Map(keys.map((key) => [key, key.toUpperCase()]));
     });
@@ -131,9 +135,9 @@ describe("batches", () => {
     expect(asked).toHaveLength(2);
   });
 
-  it("are never larger than they may be, and tell what is not there", async () => {
+  it("are limited in size, and resolve missing keys to undefined", async () => {
     const asked: string[][] = [];
-    const batch = new Batch<number>(async (keys) => {
+    const batch = new RequestBatch<number>(async (keys) => {
       asked.push(keys);
       return new Map();
     }, 2);
@@ -141,9 +145,9 @@ describe("batches", () => {
     expect(asked.map((keys) => keys.length)).toEqual([2, 1]);
   });
 
-  it("tell everybody of a fault, and work again afterwards", async () => {
+  it("report an error to all callers, and work again afterwards", async () => {
     let count = 0;
-    const batch = new Batch<number>(async () => {
+    const batch = new RequestBatch<number>(async () => {
       count += 1;
       if (count === 1) throw new Error("no");
       return new Map([["a", 1]]);

@@ -1,82 +1,82 @@
-/** How uPlot is told to draw: axes, scales, cursor, zoom. */
+/** The uPlot configuration: axes, scales, series and cursor. */
 
 import type uPlot from "uplot";
-import { extent, padded } from "./aligning";
-import type { Drawn } from "./drawing";
-import { axisText, spanText } from "./naming";
+import { extent, padded } from "./alignment";
+import { axisText, spanText } from "./labels";
+import type { DrawnLine } from "./overlays";
 import { isDashed, type Palette } from "./palette";
 import type { LineChartProps, XKind } from "./types";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
-export type Look = Pick<LineChartProps, "logX" | "logY" | "group" | "unit" | "fromZero"> & {
+export type ChartConfig = Pick<LineChartProps, "logX" | "logY" | "group" | "unit" | "fromZero"> & {
   x: XKind;
   colors: Palette;
   range: () => [number, number] | null;
-  lines: () => readonly Drawn[];
+  lines: () => readonly DrawnLine[];
 };
 
-export function scales(look: Look): uPlot.Scales {
+export function scales(config: ChartConfig): uPlot.Scales {
   return {
     x: {
-      time: look.x === "clock",
-      distr: look.logX ? 3 : 1,
-      range: (chart, low, high) => xRange(look, chart, low, high),
+      time: config.x === "clock",
+      distr: config.logX ? 3 : 1,
+      range: (chart, low, high) => xRange(config, chart, low, high),
     },
-    y: { distr: look.logY ? 3 : 1, range: (chart) => yRange(look, chart) },
+    y: { distr: config.logY ? 3 : 1, range: (chart) => yRange(config, chart) },
   };
 }
 
-function xRange(look: Look, _chart: uPlot, low: number | null, high: number | null): [number, number] {
-  const wanted = look.range();
-  const [from, to] = wanted ?? [low ?? 0, high ?? 1];
+function xRange(config: ChartConfig, _chart: uPlot, low: number | null, high: number | null): [number, number] {
+  const zoomed = config.range();
+  const [from, to] = zoomed ?? [low ?? 0, high ?? 1];
   if (from < to) return [from, to];
-  return look.logX && from > 0 ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
+  return config.logX && from > 0 ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
 }
 
-function yRange(look: Look, chart: uPlot): [number, number] {
+function yRange(config: ChartConfig, chart: uPlot): [number, number] {
   const { min, max } = chart.scales.x as uPlot.Scale;
-  const lines = look.lines();
+  const lines = config.lines();
   const all = [...lines, ...lines.flatMap((line) => (line.raw ? [{ x: line.x, y: line.raw }] : []))];
   const whole = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] as const;
-  const found = extent(all, min ?? whole[0], max ?? whole[1], look.logY) ?? extent(all, ...whole, look.logY);
-  const [low, high] = padded(found ?? (look.logY ? [1, 10] : [0, 1]), look.logY === true);
-  return look.fromZero && low > 0 && !look.logY ? [0, high] : [low, high];
+  const found = extent(all, min ?? whole[0], max ?? whole[1], config.logY) ?? extent(all, ...whole, config.logY);
+  const [low, high] = padded(found ?? (config.logY ? [1, 10] : [0, 1]), config.logY === true);
+  return config.fromZero && low > 0 && !config.logY ? [0, high] : [low, high];
 }
 
-export function axes(look: Look): uPlot.Axis[] {
+export function axes(config: ChartConfig): uPlot.Axis[] {
   const common: uPlot.Axis = {
-    stroke: look.colors.text,
+    stroke: config.colors.text,
     font: FONT,
-    grid: { stroke: look.colors.grid, width: 1 },
+    grid: { stroke: config.colors.grid, width: 1 },
     ticks: { show: false },
   };
   const xAxis: uPlot.Axis = { ...common, size: 24, gap: 4, space: 70, grid: { show: false } };
-  if (look.x !== "clock") {
+  if (config.x !== "clock") {
     xAxis.values = (_chart, splits) =>
-      splits.map((value) => (value === null ? "" : look.x === "time" ? spanText(value) : axisText(value)));
+      splits.map((value) => (value === null ? "" : config.x === "time" ? spanText(value) : axisText(value)));
   }
-  if (look.x === "time" && !look.logX) xAxis.incrs = TIMES;
-  if (look.x === "step" && !look.logX) xAxis.incrs = wholeSteps();
+  if (config.x === "time" && !config.logX) xAxis.incrs = TIMES;
+  if (config.x === "step" && !config.logX) xAxis.incrs = wholeSteps();
   const yAxis: uPlot.Axis = {
     ...common,
     gap: 4,
-    space: look.logY ? 18 : 34,
+    space: config.logY ? 18 : 34,
     size: (_chart, values) => Math.max(30, 10 + 6.4 * Math.max(0, ...(values ?? []).map((text) => text?.length ?? 0))),
     values: (_chart, splits) =>
-      splits.map((value) => (value === null || (look.logY && !isRound(value)) ? "" : axisText(value, look.unit))),
+      splits.map((value) => (value === null || (config.logY && !isRound(value)) ? "" : axisText(value, config.unit))),
   };
-  if (look.unit === "bytes") yAxis.incrs = Array.from({ length: 50 }, (_, power) => 2 ** power);
+  if (config.unit === "bytes") yAxis.incrs = Array.from({ length: 50 }, (_, power) => 2 ** power);
   return [xAxis, yAxis];
 }
 
-/** 1, 2 or 5 with zeros: what is written beside a logarithmic axis. */
+/** 1, 2 or 5 times a power of ten: the labelled ticks of a logarithmic axis. */
 function isRound(value: number): boolean {
   const lead = value / 10 ** Math.floor(Math.log10(Math.abs(value)) + 1e-9);
   return [1, 2, 5, 10].some((round) => Math.abs(lead - round) < 1e-6);
 }
 
-/** Spans of time that people count in: seconds, minutes, hours, days. */
+/** Tick distances in seconds, minutes, hours and days. */
 const TIMES = [
   ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30],
   ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * 60),
@@ -84,14 +84,14 @@ const TIMES = [
   ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * 86_400),
 ];
 
-/** Steps are whole: their axis has no mark at 2.5. */
+/** Tick distances for steps, which are whole numbers. */
 function wholeSteps(): number[] {
   const found: number[] = [];
   for (let power = 0; power < 16; power++) for (const digit of [1, 2, 5]) found.push(digit * 10 ** power);
   return found;
 }
 
-export function series(look: Look, lines: readonly Drawn[]): uPlot.Series[] {
+export function series(config: ChartConfig, lines: readonly DrawnLine[]): uPlot.Series[] {
   return [
     {},
     ...lines.map(
@@ -101,14 +101,14 @@ export function series(look: Look, lines: readonly Drawn[]): uPlot.Series[] {
         alpha: line.faint ? 0.4 : 1,
         dash: line.dash || isDashed(line.color) ? [6, 4] : undefined,
         spanGaps: false,
-        points: { show: (_chart, _number) => isFew(line), size: 4, width: 1, fill: look.colors.ground },
+        points: { show: (_chart, _number) => isFew(line), size: 4, width: 1, fill: config.colors.ground },
       }),
     ),
   ];
 }
 
-/** A single point would be invisible as a line. */
-function isFew(line: Drawn): boolean {
+/** Lines with few points show them: a single point is invisible as a line. */
+function isFew(line: DrawnLine): boolean {
   let known = 0;
   for (const value of line.y) {
     if (value !== null) known += 1;
@@ -117,9 +117,9 @@ function isFew(line: Drawn): boolean {
   return known > 0;
 }
 
-export function cursor(look: Look, onReset: () => void): uPlot.Cursor {
+export function cursor(config: ChartConfig, onReset: () => void): uPlot.Cursor {
   return {
-    sync: look.group ? { key: look.group, setSeries: false, scales: ["x", null] } : undefined,
+    sync: config.group ? { key: config.group, setSeries: false, scales: ["x", null] } : undefined,
     drag: { x: true, y: false, setScale: false, dist: 4 },
     focus: { prox: 24 },
     points: { size: 6, width: 1.5 },

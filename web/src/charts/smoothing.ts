@@ -1,14 +1,14 @@
-/** Smoothing of a line: an exponential mean that is not drawn towards zero at its start. */
+/** Smoothing of a line: a bias-corrected exponential moving average. */
 
 export function smooth(values: readonly (number | null)[], weight: number): (number | null)[] {
   if (!(weight > 0)) return values.slice();
-  const kept = Math.min(weight, 0.999);
+  const decay = Math.min(weight, 0.999);
   let mean = 0;
-  let seen = 0; // how much of the weights was handed out so far
+  let weights = 0; // the sum of the weights so far
   return values.map((value) => {
     if (value === null || !Number.isFinite(value)) return null;
-    mean = kept * mean + (1 - kept) * value;
-    seen = kept * seen + (1 - kept);
-    return mean / seen;
+    mean = decay * mean + (1 - decay) * value;
+    weights = decay * weights + (1 - decay);
+    return mean / weights;
   });
 }

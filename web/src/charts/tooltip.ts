@@ -1,17 +1,16 @@
-/** The values at the cursor, in a box beside it. Plain DOM: it moves with every move of the mouse. */
+/** The values at the cursor. Plain DOM, because it updates with every mouse move. */
 
 import type uPlot from "uplot";
-import type { Drawn } from "./drawing";
-import { valueText, xText } from "./naming";
+import { valueText, xText } from "./labels";
+import type { DrawnLine } from "./overlays";
 import type { LineChartProps, XKind } from "./types";
 
-const MOST_ROWS = 12;
+const MAX_ROWS = 12;
 
 export type Reading = { label: string; value: number; stroke: string; index: number };
 
-/** The values of all lines at a place of the aligned columns, largest first. Between its points a line has the value of
- * its last one. */
-export function readings(chart: Pick<uPlot, "data">, lines: readonly Drawn[], place: number): Reading[] {
+/** The values of all lines at an index of the aligned columns, largest first. Between points, the previous one counts. */
+export function readings(chart: Pick<uPlot, "data">, lines: readonly DrawnLine[], place: number): Reading[] {
   const found: Reading[] = [];
   lines.forEach((line, number) => {
     if (line.faint) return;
@@ -34,7 +33,7 @@ export class Tooltip {
   constructor() {
     this.element.className = "chart-tip";
     this.element.hidden = true;
-    this.element.setAttribute("aria-hidden", "true"); // the label of the chart says it in words
+    this.element.setAttribute("aria-hidden", "true"); // the chart's label describes it
   }
 
   hide(): void {
@@ -53,9 +52,9 @@ export class Tooltip {
     head.textContent = `${x === "step" || x === "epoch" ? `${x} ` : ""}${xText(at, x)}`;
     this.element.replaceChildren(
       head,
-      ...nearRows(rows, focused(chart)).map((row) => drawRow(row, focused(chart), unit)),
+      ...nearRows(rows, focusedSeries(chart)).map((row) => drawRow(row, focusedSeries(chart), unit)),
     );
-    if (rows.length > MOST_ROWS) this.element.append(drawMore(rows.length - MOST_ROWS));
+    if (rows.length > MAX_ROWS) this.element.append(drawMore(rows.length - MAX_ROWS));
     this.element.hidden = false;
     this.place(chart, left);
   }
@@ -69,20 +68,20 @@ export class Tooltip {
   }
 }
 
-function focused(chart: uPlot): number {
-  // uPlot keeps the series next to the cursor focused, and says so in `_focus`.
+function focusedSeries(chart: uPlot): number {
+  // uPlot marks the series nearest to the cursor with `_focus`.
   return chart.series.findIndex((series, index) => index > 0 && (series as { _focus?: boolean })._focus === true) - 1;
 }
 
-/** When there are too many, those around the one next to the cursor. */
+/** At most MAX_ROWS rows, around the one nearest to the cursor. */
 function nearRows(rows: Reading[], focus: number): Reading[] {
-  if (rows.length <= MOST_ROWS) return rows;
+  if (rows.length <= MAX_ROWS) return rows;
   const at = Math.max(
     0,
     rows.findIndex((row) => row.index === focus),
   );
-  const start = Math.min(Math.max(0, at - MOST_ROWS / 2), rows.length - MOST_ROWS);
-  return rows.slice(start, start + MOST_ROWS);
+  const start = Math.min(Math.max(0, at - MAX_ROWS / 2), rows.length - MAX_ROWS);
+  return rows.slice(start, start + MAX_ROWS);
 }
 
 function drawRow(row: Reading, focus: number, unit?: LineChartProps["unit"]): HTMLElement {

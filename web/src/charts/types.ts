@@ -1,23 +1,23 @@
-/** What a chart draws, and how its x axis is read. */
+/** The props and lines of a chart. */
 
 export type XKind = "step" | "time" | "clock" | "epoch";
 
 export type Line = {
   key: string;
   label: string;
-  /** Which colour of the palette; it goes round. */
+  /** The index in the palette, which repeats. */
   color: number;
   dash?: boolean;
   faint?: boolean;
   x: number[];
   y: (number | null)[];
-  /** The smallest and largest value behind each point: drawn as a thin envelope, so that no spike is lost. */
+  /** The smallest and largest value of each bucket, drawn as an envelope so that no spike is lost. */
   low?: (number | null)[];
   high?: (number | null)[];
-  /** Where an attempt began. */
+  /** X values where an attempt started. */
   marks?: number[];
-  /** Where a value was not a finite number. */
-  odd?: number[];
+  /** X values where the value was NaN or infinite. */
+  nonFinite?: number[];
 };
 
 export type LineChartProps = {
@@ -26,18 +26,18 @@ export type LineChartProps = {
   x?: XKind;
   logX?: boolean;
   logY?: boolean;
-  /** 0: as it is; up to 0.99. */
+  /** From 0 (none) to 0.99. */
   smoothing?: number;
   /** Charts of one group share a cursor. */
   group?: string;
-  /** The range that is shown; without one, all. */
+  /** The visible range; all by default. */
   range?: [number, number] | null;
   onZoom?: (range: [number, number] | null) => void;
   height?: number;
-  /** Beside the title: such as `16 of 512 ranks`. */
+  /** Text beside the title, such as `16 of 512 ranks`. */
   note?: string;
-  /** What the values are, for axes: a plain number without one. */
+  /** The unit of the values; plain numbers by default. */
   unit?: "bytes" | "percent";
-  /** The y axis begins at zero. */
+  /** Start the y axis at zero. */
   fromZero?: boolean;
 };

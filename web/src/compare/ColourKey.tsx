@@ -1,15 +1,16 @@
-/** What the colours of a plot mean. */
+/** The legend of the colours of a plot. */
 
+import "./ColourKey.css";
 import { usePalette } from "../charts";
 import { seriesColor } from "../charts/palette";
-import { useShade } from "../theme";
-import { ramp } from "./colours";
+import { useEffectiveTheme } from "../theme";
+import { gradient } from "./colours";
 import { fieldTitle } from "./fields";
 import { type Scale, shortNumber } from "./scales";
 
 const PARTS = 24;
 
-// A circle, a square, a triangle, a diamond: categories differ in shape, too.
+// Circle, square, triangle and diamond: categories also differ in shape.
 const SHAPES = [
   "M5.5 0a5.5 5.5 0 1 1-11 0a5.5 5.5 0 1 1 11 0z",
   "M-5-5h10v10h-10z",
@@ -17,18 +18,18 @@ const SHAPES = [
   "M0-7L7 0L0 7L-7 0z",
 ];
 
-export const shapePath = (place: number): string => SHAPES[place % SHAPES.length] as string;
+export const shapePath = (index: number): string => SHAPES[index % SHAPES.length] as string;
 
 export function ColourKey({ field, scale }: { field: string; scale: Scale }) {
   const palette = usePalette();
-  const shade = useShade();
+  const theme = useEffectiveTheme();
   if (scale.kind === "category") {
     return (
       <ul className="colour-key" aria-label={`Colours: ${fieldTitle(field)}`}>
-        {scale.categories.slice(0, 12).map((name, place) => (
+        {scale.categories.slice(0, 12).map((name, index) => (
           <li key={name}>
             <svg width="14" height="14" viewBox="-7 -7 14 14" aria-hidden="true">
-              <path d={shapePath(place)} fill={seriesColor(palette, place)} />
+              <path d={shapePath(index)} fill={seriesColor(palette, index)} />
             </svg>{" "}
             {name}
           </li>
@@ -36,14 +37,14 @@ export function ColourKey({ field, scale }: { field: string; scale: Scale }) {
       </ul>
     );
   }
-  const parts = Array.from({ length: PARTS }, (_, place) => ramp(place / (PARTS - 1), shade));
+  const parts = Array.from({ length: PARTS }, (_, index) => gradient(index / (PARTS - 1), theme));
   return (
     <div className="colour-key">
       <span>{fieldTitle(field)}</span>
       <span className="number">{shortNumber(scale.lowest)}</span>
       <svg width="120" height="10" aria-hidden="true">
-        {parts.map((fill, place) => (
-          <rect key={fill} x={(place * 120) / PARTS} width={120 / PARTS + 0.5} height="10" fill={fill} />
+        {parts.map((fill, index) => (
+          <rect key={fill} x={(index * 120) / PARTS} width={120 / PARTS + 0.5} height="10" fill={fill} />
         ))}
       </svg>
       <span className="number">{shortNumber(scale.highest)}</span>

@@ -1,43 +1,43 @@
-/** Runs beside each other: charts over one another, what differs, parallel coordinates, scatter. */
+/** Compares runs: overlaid charts, differences, parallel coordinates and a scatter plot. */
 
+import "./ComparePage.css";
 import { useCallback, useMemo, useState } from "react";
-import { query, useAnswer } from "../api";
-import { many } from "../format";
-import { here, navigate, readable, useRoute, useTitle } from "../router";
+import { queryString, useResource } from "../api";
+import { plural } from "../format";
+import { currentRoute, navigate, readableParams, useRoute, useTitle } from "../router";
 import type { Comparison, RunRow, RunsPage } from "../types";
 import { isDone } from "../types";
-import { Failure, Spinner, Tabs } from "../ui";
-import { AddRun, NothingChosen, QueryForm } from "./Choosing";
-import { type Choices, readChoices, VIEWS, writeChoices } from "./choices";
+import { ErrorMessage, Spinner, Tabs } from "../ui";
+import { CompareView, VIEW_TITLES } from "./CompareViews";
 import { Legend } from "./Legend";
-import { useShown } from "./showing";
-import { NAMES, ShownView } from "./Views";
-import "./compare.css";
+import { AddRun, NoRunsSelected, QueryForm } from "./RunPicker";
+import { type Choices, choicesToParams, parseChoices, VIEWS } from "./urlState";
+import { useVisibleRuns } from "./visibleRuns";
 
 const LIVE_MS = 5000;
-function address(choices: Choices): string {
-  const text = readable(writeChoices(choices));
+function urlOf(choices: Choices): string {
+  const text = readableParams(choicesToParams(choices));
   return text ? `/compare?${text}` : "/compare";
 }
 
 export default function ComparePage() {
   const { params } = useRoute();
   const text = params.toString();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the text is what the params say
-  const choices = useMemo(() => readChoices(params), [text]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `text` is the content of the params
+  const choices = useMemo(() => parseChoices(params), [text]);
   const change = useCallback((changes: Partial<Choices>) => {
-    const next = { ...readChoices(here().params), ...changes };
-    const isOther = "runs" in changes || "query" in changes || "view" in changes;
-    navigate(address(next), { replace: !isOther, keepScroll: true });
+    const next = { ...parseChoices(currentRoute().params), ...changes };
+    const isNewPage = "runs" in changes || "query" in changes || "view" in changes;
+    navigate(urlOf(next), { replace: !isNewPage, keepScroll: true });
   }, []);
-  const isChosen = choices.runs.length > 0 || choices.query !== null;
+  const hasRuns = choices.runs.length > 0 || choices.query !== null;
   useTitle("Compare");
   return (
     <div className="compare">
-      {isChosen ? (
-        <Chosen choices={choices} onChange={change} />
+      {hasRuns ? (
+        <ComparedRuns choices={choices} onChange={change} />
       ) : (
-        <NothingChosen choices={choices} onChange={change} />
+        <NoRunsSelected choices={choices} onChange={change} />
       )}
     </div>
   );
@@ -48,40 +48,40 @@ interface Props {
   onChange: (changes: Partial<Choices>) => void;
 }
 
-/** The rows of the runs: of a query those it finds; of chosen ones those that the comparison has. */
+/** The runs to compare: the results of the query, or the selected runs. */
 function useRuns(choices: Choices) {
   const { query: q, sort, limit, project, view } = choices;
   const isQuery = q !== null && choices.runs.length === 0;
   const [isLive, setLive] = useState(false);
-  const live = isLive ? LIVE_MS : undefined;
-  const found = useAnswer<RunsPage>(isQuery ? `/runs${query({ q, sort, limit, project })}` : null, {
-    live,
-    keep: true,
+  const pollMs = isLive ? LIVE_MS : undefined;
+  const found = useResource<RunsPage>(isQuery ? `/runs${queryString({ q, sort, limit, project })}` : null, {
+    pollMs,
+    keepPrevious: true,
   });
   const ids = isQuery ? found.data?.runs.map((run) => run.id) : choices.runs;
   const isNeeded = ids !== undefined && ids.length > 0 && (!isQuery || view === "differences");
   const fields = { run: ids, everything: choices.everything ? 1 : undefined };
-  const compared = useAnswer<Comparison>(isNeeded ? `/compare${query(fields)}` : null, {
-    live,
-    keep: true,
+  const compared = useResource<Comparison>(isNeeded ? `/compare${queryString(fields)}` : null, {
+    pollMs,
+    keepPrevious: true,
   });
   const runs = isQuery ? found.data?.runs : compared.data?.runs;
-  const moves = runs?.some((run) => !isDone(run.status)) ?? false;
-  if (moves !== isLive) setLive(moves);
+  const isRunning = runs?.some((run) => !isDone(run.status)) ?? false;
+  if (isRunning !== isLive) setLive(isRunning);
   return {
     runs,
     compared,
     error: found.error ?? compared.error,
-    again: isQuery ? found.again : compared.again,
+    reload: isQuery ? found.reload : compared.reload,
     isQuery,
   };
 }
 
-function Chosen({ choices, onChange }: Props) {
-  const { runs, compared, error, again, isQuery } = useRuns(choices);
+function ComparedRuns({ choices, onChange }: Props) {
+  const { runs, compared, error, reload, isQuery } = useRuns(choices);
   if (runs === undefined) {
     return error ? (
-      <Failure error={error} again={again} what="These runs cannot be compared" />
+      <ErrorMessage error={error} retry={reload} what="Cannot compare these runs" />
     ) : (
       <Spinner label="Loading runs" />
     );
@@ -89,41 +89,46 @@ function Chosen({ choices, onChange }: Props) {
   return (
     <>
       <header className="compare-head">
-        <h1>Compare {many(runs.length, "run")}</h1>
+        <h1>Compare {plural(runs.length, "run")}</h1>
         {isQuery ? (
           <QueryForm key={`${choices.query}|${choices.sort}|${choices.limit}`} choices={choices} onChange={onChange} />
         ) : (
           <AddRun chosen={choices.runs} onAdd={(run) => onChange({ runs: [...choices.runs, run] })} />
         )}
       </header>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (
         <p className="soft">
-          {many(choices.runs.length - runs.length, "run")} of the address{" "}
-          {choices.runs.length - runs.length === 1 ? "is" : "are"} not there: removed, or not yours to see.
+          {plural(choices.runs.length - runs.length, "run")} not found: deleted, or in a project you have no access to.
         </p>
       )}
       {runs.length === 0 ? (
         <p className="soft compare-none">
-          {isQuery ? "No run is found by this query." : "None of these runs is there: removed, or not yours to see."}
+          {isQuery ? "No matching runs." : "No runs found: deleted, or in a project you have no access to."}
         </p>
       ) : (
-        <Beside runs={runs} comparison={compared.data} isQuery={isQuery} choices={choices} onChange={onChange} />
+        <ComparisonBody
+          runs={runs}
+          comparison={compared.data}
+          isQuery={isQuery}
+          choices={choices}
+          onChange={onChange}
+        />
       )}
     </>
   );
 }
 
-type BesideProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
+type ComparisonBodyProps = Props & { runs: RunRow[]; comparison: Comparison | undefined; isQuery: boolean };
 
-function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
-  const shown = useShown(runs, choices);
+function ComparisonBody({ runs, comparison, isQuery, choices, onChange }: ComparisonBodyProps) {
+  const shown = useVisibleRuns(runs, choices);
   return (
     <>
       <Tabs
-        now={choices.view}
-        label="Ways to compare"
-        tabs={VIEWS.map((key) => ({ key, label: NAMES[key], to: address({ ...choices, view: key }) }))}
+        current={choices.view}
+        label="Views"
+        tabs={VIEWS.map((key) => ({ key, label: VIEW_TITLES[key], to: urlOf({ ...choices, view: key }) }))}
       />
       <div className="compare-body">
         <Legend
@@ -138,7 +143,7 @@ function Beside({ runs, comparison, isQuery, choices, onChange }: BesideProps) {
           onRemove={(run) => onChange({ runs: choices.runs.filter((one) => one !== run) })}
         />
         <div className="compare-view">
-          <ShownView shown={shown} comparison={comparison} choices={choices} onChange={onChange} />
+          <CompareView shown={shown} comparison={comparison} choices={choices} onChange={onChange} />
         </div>
       </div>
     </>

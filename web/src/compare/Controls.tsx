@@ -1,9 +1,10 @@
-/** How the charts of a comparison are drawn. */
+/** The controls of the charts of a comparison. */
 
+import "./Controls.css";
 import { useEffect, useState } from "react";
-import type { Choices, XAxis } from "./choices";
-import type { Band } from "./grouping";
-import { Picker } from "./Picker";
+import { MultiSelect } from "./MultiSelect";
+import type { Band } from "./runGroups";
+import type { Choices, XAxis } from "./urlState";
 
 interface Props {
   choices: Choices;
@@ -15,7 +16,7 @@ interface Props {
 export function ChartControls({ choices, metrics, params, onChange }: Props) {
   return (
     <div className="compare-controls">
-      <Picker
+      <MultiSelect
         title="Metrics"
         names={metrics}
         chosen={choices.metrics}
@@ -31,13 +32,13 @@ export function ChartControls({ choices, metrics, params, onChange }: Props) {
             value={choices.band}
             onChange={(event) => onChange({ band: event.target.value as Band })}
           >
-            <option value="deviation">± deviation</option>
-            <option value="range">smallest to largest</option>
+            <option value="deviation">± standard deviation</option>
+            <option value="range">min to max</option>
           </select>
         </label>
       )}
       <label>
-        <span className="soft">Across</span>
+        <span className="soft">X axis</span>
         <select
           className="field"
           value={choices.x}
@@ -56,9 +57,15 @@ export function ChartControls({ choices, metrics, params, onChange }: Props) {
 }
 
 export function GroupBy({ choices, params, onChange }: Omit<Props, "metrics">) {
-  // Groups have other keys than runs: what was switched off among the ones says nothing of the others.
+  // Groups and runs have different keys, so hidden entries do not carry over.
   return (
-    <Picker title="Group by" names={params} chosen={choices.by} onChange={(by) => onChange({ by, off: [] })} most={6} />
+    <MultiSelect
+      title="Group by"
+      names={params}
+      chosen={choices.by}
+      onChange={(by) => onChange({ by, off: [] })}
+      max={6}
+    />
   );
 }
 
@@ -71,7 +78,7 @@ export function Toggle({ label, isOn, onChange }: { label: string; isOn: boolean
   );
 }
 
-/** It is drawn while it is dragged; the address is written when it stands still. */
+/** Updates the label while dragging, and the URL after a pause. */
 function Smoothing({ value, onChange }: { value: number; onChange: (value: number) => void }) {
   const [now, setNow] = useState(value);
   useEffect(() => setNow(value), [value]);

@@ -1,14 +1,23 @@
-/** The table of what differs: a column for each run, rows of metrics, params, the file, the code. */
+/** The table of differences: a column per run, rows for metrics, params, spec and code. */
 
+import "./Differences.css";
 import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";
 import { StatusMark } from "../ui";
-import type { Choices } from "./choices";
-import { against, bestPlaces, type ComparedRow, isLower, type Section, sections, TITLES } from "./differences";
+import {
+  bestIndexes,
+  type ComparedRow,
+  isLowerBest,
+  relativeChange,
+  type Section,
+  sections,
+  TITLES,
+} from "./differences";
 import { valueText } from "./fields";
 import { Swatch } from "./Legend";
 import type { Entry } from "./lines";
+import type { Choices } from "./urlState";
 
 interface Props {
   comparison: Comparison;
@@ -20,16 +29,16 @@ interface Props {
 }
 
 export function Differences({ comparison, shown, entries, labels, choices, onChange }: Props) {
-  const places = comparison.runs.flatMap((run, place) => (shown.has(run.id) ? [place] : []));
-  const runs = places.map((place) => comparison.runs[place] as RunRow);
-  const rows = comparison.rows.map((row) => narrowed(row, places));
+  const indexes = comparison.runs.flatMap((run, index) => (shown.has(run.id) ? [index] : []));
+  const runs = indexes.map((index) => comparison.runs[index] as RunRow);
+  const rows = comparison.rows.map((row) => forRuns(row, indexes));
   const found = sections(rows, choices.everything, choices.find);
   const base = runs.findIndex((run) => run.id === choices.baseline);
   const color = (run: string) => entries.find((entry) => entry.runs.includes(run))?.color ?? 0;
-  if (runs.length === 0) return <p className="soft compare-none">All runs are switched off.</p>;
+  if (runs.length === 0) return <p className="soft compare-none">All runs are hidden.</p>;
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: it is scrolled by the keyboard, too
-    <section className="differences" tabIndex={0} aria-label="What differs">
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
+    <section className="differences" tabIndex={0} aria-label="Differences">
       <table>
         <thead>
           <tr>
@@ -63,10 +72,10 @@ export function Differences({ comparison, shown, entries, labels, choices, onCha
   );
 }
 
-/** The row of fewer runs. Whether it differs is asked again, among those that are left. */
-function narrowed(row: ComparedRow, places: number[]): ComparedRow {
-  if (places.length === row.values.length) return row;
-  const values = places.map((place) => row.values[place]);
+/** A row restricted to the visible runs; `differs` is computed again for them. */
+function forRuns(row: ComparedRow, indexes: number[]): ComparedRow {
+  if (indexes.length === row.values.length) return row;
+  const values = indexes.map((index) => row.values[index]);
   return { ...row, values, differs: new Set(values.map(valueText)).size > 1 };
 }
 
@@ -112,7 +121,7 @@ function SectionRows({ section, base, runs, choices, onChange }: SectionProps) {
     <tbody>
       <tr className="differences-title">
         <th scope="rowgroup">{TITLES[group] ?? group}</th>
-        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} more are the same in all</span>}</td>
+        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} more without differences</span>}</td>
       </tr>
       {rows.map((row) => (
         <Row key={row.name} row={row} runs={runs} base={base} choices={choices} onChange={onChange} />
@@ -131,8 +140,8 @@ interface RowProps {
 
 function Row({ row, runs, base, choices, onChange }: RowProps) {
   const isMetric = row.group === "metrics";
-  const lower = isLower(row.name, choices.flipped);
-  const best = isMetric ? bestPlaces(row.values, lower) : [];
+  const lower = isLowerBest(row.name, choices.flipped);
+  const best = isMetric ? bestIndexes(row.values, lower) : [];
   const flip = () => {
     const isFlipped = choices.flipped.includes(row.name);
     onChange({
@@ -146,22 +155,22 @@ function Row({ row, runs, base, choices, onChange }: RowProps) {
         {isMetric && (
           <button
             type="button"
-            className="better-way"
+            className="better-direction"
             onClick={flip}
-            title={`${lower ? "Less" : "More"} is better; click when it is not`}
-            aria-label={`${row.name}: ${lower ? "less" : "more"} is better. Turn it round`}
+            title={`${lower ? "Lower" : "Higher"} is better. Click to change.`}
+            aria-label={`${row.name}: ${lower ? "lower" : "higher"} is better. Change`}
           >
             {lower ? "↓" : "↑"}
           </button>
         )}
       </th>
-      {row.values.map((value, place) => (
+      {row.values.map((value, index) => (
         <Cell
-          key={runs[place]?.id}
+          key={runs[index]?.id}
           value={value}
-          base={base >= 0 && place !== base ? row.values[base] : undefined}
-          isBest={best.includes(place)}
-          isBase={place === base}
+          base={base >= 0 && index !== base ? row.values[base] : undefined}
+          isBest={best.includes(index)}
+          isBase={index === base}
           isMetric={isMetric}
         />
       ))}
@@ -180,19 +189,19 @@ interface CellProps {
 function Cell({ value, base, isBest, isBase, isMetric }: CellProps) {
   const whole = valueText(value);
   const text = isMetric && typeof value === "number" ? number(value, 5) : whole;
-  const beside = base === undefined ? "" : against(value, base);
-  const classes = [isBase ? "is-base" : "", isBest ? "is-best" : "", beside === "same" ? "is-same" : ""]
+  const change = base === undefined ? "" : relativeChange(value, base);
+  const classes = [isBase ? "is-base" : "", isBest ? "is-best" : "", change === "same" ? "is-same" : ""]
     .join(" ")
     .trim();
   return (
     <td className={classes} title={whole}>
       {whole.includes("\n") ? <pre>{whole}</pre> : <span className="cell-value">{text}</span>}
       {isBest && (
-        <span className="best-mark" title="The best of them">
+        <span className="best-mark" title="Best value">
           ★<span className="hidden-text"> best</span>
         </span>
       )}
-      {beside !== "" && <span className="beside">{beside}</span>}
+      {change !== "" && <span className="change">{change}</span>}
     </td>
   );
 }

@@ -1,6 +1,8 @@
-/** The runs that are compared: switched on and off, pointed at, taken away. */
+/** The compared runs or groups, to show, hide, highlight or remove. */
 
+import "./Legend.css";
 import { seriesColor, usePalette } from "../charts";
+import { isDashed } from "../charts/palette";
 import { Link } from "../router";
 import type { RunRow } from "../types";
 import { StatusMark } from "../ui";
@@ -10,15 +12,13 @@ interface Props {
   entries: Entry[];
   rows: Map<string, RunRow>;
   isGrouped: boolean;
-  off: string[]; // switched off by hand; brushes leave out others
+  off: string[]; // hidden by the user; brushes hide others
   highlighted: string | null;
   canRemove: boolean;
   onHighlight: (key: string | null) => void;
   onSwitch: (off: string[]) => void;
   onRemove: (run: string) => void;
 }
-
-const isDashed = (color: number) => Math.floor(color / 8) % 2 === 1;
 
 export function Swatch({ color, width = 18 }: { color: number; width?: number }) {
   const stroke = seriesColor(usePalette(), color);
@@ -69,8 +69,10 @@ export function Legend(props: Props) {
 function LegendEntry({ entry, ...props }: Props & { entry: Entry }) {
   const { highlighted, off, onHighlight, onSwitch } = props;
   const row = props.isGrouped ? undefined : props.rows.get(entry.key);
-  const flip = () => onSwitch(entry.isOn ? [...off, entry.key] : off.filter((key) => key !== entry.key));
-  const classes = ["legend-entry", entry.isOn ? "" : "is-off", highlighted === entry.key ? "is-lit" : ""].join(" ");
+  const toggle = () => onSwitch(entry.isOn ? [...off, entry.key] : off.filter((key) => key !== entry.key));
+  const classes = ["legend-entry", entry.isOn ? "" : "is-off", highlighted === entry.key ? "is-highlighted" : ""].join(
+    " ",
+  );
   return (
     <li className={classes} onPointerEnter={() => onHighlight(entry.key)} onPointerLeave={() => onHighlight(null)}>
       <button
@@ -79,7 +81,7 @@ function LegendEntry({ entry, ...props }: Props & { entry: Entry }) {
         aria-pressed={entry.isOn}
         disabled={!entry.isOn && !off.includes(entry.key)}
         title={entry.isOn ? `Hide ${entry.label}` : `Show ${entry.label}`}
-        onClick={flip}
+        onClick={toggle}
         onFocus={() => onHighlight(entry.key)}
         onBlur={() => onHighlight(null)}
       >
@@ -97,8 +99,8 @@ function LegendEntry({ entry, ...props }: Props & { entry: Entry }) {
             <button
               type="button"
               className="legend-remove"
-              aria-label={`Take ${entry.label} away`}
-              title="Take away"
+              aria-label={`Remove ${entry.label}`}
+              title="Remove"
               onClick={() => props.onRemove(row.id)}
             >
               ✕

@@ -1,18 +1,19 @@
-/** One chart for each metric, with a line for each run or group. Metrics are asked for a screen at a time, once they
- * come near the window. */
+/** A chart per metric with a line per run or group. Charts load in batches when they come into view. */
 
-import { useEffect, useMemo, useState } from "react";
-import { query, useAnswer } from "../api";
-import { LineChart, WhenSeen } from "../charts";
+import "./Overlays.css";
+import { useMemo } from "react";
+import { queryString, useResource } from "../api";
+import { LazyMount, LineChart } from "../charts";
 import type { RunRow, RunsCharts } from "../types";
 import { isDone } from "../types";
-import { Failure } from "../ui";
-import type { Choices } from "./choices";
-import { chartLines, type Drawing, type Entry, type RunLine } from "./lines";
+import { ErrorMessage } from "../ui";
+import { useDebounced } from "../ui/hooks";
+import { chartLines, type DrawOptions, type Entry, type RunLine } from "./lines";
+import type { Choices } from "./urlState";
 
-const A_SCREEN = 6;
-const STRETCHES = 7500; // over all lines of a chart: with many of them, each is drawn more coarsely
-const POINTED_MS = 70;
+const CHARTS_PER_REQUEST = 6;
+const MAX_BUCKETS = 7500; // over all lines of a chart: more lines get fewer points each
+const HOVER_MS = 70;
 const HEIGHT = 220;
 const LIVE_MS = 4000;
 const EPOCHS = ["epoch", "train/epoch", "epochs"];
@@ -28,45 +29,38 @@ interface Props {
 }
 
 export function Overlays(props: Props) {
-  const screens: string[][] = [];
-  for (let start = 0; start < props.names.length; start += A_SCREEN)
-    screens.push(props.names.slice(start, start + A_SCREEN));
-  const highlighted = useSettled(props.highlighted, POINTED_MS);
+  const batches: string[][] = [];
+  for (let start = 0; start < props.names.length; start += CHARTS_PER_REQUEST)
+    batches.push(props.names.slice(start, start + CHARTS_PER_REQUEST));
+  const highlighted = useDebounced(props.highlighted, HOVER_MS);
   return (
     <>
-      {screens.map((names) => (
-        <WhenSeen key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
-          {() => <Screen {...props} highlighted={highlighted} names={names} />}
-        </WhenSeen>
+      {batches.map((names) => (
+        <LazyMount key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
+          {() => <ChartBatch {...props} highlighted={highlighted} names={names} />}
+        </LazyMount>
       ))}
     </>
   );
 }
 
-/** A value once it has stood still: whoever passes over a list points at none of it. */
-function useSettled<T>(value: T, after: number): T {
-  const [settled, setSettled] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), after);
-    return () => clearTimeout(timer);
-  }, [value, after]);
-  return settled;
-}
-
-function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: Props) {
+function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom }: Props) {
   const epoch = choices.x === "epoch" ? EPOCHS.find((name) => known.includes(name)) : undefined;
-  const asked = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
-  // Steps that are looked at closely are asked for again, in as many stretches.
-  const buckets = Math.round(Math.min(300, Math.max(100, STRETCHES / runs.length)));
+  const requested = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
+  // A zoomed range is requested again with as many buckets.
+  const buckets = Math.round(Math.min(300, Math.max(100, MAX_BUCKETS / runs.length)));
   const [first, last] = choices.x === "step" ? (choices.zoom ?? []) : [];
-  const fields = { run: runs.map((run) => run.id), name: asked, mode: "mean", buckets, first, last };
+  const fields = { run: runs.map((run) => run.id), name: requested, mode: "mean", buckets, first, last };
   const isLive = runs.some((run) => !isDone(run.status));
-  const answer = useAnswer<RunsCharts>(`/charts${query(fields)}`, { live: isLive ? LIVE_MS : undefined, keep: true });
+  const response = useResource<RunsCharts>(`/charts${queryString(fields)}`, {
+    pollMs: isLive ? LIVE_MS : undefined,
+    keepPrevious: true,
+  });
   const found = useMemo(
-    () => new Map((answer.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
-    [answer.data],
+    () => new Map((response.data?.charts ?? []).map((chart) => [chart.name, chart.runs as RunLine[]])),
+    [response.data],
   );
-  const drawing = useMemo<Drawing>(
+  const options = useMemo<DrawOptions>(
     () => ({
       x: choices.x,
       band: choices.band,
@@ -76,7 +70,7 @@ function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: P
     }),
     [choices.x, choices.band, runs, found, epoch, highlighted],
   );
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
+  if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
   return (
     <div className="overlays">
       {names.map((name) => (
@@ -85,10 +79,10 @@ function Screen({ runs, names, entries, choices, highlighted, known, onZoom }: P
           name={name}
           found={found.get(name)}
           entries={entries}
-          drawing={drawing}
+          options={options}
           choices={choices}
           onZoom={onZoom}
-          isLoading={answer.data === undefined}
+          isLoading={response.data === undefined}
         />
       ))}
     </div>
@@ -99,14 +93,14 @@ interface OverlayProps {
   name: string;
   found: RunLine[] | undefined;
   entries: Entry[];
-  drawing: Drawing;
+  options: DrawOptions;
   choices: Choices;
   onZoom: (range: [number, number] | null) => void;
   isLoading: boolean;
 }
 
-function Overlay({ name, found, entries, drawing, choices, onZoom, isLoading }: OverlayProps) {
-  const lines = useMemo(() => chartLines(found ?? [], entries, drawing), [found, entries, drawing]);
+function Overlay({ name, found, entries, options, choices, onZoom, isLoading }: OverlayProps) {
+  const lines = useMemo(() => chartLines(found ?? [], entries, options), [found, entries, options]);
   const on = entries.filter((entry) => entry.isOn).length;
   if (lines.length === 0) {
     const why = isLoading
@@ -114,8 +108,8 @@ function Overlay({ name, found, entries, drawing, choices, onZoom, isLoading }: 
       : choices.x === "epoch"
         ? "These runs logged no epochs."
         : on === 0
-          ? "All runs are switched off."
-          : "None of the runs that are shown logged it.";
+          ? "All runs are hidden."
+          : "No visible run logged this metric.";
     return (
       <div className="chart chart-none" style={{ minHeight: HEIGHT }}>
         <h3>{name}</h3>

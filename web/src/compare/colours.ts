@@ -1,9 +1,9 @@
-/** Colours for values: from little to much, in steps that also differ in lightness. */
+/** A colour gradient for values, which also changes in lightness. */
 
-export type Shade = "light" | "dark";
+import type { EffectiveTheme } from "../theme";
 
-// The ends keep three to one against the page: what is faint on white is bright on black.
-const STOPS: Record<Shade, [number, number, number][]> = {
+// All colours have a contrast of at least 3:1 against the background.
+const STOPS: Record<EffectiveTheme, [number, number, number][]> = {
   light: [
     [68, 1, 84],
     [62, 73, 137],
@@ -22,9 +22,9 @@ const STOPS: Record<Shade, [number, number, number][]> = {
   ],
 };
 
-/** The colour at a place from 0 to 1. */
-export function ramp(at: number, shade: Shade): string {
-  const stops = STOPS[shade];
+/** The colour at a position from 0 to 1. */
+export function gradient(at: number, theme: EffectiveTheme): string {
+  const stops = STOPS[theme];
   const place = Math.min(1, Math.max(0, at)) * (stops.length - 1);
   const left = Math.min(stops.length - 2, Math.floor(place));
   const share = place - left;

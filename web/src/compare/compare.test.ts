@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { isInside, readBrush, withBrush, writeBrush } from "./brushing";
-import { readChoices, writeChoices } from "./choices";
-import { against, bestPlaces, isLower, sections } from "./differences";
-import { differingParams, fieldsOf, fieldValue, isLowerBetter, type Measured } from "./fields";
-import { groupRuns, meanLine, sharedSteps, valuesAt } from "./grouping";
-import { orderedMetrics, placesOn } from "./plotting";
-import { makeScale, niceSteps, possibleKinds, shortNumber, suitableKind } from "./scales";
+import { brushToText, isInside, parseBrush, withBrush } from "./axisBrush";
+import { bestIndexes, isLowerBest, relativeChange, sections } from "./differences";
+import { differingParams, fieldsOf, fieldValue, isLowerBetter, type MeasuredRun } from "./fields";
+import { orderedMetrics, placesOn } from "./plotFields";
+import { groupRuns, meanLine, sharedSteps, valuesAt } from "./runGroups";
+import { defaultKind, makeScale, niceSteps, possibleKinds, shortNumber } from "./scales";
+import { choicesToParams, parseChoices } from "./urlState";
 
-function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): Measured {
+function run(id: string, params: Record<string, unknown>, summary: Record<string, unknown> = {}): MeasuredRun {
   return { id, params, summary, started_at: "2026-01-01T00:00:00Z", finished_at: "2026-01-01T00:01:30Z" };
 }
 
@@ -18,19 +18,19 @@ const RUNS = [
 ];
 
 describe("fields", () => {
-  it("are params, last values of metrics, and the time it took", () => {
-    expect(fieldValue(RUNS[0] as Measured, "params.lr")).toBe(0.1);
-    expect(fieldValue(RUNS[0] as Measured, "metric.loss")).toBe(0.5);
-    expect(fieldValue(RUNS[2] as Measured, "metric.loss")).toBeNaN();
-    expect(fieldValue(RUNS[0] as Measured, "took")).toBe(90);
-    expect(fieldValue(RUNS[0] as Measured, "params.none")).toBeUndefined();
+  it("are params, last values of metrics, and the duration", () => {
+    expect(fieldValue(RUNS[0] as MeasuredRun, "params.lr")).toBe(0.1);
+    expect(fieldValue(RUNS[0] as MeasuredRun, "metric.loss")).toBe(0.5);
+    expect(fieldValue(RUNS[2] as MeasuredRun, "metric.loss")).toBeNaN();
+    expect(fieldValue(RUNS[0] as MeasuredRun, "took")).toBe(90);
+    expect(fieldValue(RUNS[0] as MeasuredRun, "params.none")).toBeUndefined();
   });
-  it("name the params that differ first", () => {
+  it("list params that differ first", () => {
     expect(fieldsOf(RUNS).params).toEqual(["lr", "seed", "net"]);
     expect(differingParams(RUNS)).toEqual(["lr", "seed"]);
     expect(fieldsOf([]).params).toEqual([]);
   });
-  it("tell from its name whether less of a metric is better", () => {
+  it("tell from the name of a metric whether lower is better", () => {
     for (const name of ["loss", "val_loss", "val/loss", "trainLoss", "eval.perplexity", "test_error", "WER"])
       expect(isLowerBetter(name), name).toBe(true);
     for (const name of ["accuracy", "f1", "closeness", "bleu", "terror"]) expect(isLowerBetter(name), name).toBe(false);
@@ -38,7 +38,7 @@ describe("fields", () => {
 });
 
 describe("grouping", () => {
-  it("puts runs with equal values together, in the order in which they come", () => {
+  it("groups runs with equal values in order of appearance", () => {
     const groups = groupRuns(RUNS, ["lr"]);
     expect(groups.map((group) => [group.label, group.runs])).toEqual([
       ["lr 0.1", ["a", "b"]],
@@ -46,11 +46,11 @@ describe("grouping", () => {
     ]);
     expect(groupRuns(RUNS, ["lr", "missing"])[0]?.label).toBe("lr 0.1, missing –");
   });
-  it("tells lists apart from texts that look like them only by what they say", () => {
+  it("compares lists by their text", () => {
     const groups = groupRuns([run("a", { units: [64, 32] }), run("b", { units: [64, 32] })], ["units"]);
     expect(groups).toHaveLength(1);
   });
-  it("takes the mean over shared steps, with what is between points on a straight line", () => {
+  it("takes the mean over shared steps, interpolating between points", () => {
     const lines = [
       { run: "a", x: [0, 10, 20], y: [1, 2, 3] },
       { run: "b", x: [0, 20], y: [3, 5] },
@@ -62,7 +62,7 @@ describe("grouping", () => {
     expect(mean.high).toEqual([3, 4, 5]);
     expect(mean.count).toEqual([2, 2, 2]);
   });
-  it("does not carry a run beyond its last step", () => {
+  it("does not extend a run beyond its last step", () => {
     expect(valuesAt({ run: "a", x: [5, 10], y: [1, 2] }, [0, 5, 10, 15])).toEqual([null, 1, 2, null]);
     const mean = meanLine(
       [
@@ -75,11 +75,11 @@ describe("grouping", () => {
     expect(mean.count).toEqual([2, 1]);
     expect(mean.low[1]).toBe(1);
   });
-  it("passes over what is not finite", () => {
+  it("skips non-finite values", () => {
     expect(valuesAt({ run: "a", x: [0, 1, 2], y: [0, Number.NaN, 2] }, [0, 1, 2])).toEqual([0, 1, 2]);
     expect(meanLine([{ run: "a", x: [0], y: [null] }], "range").y).toEqual([null]);
   });
-  it("thins steps that are too many to draw, and keeps both ends", () => {
+  it("thins too many steps and keeps both ends", () => {
     const x = Array.from({ length: 5000 }, (_, place) => place * 3);
     const steps = sharedSteps([{ run: "a", x, y: x }], 100);
     expect(steps).toHaveLength(100);
@@ -88,18 +88,18 @@ describe("grouping", () => {
 });
 
 describe("scales", () => {
-  it("are logarithmic for values of many sizes, linear for others, categories for texts", () => {
-    expect(suitableKind([0.001, 0.1])).toBe("log");
-    expect(suitableKind([0.001, 0.01])).toBe("log");
-    expect(suitableKind([1, 2, undefined])).toBe("linear");
-    expect(suitableKind([3, 30])).toBe("linear");
-    expect(suitableKind([0, 1000])).toBe("linear");
-    expect(suitableKind(["adam", 3])).toBe("category");
-    expect(suitableKind([])).toBe("category");
+  it("are logarithmic for wide ranges, linear for others, categories for texts", () => {
+    expect(defaultKind([0.001, 0.1])).toBe("log");
+    expect(defaultKind([0.001, 0.01])).toBe("log");
+    expect(defaultKind([1, 2, undefined])).toBe("linear");
+    expect(defaultKind([3, 30])).toBe("linear");
+    expect(defaultKind([0, 1000])).toBe("linear");
+    expect(defaultKind(["adam", 3])).toBe("category");
+    expect(defaultKind([])).toBe("category");
     expect(possibleKinds([0.001, 1])).toEqual(["log", "linear", "category"]);
     expect(possibleKinds([-1, 1])).toEqual(["linear", "category"]);
   });
-  it("place values from 0 to 1, and nothing nowhere", () => {
+  it("map values to 0 to 1, and missing values to null", () => {
     const scale = makeScale([10, 20, 30]);
     expect([10, 20, 30].map(scale.place)).toEqual([0, 0.5, 1]);
     expect(scale.place(undefined)).toBeNull();
@@ -109,18 +109,18 @@ describe("scales", () => {
     expect(log.place(0.01)).toBeCloseTo(0.5);
     expect(log.ticks.map((tick) => tick.label)).toEqual(["0.001", "0.01", "0.1"]);
   });
-  it("leave room around one single value", () => {
+  it("have a margin around a single value", () => {
     expect(makeScale([5]).place(5)).toBe(0.5);
     expect(makeScale([0]).place(0)).toBe(0.5);
     expect(makeScale([5, 5], "log").place(5)).toBeCloseTo(0.5);
   });
-  it("order categories as numbers where they are", () => {
+  it("sort numeric categories as numbers", () => {
     const scale = makeScale(["b10", "b9", true, "b9"]);
     expect(scale.categories).toEqual(["b9", "b10", "true"]);
     expect(scale.place("b9")).toBeCloseTo(1 / 6);
     expect(scale.valueAt(0.99)).toBe(2);
   });
-  it("part runs of one category, in the order of the axis before", () => {
+  it("spread runs of one category in the order of the previous axis", () => {
     const scale = makeScale(["small", "small", "small"]);
     const before = new Map([
       ["a", 0.9],
@@ -137,7 +137,7 @@ describe("scales", () => {
       "epoch",
     ]);
   });
-  it("do not obey a wish that cannot be", () => {
+  it("ignore an impossible kind", () => {
     expect(makeScale([-1, 1], "log").kind).toBe("linear");
   });
   it("have round ticks and short numbers", () => {
@@ -147,22 +147,22 @@ describe("scales", () => {
 });
 
 describe("brushes", () => {
-  it("stand in the address and come back", () => {
+  it("survive a round trip through the URL", () => {
     for (const brush of [
       { field: "params.lr", low: 0.001, high: 0.1 },
       { field: "metric.a~b|c", low: -1, high: 2.5 },
       { field: "params.net", names: ["small|er", "big~"] },
     ]) {
-      expect(readBrush(writeBrush(brush))).toEqual(brush);
+      expect(parseBrush(brushToText(brush))).toEqual(brush);
     }
-    for (const text of ["", "x", "x~1", "x~2~1", "x~a~b", "%~1~2"]) expect(readBrush(text), text).toBeNull();
+    for (const text of ["", "x", "x~1", "x~2~1", "x~a~b", "%~1~2"]) expect(parseBrush(text), text).toBeNull();
   });
-  it("keep the runs that are inside all of them", () => {
+  it("keep the runs inside all of them", () => {
     const low = { field: "params.lr", low: 0.05, high: 1 };
     const seed = { field: "params.seed", names: ["2"] };
     expect(RUNS.filter((one) => isInside(one, [low])).map((one) => one.id)).toEqual(["a", "b"]);
     expect(RUNS.filter((one) => isInside(one, [low, seed])).map((one) => one.id)).toEqual(["b"]);
-    expect(isInside(RUNS[2] as Measured, [{ field: "metric.loss", low: 0, high: 9 }])).toBe(false);
+    expect(isInside(RUNS[2] as MeasuredRun, [{ field: "metric.loss", low: 0, high: 9 }])).toBe(false);
     expect(withBrush([low], "params.lr", null)).toEqual([]);
     expect(withBrush([low], "params.seed", seed)).toEqual([low, seed]);
   });
@@ -174,7 +174,7 @@ describe("differences", () => {
     { group: "params", name: "net", values: ["x", "x"], differs: false },
     { group: "metrics", name: "loss", values: [0.5, 0.4], differs: true },
   ];
-  it("shows what differs, and counts the rest", () => {
+  it("shows rows that differ and counts the rest", () => {
     const found = sections(rows, false);
     expect(found.map((section) => [section.group, section.rows.length, section.hidden])).toEqual([
       ["metrics", 1, 0],
@@ -183,34 +183,34 @@ describe("differences", () => {
     expect(sections(rows, true)[1]?.rows).toHaveLength(2);
     expect(sections(rows, true, "NET")[1]?.rows.map((row) => row.name)).toEqual(["net"]);
   });
-  it("marks the best of a metric, and all of those that tie", () => {
-    expect(bestPlaces([0.5, 0.4, null, "NaN", 0.4], true)).toEqual([1, 4]);
-    expect(bestPlaces([0.5, 0.4], false)).toEqual([0]);
-    expect(bestPlaces([0.5, 0.5], false)).toEqual([]);
-    expect(bestPlaces(["a", 1], true)).toEqual([]);
-    expect(isLower("loss", ["loss"])).toBe(false);
+  it("marks the best values of a metric, including ties", () => {
+    expect(bestIndexes([0.5, 0.4, null, "NaN", 0.4], true)).toEqual([1, 4]);
+    expect(bestIndexes([0.5, 0.4], false)).toEqual([0]);
+    expect(bestIndexes([0.5, 0.5], false)).toEqual([]);
+    expect(bestIndexes(["a", 1], true)).toEqual([]);
+    expect(isLowerBest("loss", ["loss"])).toBe(false);
   });
-  it("tells how a value stands to the baseline's", () => {
-    expect(against(0.55, 0.5)).toBe("+10.0%");
-    expect(against(0.45, 0.5)).toBe("−10.0%");
-    expect(against(1, 1)).toBe("same");
-    expect(against("x", "x")).toBe("same");
-    expect(against(1, 0)).toBe("");
-    expect(against(1e6 + 1, 1)).toBe("+1000000×");
-    expect(against("NaN", 1)).toBe("");
+  it("shows the change against the baseline", () => {
+    expect(relativeChange(0.55, 0.5)).toBe("+10.0%");
+    expect(relativeChange(0.45, 0.5)).toBe("−10.0%");
+    expect(relativeChange(1, 1)).toBe("same");
+    expect(relativeChange("x", "x")).toBe("same");
+    expect(relativeChange(1, 0)).toBe("");
+    expect(relativeChange(1e6 + 1, 1)).toBe("+1000000×");
+    expect(relativeChange("NaN", 1)).toBe("");
   });
 });
 
-describe("choices", () => {
-  it("come back from the address as they were", () => {
+describe("URL state", () => {
+  it("survives a round trip", () => {
     const text =
       "run=a&run=b&view=parallel&metric=loss&x=time&logy=1&smooth=0.6&zoom=100..250.5&by=lr&by=net&band=range&off=c&base=b&all=1" +
       "&flip=loss&axis=params.lr&axis=metric.loss&kind=params.lr%7Elinear&brush=params.lr%7E0.1%7E1&colour=metric.loss" +
       "&across=params.lr&up=metric.loss";
-    expect(writeChoices(readChoices(new URLSearchParams(text))).toString()).toBe(text);
+    expect(choicesToParams(parseChoices(new URLSearchParams(text))).toString()).toBe(text);
   });
-  it("leave out what is as usual, and do not trust what is not understood", () => {
-    const choices = readChoices(
+  it("omits defaults and ignores invalid values", () => {
+    const choices = parseChoices(
       new URLSearchParams("q=&limit=9999&view=no&x=no&smooth=7&brush=%%&run=&kind=x&limit=a&zoom=5..2"),
     );
     expect(choices).toMatchObject({
@@ -222,6 +222,6 @@ describe("choices", () => {
       zoom: null,
       brushes: [],
     });
-    expect(writeChoices(readChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
+    expect(choicesToParams(parseChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
   });
 });

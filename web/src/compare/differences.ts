@@ -1,4 +1,4 @@
-/** The table of what differs between runs: which rows are shown, and which values are marked. */
+/** The table of differences between runs: which rows are shown, and which values are best. */
 
 import { num } from "../format";
 import type { Json } from "../types";
@@ -23,19 +23,19 @@ const ORDER = ["metrics", "params", "spec", "code", "environment"];
 export const TITLES: Record<string, string> = {
   metrics: "Metrics (last value)",
   params: "Params",
-  spec: "File",
+  spec: "Spec",
   code: "Code",
   environment: "Environment",
 };
 
-/** The rows by what they are about. What is the same in all is only counted, unless everything is wanted. */
+/** The rows by group. Rows without differences are only counted unless `everything` is set. */
 export function sections(rows: ComparedRow[], everything: boolean, find = ""): Section[] {
-  const wanted = find.trim().toLowerCase();
+  const search = find.trim().toLowerCase();
   const groups = new Map<string, Section>();
   for (const row of rows) {
     const section = groups.get(row.group) ?? { group: row.group, rows: [], hidden: 0 };
     groups.set(row.group, section);
-    if (wanted && !row.name.toLowerCase().includes(wanted)) continue;
+    if (search && !row.name.toLowerCase().includes(search)) continue;
     if (row.differs || everything) section.rows.push(row);
     else section.hidden++;
   }
@@ -43,8 +43,8 @@ export function sections(rows: ComparedRow[], everything: boolean, find = ""): S
   return [...groups.values()].sort((a, b) => place(a.group) - place(b.group));
 }
 
-/** Where the best value of a metric is: several places when they tie, none when all are the same or it is no number. */
-export function bestPlaces(values: unknown[], lower: boolean): number[] {
+/** The indexes of the best value: several on a tie, none if all are equal or not numbers. */
+export function bestIndexes(values: unknown[], lower: boolean): number[] {
   const numbers = values.map(toNumber);
   const finite = numbers.filter((value): value is number => value !== null && Number.isFinite(value));
   if (finite.length < 2 || finite.every((value) => value === finite[0])) return [];
@@ -52,13 +52,13 @@ export function bestPlaces(values: unknown[], lower: boolean): number[] {
   return numbers.flatMap((value, place) => (value === best ? [place] : []));
 }
 
-/** Which of the two a metric's name and the reader's own word make it; `flipped` are the names said otherwise. */
-export function isLower(name: string, flipped: string[]): boolean {
+/** Whether lower is better, from the name of the metric; `flipped` lists metrics the user reversed. */
+export function isLowerBest(name: string, flipped: string[]): boolean {
   return isLowerBetter(name) !== flipped.includes(name);
 }
 
-/** How a value stands to that of the baseline: `+12%`, `same`, or nothing that can be said. */
-export function against(value: unknown, base: unknown): string {
+/** The change against the baseline: `+12%`, `same`, or empty if it has no meaning. */
+export function relativeChange(value: unknown, base: unknown): string {
   const [a, b] = [toNumber(value), toNumber(base)];
   if (a === null || b === null || !Number.isFinite(a) || !Number.isFinite(b)) {
     return valueText(value) === valueText(base) ? "same" : "";

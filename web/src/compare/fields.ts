@@ -1,11 +1,11 @@
-/** What a run can be measured by: a param, the last value of a metric, or how long it took. */
+/** The fields of a run: a param, the last value of a metric, or the duration. */
 
 import { num } from "../format";
 import type { Json } from "../types";
 
 export type Value = unknown;
 
-export interface Measured {
+export interface MeasuredRun {
   id: string;
   params: Record<string, unknown>;
   summary: Record<string, unknown>;
@@ -13,11 +13,11 @@ export interface Measured {
   finished_at: string | null;
 }
 
-export const TOOK = "took";
+export const DURATION = "took";
 
-/** The value of `params.lr`, `metric.loss` or `took`; undefined when the run has none. */
-export function fieldValue(run: Measured, field: string): Value {
-  if (field === TOOK) return took(run);
+/** The value of `params.lr`, `metric.loss` or `took`; undefined if the run has none. */
+export function fieldValue(run: MeasuredRun, field: string): Value {
+  if (field === DURATION) return durationOf(run);
   if (field.startsWith("params.")) return run.params[field.slice(7)] ?? undefined;
   if (field.startsWith("metric.")) {
     const found = run.summary[field.slice(7)];
@@ -26,17 +26,17 @@ export function fieldValue(run: Measured, field: string): Value {
   return undefined;
 }
 
-function took(run: Measured): number | undefined {
+function durationOf(run: MeasuredRun): number | undefined {
   if (run.started_at === null || run.finished_at === null) return undefined;
   return (Date.parse(run.finished_at) - Date.parse(run.started_at)) / 1000;
 }
 
 export function fieldTitle(field: string): string {
-  if (field === TOOK) return "took (s)";
+  if (field === DURATION) return "duration (s)";
   return field.replace(/^(params|metric)\./, "");
 }
 
-/** One text for one value, so that 0.1 and 0.1 are the same and [1, 2] and [1, 2] are. */
+/** A text that is equal for equal values, including lists. */
 export function valueText(value: Value): string {
   if (value === undefined || value === null) return "–";
   if (typeof value === "string") return value;
@@ -49,8 +49,8 @@ export interface Fields {
   metrics: string[];
 }
 
-/** The params and metrics of these runs. Params that differ come first, then by name. */
-export function fieldsOf(runs: Measured[]): Fields {
+/** The params and metrics of these runs by name; params that differ come first. */
+export function fieldsOf(runs: MeasuredRun[]): Fields {
   const params = new Map<string, Set<string>>();
   const metrics = new Set<string>();
   for (const run of runs) {
@@ -65,15 +65,15 @@ export function fieldsOf(runs: Measured[]): Fields {
   };
 }
 
-/** The names of params that have more than one value among these runs. */
-export function differingParams(runs: Measured[]): string[] {
+/** The params with more than one value among these runs. */
+export function differingParams(runs: MeasuredRun[]): string[] {
   return fieldsOf(runs).params.filter((name) => new Set(runs.map((run) => valueText(run.params[name]))).size > 1);
 }
 
 const LOWER =
   /(^|[^a-z])(loss|error|err|perplexity|ppl|mse|mae|rmse|wer|cer|fid|nll|bpc|bpb|cost|regret|seconds|latency|time|took)([^a-z]|$)/i;
 
-/** Whether less of a metric is better, as its name suggests. */
+/** Whether lower is better, judging by the name of the metric. */
 export function isLowerBetter(name: string): boolean {
   return LOWER.test(name.replace(/([a-z])([A-Z])/g, "$1_$2").replace(/_/g, " "));
 }

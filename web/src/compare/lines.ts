@@ -1,15 +1,15 @@
-/** The lines of a chart of many runs: one per run, or one per group of runs. */
+/** The lines of a chart: one per run, or one per group of runs. */
 
 import type { Line } from "../charts";
 import { num } from "../format";
 import type { ChartLine, Num } from "../types";
-import type { XAxis } from "./choices";
-import { type Band, type Group, meanLine, type Series } from "./grouping";
+import { type Band, type Group, meanLine, type Series } from "./runGroups";
+import type { XAxis } from "./urlState";
 
 export type RunLine = { run: string } & Pick<ChartLine, "steps" | "times" | "mean"> &
   Partial<Pick<ChartLine, "low" | "high">>;
 
-/** What is drawn: a run, or the runs of a group. */
+/** An entry of the legend: a run or a group of runs. */
 export interface Entry {
   key: string;
   label: string;
@@ -18,7 +18,7 @@ export interface Entry {
   isOn: boolean;
 }
 
-export const MOST_BANDS = 6; // with more lines, bands hide one another
+export const MAX_BANDS = 6; // with more lines, bands hide one another
 
 function numbers(values: (Num | null)[] | undefined): (number | null)[] {
   return (values ?? []).map((value) => {
@@ -27,8 +27,7 @@ function numbers(values: (Num | null)[] | undefined): (number | null)[] {
   });
 }
 
-/** Where the points of a line lie: at their steps, or at seconds since the run's first point. `epochs` are those of the
- * run, where it logged them; without any, it has no place on an axis of epochs. */
+/** The x values of a line: steps, seconds since the start, or epochs. Null for epochs if the run did not log them. */
 export function places(line: RunLine, x: XAxis, started: number | null, epochs?: RunLine): number[] | null {
   if (x === "step") return line.steps;
   if (x === "time") {
@@ -47,7 +46,7 @@ export function places(line: RunLine, x: XAxis, started: number | null, epochs?:
   });
 }
 
-export interface Drawing {
+export interface DrawOptions {
   x: XAxis;
   band: Band;
   started: Map<string, number>;
@@ -55,11 +54,11 @@ export interface Drawing {
   highlighted: string | null;
 }
 
-/** The lines of one metric, of the entries that are switched on. */
-export function chartLines(found: RunLine[], entries: Entry[], drawing: Drawing): Line[] {
+/** The lines of one metric for the visible entries. */
+export function chartLines(found: RunLine[], entries: Entry[], options: DrawOptions): Line[] {
   const series = new Map<string, Series>();
   for (const line of found) {
-    const x = places(line, drawing.x, drawing.started.get(line.run) ?? null, drawing.epochs.get(line.run));
+    const x = places(line, options.x, options.started.get(line.run) ?? null, options.epochs.get(line.run));
     if (x === null) continue;
     series.set(line.run, {
       run: line.run,
@@ -70,14 +69,14 @@ export function chartLines(found: RunLine[], entries: Entry[], drawing: Drawing)
     });
   }
   const shown = entries.filter((entry) => entry.isOn && entry.runs.some((run) => series.has(run)));
-  const lines = shown.map((entry) => entryLine(entry, series, drawing, shown.length <= MOST_BANDS));
-  if (drawing.highlighted === null || !shown.some((entry) => entry.key === drawing.highlighted)) return lines;
-  // What is pointed at is drawn last, above all others.
-  const rank = (line: Line) => (line.key === drawing.highlighted ? 1 : 0);
-  return lines.map((line) => ({ ...line, faint: line.key !== drawing.highlighted })).sort((a, b) => rank(a) - rank(b));
+  const lines = shown.map((entry) => entryLine(entry, series, options, shown.length <= MAX_BANDS));
+  if (options.highlighted === null || !shown.some((entry) => entry.key === options.highlighted)) return lines;
+  // The highlighted line is drawn last, above all others.
+  const rank = (line: Line) => (line.key === options.highlighted ? 1 : 0);
+  return lines.map((line) => ({ ...line, faint: line.key !== options.highlighted })).sort((a, b) => rank(a) - rank(b));
 }
 
-function entryLine(entry: Entry, series: Map<string, Series>, drawing: Drawing, withBand: boolean): Line {
+function entryLine(entry: Entry, series: Map<string, Series>, options: DrawOptions, withBand: boolean): Line {
   const { key, label, color } = entry;
   const members = entry.runs.flatMap((run) => series.get(run) ?? []);
   const [only] = members;
@@ -85,11 +84,11 @@ function entryLine(entry: Entry, series: Map<string, Series>, drawing: Drawing, 
     const line: Line = { key, label, color, x: only.x, y: only.y };
     return withBand ? { ...line, low: only.low, high: only.high } : line;
   }
-  const mean = meanLine(members, drawing.band);
+  const mean = meanLine(members, options.band);
   return { key, label: `${label} (${members.length})`, color, x: mean.x, y: mean.y, low: mean.low, high: mean.high };
 }
 
-/** The entries of a legend: groups where params are chosen, runs otherwise. Colours stay while others come and go. */
+/** The entries of the legend: groups, or runs without grouping. Hiding entries does not change colours. */
 export function entriesOf(
   runs: { id: string; name: string | null }[],
   groups: Group[] | null,
@@ -113,7 +112,7 @@ export function entriesOf(
   });
 }
 
-/** Names; where several runs share one, with the beginning of the id. */
+/** Names of runs; the start of the id is added to ambiguous ones. */
 export function labels(runs: { id: string; name: string | null }[]): Map<string, string> {
   const counts = new Map<string, number>();
   for (const run of runs) if (run.name) counts.set(run.name, (counts.get(run.name) ?? 0) + 1);

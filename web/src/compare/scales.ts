@@ -1,4 +1,4 @@
-/** Where a value lies on an axis, from 0 to 1: for parallel coordinates and scatter. */
+/** Scales map values to positions from 0 to 1, for parallel coordinates and scatter plots. */
 
 import { type Value, valueText } from "./fields";
 
@@ -11,9 +11,9 @@ export interface Tick {
 
 export interface Scale {
   kind: Kind;
-  /** null: the value has no place here. */
+  /** Null if the value is not on this scale. */
   place(value: Value): number | null;
-  /** What lies at a place, as a number; of categories, the number of the category. */
+  /** The number at a position; the index of the category on a category scale. */
   valueAt(at: number): number;
   ticks: Tick[];
   categories: string[];
@@ -21,34 +21,34 @@ export interface Scale {
   highest: number;
 }
 
-const MOST_CATEGORIES = 24;
+const MAX_CATEGORIES = 24;
 
 function numbersOf(values: Value[]): number[] {
   return values.filter((value): value is number => typeof value === "number" && Number.isFinite(value));
 }
 
-/** The kind of axis that suits these values. */
-export function suitableKind(values: Value[]): Kind {
+/** The default kind of scale for these values. */
+export function defaultKind(values: Value[]): Kind {
   const present = values.filter((value) => value !== undefined && value !== null);
   const numbers = numbersOf(present);
   const areNumbers = present.length > 0 && present.every((value) => typeof value === "number");
   if (!areNumbers || numbers.length === 0) return "category";
   const [lowest, highest] = [Math.min(...numbers), Math.max(...numbers)];
-  const isSpread = highest / lowest >= 50 || (highest < 1 && highest / lowest >= 9.9); // rates: 0.001 to 0.01
+  const isSpread = highest / lowest >= 50 || (highest < 1 && highest / lowest >= 9.9); // learning rates: 0.001 to 0.01
   return lowest > 0 && isSpread ? "log" : "linear";
 }
 
-/** The kinds that are possible for these values; the suitable one first. */
+/** The possible kinds for these values; the default first. */
 export function possibleKinds(values: Value[]): Kind[] {
-  const suitable = suitableKind(values);
+  const suitable = defaultKind(values);
   if (suitable === "category") return ["category"];
   const canLog = numbersOf(values).every((value) => value > 0);
   const all: Kind[] = canLog ? ["linear", "log", "category"] : ["linear", "category"];
   return [suitable, ...all.filter((kind) => kind !== suitable)];
 }
 
-export function makeScale(values: Value[], wanted?: Kind): Scale {
-  const kind = wanted !== undefined && possibleKinds(values).includes(wanted) ? wanted : suitableKind(values);
+export function makeScale(values: Value[], requested?: Kind): Scale {
+  const kind = requested !== undefined && possibleKinds(values).includes(requested) ? requested : defaultKind(values);
   if (kind === "category") return categories(values);
   const numbers = numbersOf(values);
   return kind === "log" ? logarithmic(numbers) : linear(numbers);
@@ -58,7 +58,7 @@ function categories(values: Value[]): Scale {
   const present = values.filter((value) => value !== undefined && value !== null);
   const names = [...new Set(present.map(valueText))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   const at = (place: number) => (place + 0.5) / Math.max(1, names.length);
-  const every = Math.ceil(names.length / MOST_CATEGORIES);
+  const every = Math.ceil(names.length / MAX_CATEGORIES);
   return {
     kind: "category",
     place: (value) => {
@@ -125,7 +125,7 @@ function logarithmic(numbers: number[]): Scale {
   };
 }
 
-/** Round numbers inside a range, about five of them. */
+/** About five round numbers inside a range. */
 export function niceSteps(lowest: number, highest: number, about = 5): number[] {
   const rough = (highest - lowest) / about;
   const power = 10 ** Math.floor(Math.log10(rough));

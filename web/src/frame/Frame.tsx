@@ -1,17 +1,17 @@
 import "./frame.css";
 import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
-import { type Keys, useKeys } from "../keys";
 import mark from "../mark.svg";
 import { Link, navigate, type Route, useRoute } from "../router";
-import { chooseTheme, type Theme, useTheme } from "../theme";
+import { type Shortcuts, useShortcuts } from "../shortcuts";
+import { setTheme, type Theme, useTheme } from "../theme";
 import { Icon, type IconName, Menu } from "../ui";
 import { ProjectMenu } from "./ProjectMenu";
 import { UserMenu } from "./UserMenu";
 
-const Jump = lazy(() => import("./Jump"));
+const QuickJump = lazy(() => import("./QuickJump"));
 const Help = lazy(() => import("../help/Help"));
 
-const PLACES: readonly [path: string, label: string, key: string][] = [
+const NAV_ITEMS: readonly [path: string, label: string, key: string][] = [
   ["/runs", "Runs", "r"],
   ["/compare", "Compare", "c"],
   ["/queue", "Queue", "q"],
@@ -19,44 +19,44 @@ const PLACES: readonly [path: string, label: string, key: string][] = [
   ["/projects", "Projects", "p"],
 ];
 
-/** What a link of the bar keeps of the present address: the project. */
-function kept(path: string, { params }: Route): string {
+/** Adds the current project to a link in the bar. */
+function withProject(path: string, { params }: Route): string {
   const project = params.get("project");
   return project && path === "/runs" ? `${path}?project=${encodeURIComponent(project)}` : path;
 }
 
-/** The bar above every page, and what is the same on all of them. */
+/** The navigation bar and global dialogs around every page. */
 export function Frame({ children }: { children: ReactNode }): ReactNode {
   const route = useRoute();
   const [over, setOver] = useState<"help" | "jump" | null>(null);
   const isRuns = route.path === "/" || route.path === "/runs";
-  const keys: Keys = {
-    "?": { does: "This help", run: () => setOver("help") },
-    "mod+k": { does: "Go to a run, project or page", run: () => setOver("jump"), always: true },
-    ...(isRuns ? {} : { "/": { does: "Find a run", run: () => setOver("jump") } }),
+  const keys: Shortcuts = {
+    "?": { label: "Help", run: () => setOver("help") },
+    "mod+k": { label: "Go to a run, project or page", run: () => setOver("jump"), always: true },
+    ...(isRuns ? {} : { "/": { label: "Find run", run: () => setOver("jump") } }),
     ...Object.fromEntries(
-      PLACES.map(([path, label, key]) => [
+      NAV_ITEMS.map(([path, label, key]) => [
         `g ${key}`,
-        { does: `Go to ${label.toLowerCase()}`, run: () => navigate(path) },
+        { label: `Go to ${label.toLowerCase()}`, run: () => navigate(path) },
       ]),
     ),
   };
-  useKeys("Everywhere", keys, true, true);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: whatever is open is closed when one goes elsewhere
+  useShortcuts("Everywhere", keys, true, true);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: dialogs close on navigation
   useEffect(() => setOver(null), [route.path]);
   const now = isRuns ? "/runs" : `/${route.path.split("/")[1]}`;
   return (
     <>
       <a className="skip" href="#main">
-        To the content
+        Skip to content
       </a>
       <header className="frame-bar">
-        <Link to={kept("/runs", route)} className="frame-mark" aria-label="Phalanx: all runs">
+        <Link to={withProject("/runs", route)} className="frame-mark" aria-label="Phalanx: all runs">
           <img src={mark} width="22" height="22" alt="" />
         </Link>
         <nav className="frame-places" aria-label="Pages">
-          {PLACES.map(([path, label]) => (
-            <Link key={path} to={kept(path, route)} aria-current={path === now ? "page" : undefined}>
+          {NAV_ITEMS.map(([path, label]) => (
+            <Link key={path} to={withProject(path, route)} aria-current={path === now ? "page" : undefined}>
               {label}
             </Link>
           ))}
@@ -64,8 +64,8 @@ export function Frame({ children }: { children: ReactNode }): ReactNode {
         <div className="frame-menu">
           <Menu label={<Icon name="menu" />} name="Pages" className="button plain icon">
             {(close) =>
-              PLACES.map(([path, label]) => (
-                <Link key={path} to={kept(path, route)} className="menu-item" onClick={close}>
+              NAV_ITEMS.map(([path, label]) => (
+                <Link key={path} to={withProject(path, route)} className="menu-item" onClick={close}>
                   {label}
                 </Link>
               ))
@@ -96,14 +96,14 @@ export function Frame({ children }: { children: ReactNode }): ReactNode {
       </main>
       <Suspense>
         {over === "help" && <Help close={() => setOver(null)} />}
-        {over === "jump" && <Jump close={() => setOver(null)} />}
+        {over === "jump" && <QuickJump close={() => setOver(null)} />}
       </Suspense>
     </>
   );
 }
 
 const THEMES: readonly [Theme, string, IconName][] = [
-  ["system", "As the system", "screen"],
+  ["system", "System", "screen"],
   ["light", "Light", "sun"],
   ["dark", "Dark", "moon"],
 ];
@@ -112,7 +112,7 @@ function ThemeMenu(): ReactNode {
   const theme = useTheme();
   const [, , icon] = THEMES.find(([one]) => one === theme) ?? (["", "", "screen"] as const);
   return (
-    <Menu label={<Icon name={icon} />} name="Light or dark" className="button plain icon" toRight>
+    <Menu label={<Icon name={icon} />} name="Theme" className="button plain icon" alignRight>
       {(close) =>
         THEMES.map(([one, label, sign]) => (
           <button
@@ -121,7 +121,7 @@ function ThemeMenu(): ReactNode {
             className="menu-item"
             aria-pressed={one === theme}
             onClick={() => {
-              chooseTheme(one);
+              setTheme(one);
               close();
             }}
           >

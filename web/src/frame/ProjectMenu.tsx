@@ -1,10 +1,10 @@
 import { type ReactNode, useState } from "react";
-import { type ProjectRow, useAnswer } from "../api";
+import { type ProjectRow, useResource } from "../api";
 import { count } from "../format";
 import { navigate, setParams, useRoute } from "../router";
 import { Icon, Menu, Spinner } from "../ui";
 
-/** Which project is looked at: a part of the address of the runs. */
+/** Selects the project, which is part of the URL. */
 export function ProjectMenu(): ReactNode {
   const { path, params } = useRoute();
   const project = params.get("project");
@@ -21,7 +21,7 @@ export function ProjectMenu(): ReactNode {
   return (
     <Menu label={label} name="Project" className="button plain frame-project">
       {(close) => (
-        <Choices
+        <ProjectList
           now={project}
           choose={(name) => {
             close();
@@ -33,8 +33,8 @@ export function ProjectMenu(): ReactNode {
   );
 }
 
-function Choices({ now, choose }: { now: string | null; choose: (name: string | null) => void }): ReactNode {
-  const { data } = useAnswer<{ projects: ProjectRow[] }>("/projects");
+function ProjectList({ now, choose }: { now: string | null; choose: (name: string | null) => void }): ReactNode {
+  const { data } = useResource<{ projects: ProjectRow[] }>("/projects");
   const [text, setText] = useState("");
   if (!data) return <Spinner />;
   const found = data.projects.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));
@@ -43,20 +43,20 @@ function Choices({ now, choose }: { now: string | null; choose: (name: string | 
       {data.projects.length > 8 && (
         <input
           className="field frame-find"
-          placeholder="Find a project"
+          placeholder="Find project"
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
       )}
-      <Choice name={null} label="All projects" runs={null} now={now} choose={choose} />
+      <ProjectItem name={null} label="All projects" runs={null} now={now} choose={choose} />
       {found.slice(0, 100).map(({ name, runs }) => (
-        <Choice key={name} name={name} label={name} runs={runs} now={now} choose={choose} />
+        <ProjectItem key={name} name={name} label={name} runs={runs} now={now} choose={choose} />
       ))}
     </>
   );
 }
 
-type ChoiceProps = {
+type ProjectItemProps = {
   name: string | null;
   label: string;
   runs: number | null;
@@ -64,7 +64,7 @@ type ChoiceProps = {
   choose: (name: string | null) => void;
 };
 
-function Choice({ name, label, runs, now, choose }: ChoiceProps): ReactNode {
+function ProjectItem({ name, label, runs, now, choose }: ProjectItemProps): ReactNode {
   return (
     <button type="button" className="menu-item" aria-pressed={name === now} onClick={() => choose(name)}>
       <span className="grow cut">{label}</span>

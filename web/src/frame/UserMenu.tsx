@@ -2,28 +2,28 @@ import type { ReactNode } from "react";
 import { signOut, useSession } from "../session";
 import { Icon, Menu, notify } from "../ui";
 
-/** Who one is, what one may do, and the way out. */
+/** The signed-in user, their roles, and sign-out. */
 export function UserMenu(): ReactNode {
   const { data } = useSession();
   const roles = Object.entries(data?.roles ?? {}).filter(([project]) => project !== "*");
   const leave = (): void => {
-    signOut().catch((fault: Error) => notify(fault.message, { bad: true }));
+    signOut().catch((error: Error) => notify(error.message, { bad: true }));
   };
   return (
     <Menu
       label={<Icon name="user" />}
-      name={data ? `Signed in as ${data.name}` : "Who one is"}
+      name={data ? `Signed in as ${data.name}` : "Account"}
       className="button plain icon"
-      toRight
+      alignRight
     >
       {(close) => (
         <>
           <div className="frame-who">
             <b className="cut">{data?.name ?? "…"}</b>
-            <span className="faint">{data?.role ? `${data.role} of all projects` : data?.kind}</span>
+            <span className="faint">{data?.role ? `${data.role} on all projects` : data?.kind}</span>
             {roles.slice(0, 6).map(([project, role]) => (
               <span key={project} className="faint cut">
-                {role} of {project}
+                {role} on {project}
               </span>
             ))}
           </div>

@@ -1,12 +1,12 @@
 import "./help.css";
 import { Fragment, type ReactNode, useState } from "react";
-import { keysNow } from "../keys";
+import { activeShortcuts } from "../shortcuts";
 import { Dialog } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 
-/** What can be pressed here, and how to ask. */
+/** The help dialog: active shortcuts and the query language. */
 export default function Help({ close }: { close: () => void }): ReactNode {
-  const [groups] = useState(keysNow);
+  const [groups] = useState(activeShortcuts);
   return (
     <Dialog title="Help" onClose={close} wide>
       <div className="help">
@@ -15,12 +15,12 @@ export default function Help({ close }: { close: () => void }): ReactNode {
             <Fragment key={title}>
               <h3>{title}</h3>
               <dl className="help-keys">
-                {keys.map(({ key, does }) => (
+                {keys.map(({ key, label }) => (
                   <Fragment key={key}>
                     <dt>
-                      <Pressed name={key} />
+                      <KeyLabel name={key} />
                     </dt>
-                    <dd>{does}</dd>
+                    <dd>{label}</dd>
                   </Fragment>
                 ))}
               </dl>
@@ -36,7 +36,7 @@ export default function Help({ close }: { close: () => void }): ReactNode {
   );
 }
 
-const SHOWN: Record<string, string> = {
+const KEY_LABELS: Record<string, string> = {
   Escape: "Esc",
   ArrowDown: "↓",
   ArrowUp: "↑",
@@ -46,12 +46,12 @@ const SHOWN: Record<string, string> = {
   mod: "Ctrl",
 };
 
-export function Pressed({ name }: { name: string }): ReactNode {
+export function KeyLabel({ name }: { name: string }): ReactNode {
   return name.split(" ").map((part, place) => (
     <Fragment key={part}>
       {place > 0 && " "}
       {(part === "+" ? ["+"] : part.split("+")).map((key) => (
-        <kbd key={key}>{SHOWN[key] ?? key}</kbd>
+        <kbd key={key}>{KEY_LABELS[key] ?? key}</kbd>
       ))}
     </Fragment>
   ));

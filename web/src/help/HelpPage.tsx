@@ -1,15 +1,15 @@
 import "./help.css";
 import { Fragment, type ReactNode } from "react";
 import { useTitle } from "../router";
-import { Typed } from "../ui";
+import { CommandBox } from "../ui";
 import { QueryHelp } from "./QueryHelp";
 
 const COMMANDS: readonly [about: string, text: string][] = [
-  ["Write a commented file to begin with", "phalanx init"],
-  ["See what would run, without running it", "phalanx plan -f polyaxonfile.yml"],
-  ["Run it, with a param of your own", "phalanx run -f polyaxonfile.yml -P lr=0.01"],
-  ["Look at the runs in a terminal", "phalanx ps -q 'status:running'"],
-  ["Read what the replicas print", "phalanx logs ID --follow"],
+  ["Create a commented example file", "phalanx init"],
+  ["Show the plan without running it", "phalanx plan -f polyaxonfile.yml"],
+  ["Run it with a different param", "phalanx run -f polyaxonfile.yml -P lr=0.01"],
+  ["List runs in a terminal", "phalanx ps -q 'status:running'"],
+  ["Follow the logs of the replicas", "phalanx logs ID --follow"],
   ["Track metrics from any script", 'python -c "from phalanx import tracking; tracking.log(loss=0.1)"'],
 ];
 
@@ -23,7 +23,7 @@ export default function HelpPage(): ReactNode {
           <Fragment key={text}>
             <div>
               <p className="soft">{about}</p>
-              <Typed text={text} />
+              <CommandBox text={text} />
             </div>
           </Fragment>
         ))}
@@ -31,7 +31,7 @@ export default function HelpPage(): ReactNode {
       <h2>Filtering runs</h2>
       <QueryHelp />
       <p className="soft">
-        Press <kbd>?</kbd> on any page for the keys that it answers to.
+        Press <kbd>?</kbd> on any page to see its keyboard shortcuts.
       </p>
     </div>
   );

@@ -1,19 +1,19 @@
 import type { ReactNode } from "react";
 import { Link } from "../router";
-import { FIELDS } from "../runs/querying";
+import { FIELDS } from "../runs/querySuggestions";
 
 const EXAMPLES: readonly [q: string, about: string][] = [
-  ["status:running|starting", "either of them"],
+  ["status:running|starting", "any of these"],
   ["metric.loss:<0.1", "the last value of a metric"],
-  ["params.lr:>=0.01, params.optimizer:adam", "commas mean “and”"],
-  ["name:%resnet%", "a part of it, in any case"],
+  ["params.lr:>=0.01, params.optimizer:adam", "a comma means “and”"],
+  ["name:%resnet%", "contains, ignoring case"],
   ["tags:~debug", "not"],
-  ["created_at:2026-01-01..2026-01-31", "from one day to another (UTC)"],
-  ["started_at:>2026-01-31 13:45", "after a minute"],
-  ['name:"a,b: c"', "quotes take anything as it is"],
+  ["created_at:2026-01-01..2026-01-31", "a range of days (UTC)"],
+  ["started_at:>2026-01-31 13:45", "after a time"],
+  ['name:"a,b: c"', "quotes for special characters"],
 ];
 
-/** The language of `phalanx ps -q`, by example. */
+/** Examples of the query language of `phalanx ps -q`. */
 export function QueryHelp(): ReactNode {
   return (
     <>
@@ -33,7 +33,7 @@ export function QueryHelp(): ReactNode {
       </table>
       <p className="soft">
         Fields: {FIELDS.map(({ name }) => name).join(", ")}, <code>params.NAME</code>, <code>metric.NAME</code>. The
-        same words work in a terminal: <code>phalanx ps -q 'status:failed'</code>.
+        same queries work in a terminal: <code>phalanx ps -q 'status:failed'</code>.
       </p>
     </>
   );

@@ -2,30 +2,30 @@ import "./login.css";
 import { type FormEvent, type ReactNode, useState } from "react";
 import mark from "../mark.svg";
 import { useRoute, useTitle } from "../router";
-import { backOf, type Credentials, signIn } from "../session";
-import { Failure } from "../ui";
+import { type Credentials, returnPath, signIn } from "../session";
+import { ErrorMessage } from "../ui";
 
-/** Sign in by a token, or by name and password. */
+/** Sign-in with a token, or with user name and password. */
 export default function LoginPage(): ReactNode {
   useTitle("Sign in");
   const { params } = useRoute();
-  const [way, setWay] = useState<"token" | "user">("token");
+  const [method, setMethod] = useState<"token" | "user">("token");
   const [token, setToken] = useState("");
   const [user, setUser] = useState("");
   const [password, setPassword] = useState("");
   const [error, setError] = useState<unknown>(params.get("why"));
   const [busy, setBusy] = useState(false);
-  const credentials: Credentials = way === "token" ? { token: token.trim() } : { user: user.trim(), password };
-  const isReady = way === "token" ? token.trim() !== "" : user.trim() !== "" && password !== "";
+  const credentials: Credentials = method === "token" ? { token: token.trim() } : { user: user.trim(), password };
+  const isReady = method === "token" ? token.trim() !== "" : user.trim() !== "" && password !== "";
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
     setBusy(true);
     setError(null);
     try {
       await signIn(credentials);
-      location.replace(backOf(params)); // anew: nothing stays of whoever was here before
-    } catch (fault) {
-      setError(fault);
+      location.replace(returnPath(params)); // a full page load clears the cache of the previous user
+    } catch (failure) {
+      setError(failure);
       setBusy(false);
     }
   };
@@ -33,9 +33,9 @@ export default function LoginPage(): ReactNode {
     <button
       type="button"
       className="button plain small"
-      aria-pressed={way === one}
+      aria-pressed={method === one}
       onClick={() => {
-        setWay(one);
+        setMethod(one);
         setError(null);
       }}
     >
@@ -51,9 +51,9 @@ export default function LoginPage(): ReactNode {
         </div>
         <div className="row">
           {choice("token", "Token")}
-          {choice("user", "Name and password")}
+          {choice("user", "Password")}
         </div>
-        {way === "token" ? (
+        {method === "token" ? (
           <label className="labelled">
             Token
             <input
@@ -68,7 +68,7 @@ export default function LoginPage(): ReactNode {
         ) : (
           <>
             <label className="labelled">
-              Name
+              User name
               <input
                 className="field"
                 name="user"
@@ -90,13 +90,13 @@ export default function LoginPage(): ReactNode {
             </label>
           </>
         )}
-        {Boolean(error) && <Failure error={error} />}
+        {Boolean(error) && <ErrorMessage error={error} />}
         <button type="submit" className="button main" disabled={!isReady || busy}>
           {busy ? "Signing in…" : "Sign in"}
         </button>
         <p className="faint">
-          On the machine of the server, <code>phalanx ui</code> opens this page signed in. Otherwise, whoever runs the
-          server makes a token: <code>phalanx token create NAME</code>.
+          On the server's machine, <code>phalanx ui</code> opens this page signed in. Otherwise ask an administrator for
+          a token: <code>phalanx token create NAME</code>.
         </p>
       </form>
     </main>

@@ -1,20 +1,20 @@
 import type { ReactNode } from "react";
-import { type Json, type ModelEventRow, useAnswer, type VersionRow, type WholeModel } from "../api";
-import { ago, bytes, many, moment, num, number, short, value } from "../format";
+import { type Json, type ModelDetails, type ModelEventRow, useResource, type VersionRow } from "../api";
+import { ago, bytes, num, number, plural, short, timestamp, value } from "../format";
 import { Link, useTitle } from "../router";
-import { Copy, Empty, Failure, Spinner, Typed } from "../ui";
+import { CommandBox, CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
 
-/** One model: its versions, what they are called, where they came from, and what happened to it. */
+/** A model: its versions with aliases and lineage, and its history. */
 export function ModelPage({ name }: { name: string }): ReactNode {
   useTitle(name);
   const path = `/models/${name.split("/").map(encodeURIComponent).join("/")}`;
-  const { data, error, again } = useAnswer<WholeModel>(path, { live: 15_000 });
+  const { data, error, reload } = useResource<ModelDetails>(path, { pollMs: 15_000 });
   if (!data) {
     return (
       <div className="page">
         {error?.status === 404 ? (
-          <Empty
-            title={`There is no model ${name}`}
+          <EmptyState
+            title={`Model ${name} not found`}
             actions={
               <Link className="button" to="/models">
                 All models
@@ -22,7 +22,7 @@ export function ModelPage({ name }: { name: string }): ReactNode {
             }
           />
         ) : error ? (
-          <Failure error={error} again={again} />
+          <ErrorMessage error={error} retry={reload} />
         ) : (
           <Spinner />
         )}
@@ -38,23 +38,23 @@ export function ModelPage({ name }: { name: string }): ReactNode {
         </Link>
         <h1>{data.name}</h1>
         <p className="soft">
-          {many(versions.length, "version")} · changed{" "}
-          <span title={moment(data.updated_at)}>{ago(data.updated_at)}</span>
+          {plural(versions.length, "version")} · updated{" "}
+          <span title={timestamp(data.updated_at)}>{ago(data.updated_at)}</span>
         </p>
         {data.description && <p>{data.description}</p>}
         <Labels labels={data.labels} />
       </header>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       <section>
         <h2>Versions</h2>
-        {versions.length === 0 && <p className="soft">All its versions were deleted.</p>}
+        {versions.length === 0 && <p className="soft">All versions were deleted.</p>}
         {versions.map((version) => (
           <Version key={version.number} version={version} />
         ))}
       </section>
       <section>
-        <h2>Get it</h2>
-        <Typed text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
+        <h2>Download</h2>
+        <CommandBox text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
       </section>
       <Events events={data.events} />
     </div>
@@ -88,7 +88,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
           </span>
         ))}
         <span className="grow" />
-        <span className="faint" title={moment(version.created_at)}>
+        <span className="faint" title={timestamp(version.created_at)}>
           {version.user} · {ago(version.created_at)}
         </span>
       </div>
@@ -121,7 +121,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
             <dt>Size</dt>
             <dd>
               {size}
-              {version.files !== null && version.files > 1 ? ` in ${many(version.files, "file")}` : ""}
+              {version.files !== null && version.files > 1 ? ` in ${plural(version.files, "file")}` : ""}
             </dd>
           </>
         )}
@@ -130,7 +130,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
             <dt>Digest</dt>
             <dd className="row">
               <code className="cut">{version.digest}</code>
-              <Copy text={version.digest} label="Copy the digest" />
+              <CopyButton text={version.digest} label="Copy digest" />
             </dd>
           </>
         )}
@@ -143,18 +143,18 @@ function Version({ version }: { version: VersionRow }): ReactNode {
   );
 }
 
-const SILENT = ["at", "kind"]; // of a dataset: what everybody knows
+const HIDDEN_KEYS = ["at", "kind"]; // keys of datasets that are not shown
 
 const isEmpty = (found: Json): boolean =>
   found === null || found === "" || (typeof found === "object" && Object.keys(found).length === 0);
 
-/** Where a version came from, but for the run, which has a link of its own. */
+/** The lineage of a version without its run, which has its own link. */
 const lineageOf = ({ lineage, run_id: run }: VersionRow): [string, Json][] =>
   Object.entries(lineage).filter(([name, found]) => !isEmpty(found) && !(name === "run" && run !== null));
 
 const isPlain = (found: Json): boolean => found === null || typeof found !== "object";
 
-/** One thing that a version was made of: params, datasets, the code. */
+/** An input of a version: params, datasets or code. */
 function Lineage({ name, found }: { name: string; found: Json }): ReactNode {
   if (isPlain(found)) return <Fact name={name}>{value(found)}</Fact>;
   const things = Array.isArray(found) ? found : [found];
@@ -165,7 +165,7 @@ function Lineage({ name, found }: { name: string; found: Json }): ReactNode {
           {isPlain(thing)
             ? value(thing)
             : Object.entries(thing as object)
-                .filter(([key, one]) => !SILENT.includes(key) && !isEmpty(one as Json))
+                .filter(([key, one]) => !HIDDEN_KEYS.includes(key) && !isEmpty(one as Json))
                 .map(([key, one]) => (
                   <span key={key}>
                     <span className="faint">{key}</span> {short(one as Json)}
@@ -191,15 +191,15 @@ function Events({ events }: { events: ModelEventRow[] }): ReactNode {
   if (newest.length === 0) return null;
   return (
     <section>
-      <h2>What happened</h2>
+      <h2>History</h2>
       <ol className="model-events">
         {newest.slice(0, 200).map((event) => (
           <li key={event.number}>
-            <span className="faint number" title={moment(event.at)}>
+            <span className="faint number" title={timestamp(event.at)}>
               {ago(event.at)}
             </span>
             <span>
-              <b>{event.user}</b> {told(event)}
+              <b>{event.user}</b> {eventText(event)}
               {event.reason && <span className="soft"> – {event.reason}</span>}
             </span>
           </li>
@@ -209,21 +209,21 @@ function Events({ events }: { events: ModelEventRow[] }): ReactNode {
   );
 }
 
-/** An event in words. */
-function told({ kind, version, data }: ModelEventRow): string {
-  const which = version === null ? "it" : `version ${version}`;
+/** The text of an event. */
+function eventText({ kind, version, data }: ModelEventRow): string {
+  const which = version === null ? "the model" : `version ${version}`;
   const alias = value(data.alias);
   switch (kind) {
     case "create":
-      return "made the model";
+      return "created the model";
     case "register":
       return `registered ${which}`;
     case "settle":
-      return `${which}: its files were read`;
+      return `finalized ${which}`;
     case "alias":
-      return `called ${which} “${alias}”`;
+      return `set alias “${alias}” to ${which}`;
     case "unalias":
-      return `took “${alias}” away`;
+      return `removed alias “${alias}”`;
     case "describe":
       return `described ${which}`;
     case "label":

@@ -1,12 +1,12 @@
 import "./models.css";
 import { type ReactNode, useState } from "react";
-import { type ModelRow, useAnswer } from "../api";
-import { ago, many, moment } from "../format";
+import { type ModelRow, useResource } from "../api";
+import { ago, plural, timestamp } from "../format";
 import { Link, match, useParam, useRoute, useTitle } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { ModelPage } from "./ModelPage";
 
-/** The registry: all models, or one of them. */
+/** The model registry: the list of models, or one model. */
 export default function ModelsPage(): ReactNode {
   const { path } = useRoute();
   const name = match("/models/*", path)?.rest;
@@ -18,12 +18,12 @@ export const modelPath = (name: string): string => `/models/${name.split("/").ma
 function Models(): ReactNode {
   useTitle("Models");
   const [text, setText] = useParam("text");
-  const [written, setWritten] = useState(text);
-  const { data, error, again } = useAnswer<{ models: ModelRow[] }>(
+  const [draft, setDraft] = useState(text);
+  const { data, error, reload } = useResource<{ models: ModelRow[] }>(
     `/models?limit=500${text ? `&text=${encodeURIComponent(text)}` : ""}`,
     {
-      keep: true,
-      live: 15_000,
+      keepPrevious: true,
+      pollMs: 15_000,
     },
   );
   const isNone = data?.models.length === 0;
@@ -34,26 +34,26 @@ function Models(): ReactNode {
         {(!isNone || text) && (
           <input
             className="field"
-            aria-label="Find a model"
-            placeholder="Find a model"
-            value={written}
+            aria-label="Find model"
+            placeholder="Find model"
+            value={draft}
             onChange={(event) => {
-              setWritten(event.target.value);
+              setDraft(event.target.value);
               setText(event.target.value.trim());
             }}
           />
         )}
       </div>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       {!data && !error && <Spinner />}
-      {isNone && text && <Empty title="No model is called that" />}
+      {isNone && text && <EmptyState title="No matching models" />}
       {isNone && !text && (
-        <Empty
+        <EmptyState
           title="No models yet"
-          type={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
+          command={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
         >
-          Training code registers a version with <code>phalanx.tracking</code>; each remembers the run that made it.
-        </Empty>
+          Training code registers versions with <code>phalanx.tracking</code>. Each version links to its run.
+        </EmptyState>
       )}
       {data && !isNone && (
         <div className="card models-list">
@@ -63,7 +63,7 @@ function Models(): ReactNode {
                 <th>Model</th>
                 <th>Aliases</th>
                 <th className="right">Versions</th>
-                <th className="right">Changed</th>
+                <th className="right">Updated</th>
               </tr>
             </thead>
             <tbody>
@@ -78,10 +78,10 @@ function Models(): ReactNode {
                   <td>
                     <Aliases aliases={model.aliases} />
                   </td>
-                  <td className="right" title={many(model.versions, "version")}>
+                  <td className="right" title={plural(model.versions, "version")}>
                     {model.versions}
                   </td>
-                  <td className="right soft" title={moment(model.updated_at)}>
+                  <td className="right soft" title={timestamp(model.updated_at)}>
                     {ago(model.updated_at)}
                   </td>
                 </tr>

@@ -1,28 +1,30 @@
 import "./projects.css";
 import { type ReactNode, useState } from "react";
-import { type ProjectRow, query, type RunRow, type RunsPage, useAnswer } from "../api";
-import { ago, count, many, moment, title } from "../format";
+import { type ProjectRow, queryString, type RunRow, type RunsPage, useResource } from "../api";
+import { ago, count, plural, runTitle, timestamp } from "../format";
 import { Link, useTitle } from "../router";
-import { Empty, Failure, Spinner, StatusMark } from "../ui";
+import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
 
 const POLL_MS = 15_000;
-const MOST = 200;
-const MOST_ASKED = 12; // projects at rest that are asked for one by one
+const MAX = 200;
+const MAX_IDLE = 12; // idle projects whose last run is requested one by one
 const RUNNING = "status:running|starting";
 const NEWEST = { sort: "-updated_at", columns: "id" };
 
-/** Every project, how many runs it has, and what happened last in it. */
+/** All projects with their number of runs and latest activity. */
 export default function ProjectsPage(): ReactNode {
   useTitle("Projects");
-  const { data, error, again } = useAnswer<{ projects: ProjectRow[] }>("/projects", { live: POLL_MS });
+  const { data, error, reload } = useResource<{ projects: ProjectRow[] }>("/projects", { pollMs: POLL_MS });
   const [text, setText] = useState("");
-  // What happened last, and what runs: of all projects at once, as far as that reaches.
-  const newest = useAnswer<RunsPage>(`/runs${query({ ...NEWEST, limit: 200 })}`, { live: POLL_MS });
-  const running = useAnswer<RunsPage>(`/runs${query({ q: RUNNING, columns: "id", limit: 1000 })}`, { live: POLL_MS });
+  // The latest and the running runs of all projects in two requests, up to their limits.
+  const newest = useResource<RunsPage>(`/runs${queryString({ ...NEWEST, limit: 200 })}`, { pollMs: POLL_MS });
+  const running = useResource<RunsPage>(`/runs${queryString({ q: RUNNING, columns: "id", limit: 1000 })}`, {
+    pollMs: POLL_MS,
+  });
   const last = new Map([...(newest.data?.runs ?? [])].reverse().map((run) => [run.project, run]));
   const found = (data?.projects ?? []).filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));
-  const shown = found.slice(0, MOST);
-  const resting = newest.data ? shown.filter(({ name }) => !last.has(name)).slice(0, MOST_ASKED) : [];
+  const shown = found.slice(0, MAX);
+  const idle = newest.data ? shown.filter(({ name }) => !last.has(name)).slice(0, MAX_IDLE) : [];
   return (
     <div className="page">
       <div className="row projects-head">
@@ -30,19 +32,19 @@ export default function ProjectsPage(): ReactNode {
         {(data?.projects.length ?? 0) > 8 && (
           <input
             className="field"
-            aria-label="Find a project"
-            placeholder="Find a project"
+            aria-label="Find project"
+            placeholder="Find project"
             value={text}
             onChange={(event) => setText(event.target.value)}
           />
         )}
       </div>
-      {error && <Failure error={error} again={again} />}
+      {error && <ErrorMessage error={error} retry={reload} />}
       {!data && !error && <Spinner />}
       {data?.projects.length === 0 && (
-        <Empty title="No projects yet" type="phalanx run -f polyaxonfile.yml --project vision">
-          A project is there as soon as it has a run.
-        </Empty>
+        <EmptyState title="No projects yet" command="phalanx run -f polyaxonfile.yml --project vision">
+          A project is created with its first run.
+        </EmptyState>
       )}
       <ul className="projects">
         {shown.map((project) => (
@@ -51,21 +53,19 @@ export default function ProjectsPage(): ReactNode {
             project={project}
             running={running.data?.runs.filter((run) => run.project === project.name).length ?? 0}
             newest={last.get(project.name)}
-            asks={resting.includes(project)}
+            loadsLatest={idle.includes(project)}
           />
         ))}
       </ul>
-      {found.length > MOST && (
-        <p className="soft">and {many(found.length - MOST, "other")}: write a part of the name.</p>
-      )}
+      {found.length > MAX && <p className="soft">{plural(found.length - MAX, "more project")}. Type to search.</p>}
     </div>
   );
 }
 
-type ProjectProps = { project: ProjectRow; running: number; newest: RunRow | undefined; asks: boolean };
+type ProjectProps = { project: ProjectRow; running: number; newest: RunRow | undefined; loadsLatest: boolean };
 
-function Project({ project: { name, runs }, running, newest, asks }: ProjectProps): ReactNode {
-  const own = useAnswer<RunsPage>(asks ? `/runs${query({ ...NEWEST, project: name, limit: 1 })}` : null);
+function Project({ project: { name, runs }, running, newest, loadsLatest }: ProjectProps): ReactNode {
+  const own = useResource<RunsPage>(loadsLatest ? `/runs${queryString({ ...NEWEST, project: name, limit: 1 })}` : null);
   const run = newest ?? own.data?.runs[0];
   const to = `/runs?project=${encodeURIComponent(name)}`;
   return (
@@ -74,7 +74,7 @@ function Project({ project: { name, runs }, running, newest, asks }: ProjectProp
         <Link to={to}>{name}</Link>
       </h2>
       <div className="row soft">
-        <span>{many(runs, "run")}</span>
+        <span>{plural(runs, "run")}</span>
         {running > 0 && (
           <Link to={`${to}&q=${RUNNING}`} className="tag is-accent">
             {count(running)} running
@@ -85,9 +85,9 @@ function Project({ project: { name, runs }, running, newest, asks }: ProjectProp
         <div className="row faint project-last">
           <StatusMark status={run.status} bare />
           <Link to={`/runs/${run.id}`} className="cut grow">
-            {title(run)}
+            {runTitle(run)}
           </Link>
-          <span title={moment(run.updated_at)}>{ago(run.updated_at)}</span>
+          <span title={timestamp(run.updated_at)}>{ago(run.updated_at)}</span>
         </div>
       )}
     </li>

@@ -1,33 +1,33 @@
 import type { ReactNode } from "react";
 import type { Json, Machine } from "../api";
-import { bytes, many, mib, number } from "../format";
+import { bytes, mib, number, plural } from "../format";
 
-type Bar = { name: string; used: number; all: number; told: string };
+type Bar = { name: string; used: number; all: number; text: string };
 
 const amount = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
 const size = (value: number | Json[] | undefined): number | null =>
   Array.isArray(value) ? value.length : amount(value);
 
-/** What the machine has, and how much of it the runs have taken. */
+/** The resources of the machine, and how much of them runs use. */
 export function barsOf({ cpus, memory_mib: memory, gpus, free, disk }: Machine): Bar[] {
   const bars: Bar[] = [];
   const add = (
     name: string,
     all: number | null,
     left: number | null,
-    tell: (amount: number) => string,
-    unit = tell,
+    format: (amount: number) => string,
+    unit = format,
   ): void => {
     if (all === null || left === null || all <= 0) return;
     const used = Math.min(all, Math.max(0, all - left));
-    bars.push({ name, used, all, told: `${tell(Math.max(0, left))} of ${unit(all)} free` });
+    bars.push({ name, used, all, text: `${format(Math.max(0, left))} of ${unit(all)} free` });
   };
   add(
     "CPU",
     amount(cpus),
     amount(free.cpu ?? free.cpus),
     (cores) => number(cores, 3),
-    (cores) => many(Math.round(cores), "core"),
+    (cores) => plural(Math.round(cores), "core"),
   );
   add("Memory", amount(memory), amount(free.memory_mib), mib);
   if (gpus.length) add("GPU", gpus.length, size(free.gpus), (count) => number(count));
@@ -38,24 +38,24 @@ export function barsOf({ cpus, memory_mib: memory, gpus, free, disk }: Machine):
   return bars;
 }
 
-/** A full disk stops runs; that all cores are taken is what they are for. */
+/** Only a full disk is a problem: runs are meant to use all cores. */
 const tone = (name: string, share: number): string =>
   name !== "Disk" ? "" : share > 0.95 ? " is-bad" : share > 0.85 ? " is-warn" : "";
 
 export function MachineCard({ machine }: { machine: Machine }): ReactNode {
   return (
-    <section className="card machine" aria-label="The machine">
+    <section className="card machine" aria-label="Machine">
       <div className="row machine-head">
         <h2 className="cut">{machine.host}</h2>
         <span className="faint">Phalanx {machine.version}</span>
         {machine.home && <span className="faint mono cut">{machine.home}</span>}
       </div>
       <div className="machine-bars">
-        {barsOf(machine).map(({ name, used, all, told }) => (
+        {barsOf(machine).map(({ name, used, all, text }) => (
           <div key={name}>
             <div className="row">
               <b className="grow">{name}</b>
-              <span className="soft number">{told}</span>
+              <span className="soft number">{text}</span>
             </div>
             <div
               className={`meter${tone(name, used / all)}`}

@@ -1,41 +1,41 @@
 import "./queue.css";
 import type { ReactNode } from "react";
-import { type Asked, type Machine, type Queue, type QueueRow, useAnswer, useLive } from "../api";
-import { ago, many, mib, moment, span, title, took } from "../format";
+import { type Machine, type Queue, type QueueRow, type ResourceRequest, useEventStream, useResource } from "../api";
+import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp } from "../format";
 import { Link, useTitle } from "../router";
-import { Empty, Failure, Spinner, StatusMark } from "../ui";
-import { useNow, useSoon } from "../ui/hooks";
+import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
+import { useCoalesced, useNow } from "../ui/hooks";
 import { MachineCard } from "./MachineCard";
 
 const POLL_MS = 5000;
 const WAITING = ["created", "scheduled", "building", "resuming"];
 
-/** What runs, what waits and for what, and what the machine has left. */
+/** Running and waiting runs, and the free resources of the machine. */
 export default function QueuePage(): ReactNode {
   useTitle("Queue");
-  const queue = useAnswer<Queue>("/queue", { live: POLL_MS });
-  const machine = useAnswer<Machine>("/machine", { live: POLL_MS });
+  const queue = useResource<Queue>("/queue", { pollMs: POLL_MS });
+  const machine = useResource<Machine>("/machine", { pollMs: POLL_MS });
   const now = useNow(1000);
-  const soon = useSoon(queue.again, 1000);
-  useLive("/live", { run: soon, gone: soon });
+  const reloadSoon = useCoalesced(queue.reload, 1000);
+  useEventStream("/live", { run: reloadSoon, gone: reloadSoon });
   const rows = queue.data?.runs ?? [];
   const waiting = rows.filter(({ status }) => WAITING.includes(status));
   const running = rows.filter(({ status }) => !WAITING.includes(status));
   return (
     <div className="page queue">
       {machine.data && <MachineCard machine={machine.data} />}
-      {machine.error && !machine.data && <Failure error={machine.error} again={machine.again} what="The machine" />}
-      {queue.error && <Failure error={queue.error} again={queue.again} what="The queue" />}
+      {machine.error && !machine.data && <ErrorMessage error={machine.error} retry={machine.reload} what="Machine" />}
+      {queue.error && <ErrorMessage error={queue.error} retry={queue.reload} what="Queue" />}
       {!queue.data && queue.loading && <Spinner />}
       {queue.data && rows.length === 0 && (
-        <Empty title="Nothing runs and nothing waits" type="phalanx run -f polyaxonfile.yml">
-          Runs that are submitted stand here until they are done.
-        </Empty>
+        <EmptyState title="The queue is empty" command="phalanx run -f polyaxonfile.yml">
+          Submitted runs are shown here until they finish.
+        </EmptyState>
       )}
       {running.length > 0 && <Running rows={running} now={now} />}
       {waiting.length > 0 && <Waiting rows={waiting} now={now} />}
       {queue.data?.schedules === false && waiting.length > 0 && (
-        <p className="soft">Another process schedules the runs of this home; this server only shows them.</p>
+        <p className="soft">Another process schedules the runs of this home. This server only shows them.</p>
       )}
     </div>
   );
@@ -46,15 +46,15 @@ type RowsProps = { rows: QueueRow[]; now: number };
 function Running({ rows, now }: RowsProps): ReactNode {
   return (
     <section>
-      <h2>{many(rows.length, "run")} under way</h2>
+      <h2>{plural(rows.length, "run")} active</h2>
       <div className="card queue-card">
         {rows.map((run) => (
           <div key={run.id} className="queue-row">
             <StatusMark status={run.status} reason={run.reason} bare />
             <Which run={run} />
-            <span className="faint queue-asked">{asked(run.asked)}</span>
-            <span className="number queue-time" title={moment(run.started_at)}>
-              {run.started_at ? span(took(run.started_at, null, now)) : run.status}
+            <span className="faint queue-request">{requestText(run.asked)}</span>
+            <span className="number queue-time" title={timestamp(run.started_at)}>
+              {run.started_at ? durationText(elapsedSeconds(run.started_at, null, now)) : run.status}
             </span>
           </div>
         ))}
@@ -66,19 +66,19 @@ function Running({ rows, now }: RowsProps): ReactNode {
 function Waiting({ rows, now }: RowsProps): ReactNode {
   return (
     <section>
-      <h2>{many(rows.length, "run")} waiting</h2>
+      <h2>{plural(rows.length, "run")} waiting</h2>
       <div className="card queue-card">
         {rows.map((run, index) => (
           <div key={run.id} className="queue-row">
-            <span className="queue-place number" title="Place in the queue">
+            <span className="queue-place number" title="Position in the queue">
               {run.place ?? index + 1}
             </span>
             <Which run={run} />
-            <span className="faint queue-asked">
-              {asked(run.asked)}
+            <span className="faint queue-request">
+              {requestText(run.asked)}
               {run.priority !== 0 && ` · priority ${run.priority}`}
             </span>
-            <span className="number queue-time" title={moment(run.created_at)}>
+            <span className="number queue-time" title={timestamp(run.created_at)}>
               {ago(run.created_at, now)}
             </span>
           </div>
@@ -94,7 +94,7 @@ function Which({ run }: { run: QueueRow }): ReactNode {
     <span className="queue-which">
       <span className="row">
         <Link to={`/runs/${run.id}`} className="cut queue-name">
-          {title(run)}
+          {runTitle(run)}
         </Link>
         {run.name && <span className="faint mono">{run.id}</span>}
         <Link to={`/runs?project=${encodeURIComponent(run.project)}`} className="tag">
@@ -108,12 +108,12 @@ function Which({ run }: { run: QueueRow }): ReactNode {
 }
 
 /** `4 cores · 8 GiB · 1 GPU`. */
-function asked(wanted: Asked | null | undefined): string {
-  if (!wanted) return "";
+function requestText(request: ResourceRequest | null | undefined): string {
+  if (!request) return "";
   const parts = [
-    wanted.cpu ? many(wanted.cpu, "core") : "",
-    wanted.memory_mib ? mib(wanted.memory_mib) : "",
-    wanted.gpus ? many(wanted.gpus, "GPU") : "",
+    request.cpu ? plural(request.cpu, "core") : "",
+    request.memory_mib ? mib(request.memory_mib) : "",
+    request.gpus ? plural(request.gpus, "GPU") : "",
   ];
   return parts.filter(Boolean).join(" · ");
 }

@@ -1,76 +1,77 @@
-/** What can be done with a run: stop, restart, resume, copy, delete; each is asked about before it is done. */
+/** The actions on a run: stop, restart, resume, copy, delete. Each asks for confirmation. */
 
 import { type ReactNode, useState } from "react";
-import { ApiError, at, del, isDone, post, type RunRow } from "../api";
-import { title } from "../format";
+import { ApiError, apiPath, del, isDone, post, type RunRow } from "../api";
+import { runTitle } from "../format";
 import { Link, navigate } from "../router";
 import { Confirm, Icon, type IconName, Menu, notify } from "../ui";
-import type { Known } from "./knowing";
+import type { RunContext } from "./runContext";
 
-type Act = {
+type RunAction = {
   key: "stop" | "restart" | "resume" | "copy" | "delete";
   label: string;
   icon: IconName;
-  asks: string;
+  confirmation: string;
   danger?: boolean;
 };
 
-const ACTS: Record<Act["key"], Act> = {
+const ACTIONS: Record<RunAction["key"], RunAction> = {
   stop: {
     key: "stop",
     label: "Stop",
     icon: "stop",
-    asks: "All replicas are told to end. What they wrote stays.",
+    confirmation: "All replicas receive a stop signal. Logs, metrics and outputs are kept.",
     danger: true,
   },
   restart: {
     key: "restart",
     label: "Restart",
     icon: "restart",
-    asks: "A new run begins with the same file and code. This one stays as it is.",
+    confirmation: "Starts a new run with the same spec and code. This run is kept.",
   },
   resume: {
     key: "resume",
     label: "Resume",
     icon: "right",
-    asks: "This run goes on as a new attempt, with what it wrote in its folder.",
+    confirmation: "Continues this run as a new attempt in the same folder.",
   },
   copy: {
     key: "copy",
     label: "Copy",
     icon: "copy",
-    asks: "A new run begins with the same file and code, and with a copy of what this one wrote.",
+    confirmation: "Starts a new run with the same spec and code and a copy of the outputs.",
   },
   delete: {
     key: "delete",
     label: "Delete",
     icon: "trash",
-    asks: "The run, its metrics, logs and outputs are removed. This cannot be undone.",
+    confirmation: "Deletes the run with its metrics, logs and outputs. This cannot be undone.",
     danger: true,
   },
 };
 
-/** Why something cannot be done with a run by this person; empty when it can. */
-export function refusal(act: Act["key"], { run, whyNot }: Pick<Known, "run" | "whyNot">): string {
-  if (whyNot) return whyNot;
+/** Why an action is disabled for this user and run; empty if it is enabled. */
+export function disabledReason(
+  act: RunAction["key"],
+  { run, readOnlyReason }: Pick<RunContext, "run" | "readOnlyReason">,
+): string {
+  if (readOnlyReason) return readOnlyReason;
   const isAgain = act === "restart" || act === "resume" || act === "copy";
-  return isAgain && run.backend === "outside"
-    ? "It was tracked, not started, by Phalanx: there is nothing to run again."
-    : "";
+  return isAgain && run.backend === "outside" ? "Phalanx only tracked this run and cannot start it again." : "";
 }
 
-export function Actions({ known }: { known: Known }): ReactNode {
-  const { run } = known;
-  const [asked, setAsked] = useState<Act | null>(null);
+export function Actions({ context }: { context: RunContext }): ReactNode {
+  const { run } = context;
+  const [confirming, setConfirming] = useState<RunAction | null>(null);
   const [isBusy, setBusy] = useState(false);
   const isOver = isDone(run.status);
-  const first = isOver ? [ACTS.resume, ACTS.restart] : [ACTS.stop];
-  const more = isOver ? [ACTS.copy, ACTS.delete] : [ACTS.restart, ACTS.copy];
-  const go = async (act: Act) => {
+  const first = isOver ? [ACTIONS.resume, ACTIONS.restart] : [ACTIONS.stop];
+  const more = isOver ? [ACTIONS.copy, ACTIONS.delete] : [ACTIONS.restart, ACTIONS.copy];
+  const go = async (act: RunAction) => {
     setBusy(true);
-    await perform(act, known);
+    await perform(act, context);
     setBusy(false);
-    setAsked(null);
+    setConfirming(null);
   };
   return (
     <div className="run-actions">
@@ -79,34 +80,42 @@ export function Actions({ known }: { known: Known }): ReactNode {
           key={act.key}
           type="button"
           className={act.danger ? "button danger" : "button"}
-          disabled={refusal(act.key, known) !== ""}
-          title={refusal(act.key, known) || act.asks}
-          onClick={() => setAsked(act)}
+          disabled={disabledReason(act.key, context) !== ""}
+          title={disabledReason(act.key, context) || act.confirmation}
+          onClick={() => setConfirming(act)}
         >
           <Icon name={act.icon} size={14} /> {act.label}
         </button>
       ))}
-      <More known={known} acts={more} onAsk={setAsked} />
-      {asked && (
+      <More context={context} acts={more} onAsk={setConfirming} />
+      {confirming && (
         <Confirm
-          title={`${asked.label} ${title(run)}?`}
-          verb={asked.label}
-          danger={asked.danger ?? false}
+          title={`${confirming.label} ${runTitle(run)}?`}
+          verb={confirming.label}
+          danger={confirming.danger ?? false}
           busy={isBusy}
-          onYes={() => void go(asked)}
-          onNo={() => setAsked(null)}
+          onYes={() => void go(confirming)}
+          onNo={() => setConfirming(null)}
         >
-          {asked.asks}
+          {confirming.confirmation}
         </Confirm>
       )}
     </div>
   );
 }
 
-function More({ known, acts, onAsk }: { known: Known; acts: Act[]; onAsk: (act: Act) => void }): ReactNode {
-  const { run, whyNot } = known;
+function More({
+  context,
+  acts,
+  onAsk,
+}: {
+  context: RunContext;
+  acts: RunAction[];
+  onAsk: (act: RunAction) => void;
+}): ReactNode {
+  const { run, readOnlyReason } = context;
   return (
-    <Menu label={<Icon name="more" />} name="More" className="button icon" toRight>
+    <Menu label={<Icon name="more" />} name="More" className="button icon" alignRight>
       {(close) => (
         <>
           <Link className="menu-item" to={`/compare?run=${encodeURIComponent(run.id)}`}>
@@ -118,8 +127,8 @@ function More({ known, acts, onAsk }: { known: Known; acts: Act[]; onAsk: (act: 
               key={act.key}
               type="button"
               className={act.danger ? "menu-item danger" : "menu-item"}
-              disabled={refusal(act.key, known) !== ""}
-              title={refusal(act.key, known) || act.asks}
+              disabled={disabledReason(act.key, context) !== ""}
+              title={disabledReason(act.key, context) || act.confirmation}
               onClick={() => {
                 close();
                 onAsk(act);
@@ -128,36 +137,36 @@ function More({ known, acts, onAsk }: { known: Known; acts: Act[]; onAsk: (act: 
               <Icon name={act.icon} size={14} /> {act.label}
             </button>
           ))}
-          {whyNot && <p className="menu-title">{whyNot}</p>}
+          {readOnlyReason && <p className="menu-title">{readOnlyReason}</p>}
         </>
       )}
     </Menu>
   );
 }
 
-async function perform(act: Act, { run, again }: Known): Promise<void> {
+async function perform(act: RunAction, { run, reload }: RunContext): Promise<void> {
   try {
     if (act.key === "delete") {
-      await del(at`/runs/${run.id}`);
-      notify(`${title(run)} is deleted.`);
+      await del(apiPath`/runs/${run.id}`);
+      notify(`${runTitle(run)} deleted.`);
       navigate("/runs");
       return;
     }
-    const made = await post<RunRow>(`${at`/runs/${run.id}`}/${act.key}`);
-    if (made.id !== run.id) {
-      notify(`${title(made)} is on its way.`);
-      navigate(`/runs/${encodeURIComponent(made.id)}`);
+    const created = await post<RunRow>(`${apiPath`/runs/${run.id}`}/${act.key}`);
+    if (created.id !== run.id) {
+      notify(`${runTitle(created)} submitted.`);
+      navigate(`/runs/${encodeURIComponent(created.id)}`);
     } else {
-      notify(act.key === "stop" ? "It is told to stop." : "It goes on.");
+      notify(act.key === "stop" ? "Stopping." : "Resumed.");
     }
-  } catch (fault) {
-    tellFault(fault);
+  } catch (error) {
+    notifyError(error);
   }
-  again();
+  reload();
 }
 
-/** Say in the corner what could not be done, and what to do. */
-export function tellFault(fault: unknown): void {
-  const hint = fault instanceof ApiError && fault.hint ? ` (${fault.hint})` : "";
-  notify(`${fault instanceof Error ? fault.message : String(fault)}${hint}`, { bad: true });
+/** Shows an error and its hint as a toast. */
+export function notifyError(error: unknown): void {
+  const hint = error instanceof ApiError && error.hint ? ` (${error.hint})` : "";
+  notify(`${error instanceof Error ? error.message : String(error)}${hint}`, { bad: true });
 }

@@ -1,20 +1,21 @@
-/** What stands above the charts: which, over what, how smooth, on which axes, of which ranks. */
+/** The controls above the charts: filter, x axis, smoothing, logarithmic axes and ranks. */
 
+import "./ChartBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { useKeys } from "../keys";
 import { setParams, useParam, useRoute } from "../router";
-import { MOST_LINES } from "./chartsource";
-import type { Known } from "./knowing";
+import { useShortcuts } from "../shortcuts";
+import { MAX_LINES } from "./chartSource";
 import { RanksField } from "./RanksField";
+import type { RunContext } from "./runContext";
 
-type BarProps = { known: Known; mode: "ranks" | "mean"; hasEpoch: boolean; count: number };
+type BarProps = { context: RunContext; mode: "ranks" | "mean"; hasEpoch: boolean; count: number };
 
-export function ChartBar({ known, mode, hasEpoch, count }: BarProps): ReactNode {
+export function ChartBar({ context, mode, hasEpoch, count }: BarProps): ReactNode {
   const { params } = useRoute();
   const [filter, setFilter] = useParam("filter");
   const box = useRef<HTMLInputElement>(null);
-  useKeys("Charts", { "/": { does: "filter the charts", run: () => box.current?.focus() } });
-  const many = (known.topology?.replicas.length ?? 0) > 1;
+  useShortcuts("Charts", { "/": { label: "Filter charts", run: () => box.current?.focus() } });
+  const many = (context.topology?.replicas.length ?? 0) > 1;
   return (
     <div className="chart-bar">
       <input
@@ -56,11 +57,11 @@ export function ChartBar({ known, mode, hasEpoch, count }: BarProps): ReactNode 
         </div>
       )}
       {many && mode === "ranks" && (
-        <RanksField most={(known.topology?.replicas.length ?? 1) - 1} none={`${MOST_LINES} ranks`} />
+        <RanksField most={(context.topology?.replicas.length ?? 1) - 1} none={`${MAX_LINES} ranks`} />
       )}
       {params.has("zoom") && (
         <button type="button" className="button small" onClick={() => setParams({ zoom: null, steps: null })}>
-          Show all
+          Reset zoom
         </button>
       )}
     </div>

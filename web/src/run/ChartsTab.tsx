@@ -1,51 +1,62 @@
-/** All metrics of a run as charts: by prefix, filtered, pinned; each is asked for and drawn when it is seen. */
+/** All metrics of a run as charts, grouped by prefix. Each chart loads when it scrolls into view. */
 
+import "./chartGrid.css";
+import "./ChartsTab.css";
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { LineChart, WhenSeen, type XKind } from "../charts";
+import { LazyMount, LineChart, type XKind } from "../charts";
 import { seconds } from "../format";
-import { type Changes, setParams, useParamList, useRoute } from "../router";
-import { Dialog, Empty, Failure, Icon } from "../ui";
+import { type ParamChanges, setParams, useParamList, useRoute } from "../router";
+import { Dialog, EmptyState, ErrorMessage, Icon } from "../ui";
 import { ChartBar } from "./ChartBar";
-import { type Epochs, epochsOf, type Group, grouped, inOrder, linesOf, stepsOf, type Way } from "./chartdata";
-import { type ChartSource, useChart, useChartSource } from "./chartsource";
-import type { Known } from "./knowing";
+import {
+  type AxisOptions,
+  type Epochs,
+  epochsOf,
+  type Group,
+  grouped,
+  linesOf,
+  naturalOrder,
+  stepsOf,
+} from "./chartLines";
+import { type ChartSource, useChart, useChartSource } from "./chartSource";
 import { parseRanks } from "./ranks";
+import type { RunContext } from "./runContext";
 
 const CHART_HEIGHT = 170;
-const SLOT = 204; // a chart with its head
+const SLOT = 204; // a chart with its header
 const FRESH_MS = 2000;
 
 type View = {
-  way: Way;
+  axis: AxisOptions;
   logX: boolean;
   logY: boolean;
   smoothing: number;
   range: [number, number] | null;
 };
 
-export default function ChartsTab({ known }: { known: Known }): ReactNode {
-  const { run, pulse, isLive, again } = known;
-  const names = useMemo(() => inOrder(Object.keys(run.summaries)), [run.summaries]);
+export default function ChartsTab({ context }: { context: RunContext }): ReactNode {
+  const { run, updates, isLive, reload } = context;
+  const names = useMemo(() => naturalOrder(Object.keys(run.summaries)), [run.summaries]);
   const { params } = useRoute();
   const filter = params.get("filter") ?? "";
   const [pins, setPins] = useParamList("pin");
   const [closed, setClosed] = useParamList("closed");
-  const replicas = useReplicas(known, params.get("ranks") ?? "");
+  const replicas = useReplicas(context, params.get("ranks") ?? "");
   const mode = params.get("mode") === "ranks" || replicas.length ? "ranks" : "mean";
   const [first, last] = pair(params.get("steps"));
   const source = useChartSource({ id: run.id, mode, replicas, first, last });
-  const version = useVersion(pulse.points, isLive);
-  const view = useView(known, source, params, version);
+  const version = useVersion(updates.points, isLive);
+  const view = useView(context, source, params, version);
   const isEmpty = names.length === 0;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the names of the first points come with the run
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the first points add names to the run
   useEffect(() => {
-    if (isEmpty && isLive) again();
-  }, [pulse.points, isEmpty, isLive]);
+    if (isEmpty && isLive) reload();
+  }, [updates.points, isEmpty, isLive]);
   if (isEmpty) {
     return (
-      <Empty title={isLive ? "No metric was logged yet" : "No metric was logged"}>
-        Charts appear with the first point that a replica logs.
-      </Empty>
+      <EmptyState title={isLive ? "No metrics yet" : "No metrics"}>
+        Charts appear once a replica logs its first point.
+      </EmptyState>
     );
   }
   const groups = grouped(names, pins, filter);
@@ -53,15 +64,15 @@ export default function ChartsTab({ known }: { known: Known }): ReactNode {
   return (
     <div className="charts">
       <ChartBar
-        known={known}
+        context={context}
         mode={mode}
         hasEpoch={names.includes("epoch")}
         count={groups.reduce((sum, group) => sum + group.metrics.length, 0)}
       />
       {groups.length === 0 && (
-        <Empty title="No metric has such a name">
-          Every word of the filter must stand in it; * stands for anything.
-        </Empty>
+        <EmptyState title="No matching metrics">
+          A name must contain every word of the filter; * matches anything.
+        </EmptyState>
       )}
       {groups.map((group) => (
         <ChartGroup
@@ -78,7 +89,7 @@ export default function ChartsTab({ known }: { known: Known }): ReactNode {
       ))}
       {big && names.includes(big) && (
         <Dialog title={big} wide onClose={() => setParams({ big: null })}>
-          <OneChart
+          <MetricChart
             name={big}
             source={source}
             view={view}
@@ -92,7 +103,7 @@ export default function ChartsTab({ known }: { known: Known }): ReactNode {
   );
 }
 
-const UNNAMED = "-"; // in the address, the group of metrics without a prefix
+const UNNAMED = "-"; // in the URL, the group of metrics without a prefix
 
 const toggled = (list: string[], name: string): string[] =>
   list.includes(name) ? list.filter((one) => one !== name) : [...list, name];
@@ -103,7 +114,7 @@ type GroupProps = {
   onFold: () => void;
   pins: string[];
   onPin: (name: string) => void;
-} & Pick<OneChartProps, "source" | "view" | "version">;
+} & Pick<MetricChartProps, "source" | "view" | "version">;
 
 function ChartGroup({ group, isClosed, onFold, pins, onPin, ...rest }: GroupProps): ReactNode {
   const title = group.name || "metrics";
@@ -117,9 +128,9 @@ function ChartGroup({ group, isClosed, onFold, pins, onPin, ...rest }: GroupProp
         <div className="chart-grid">
           {group.metrics.map((name) => (
             <div key={name} className="chart-slot">
-              <WhenSeen height={SLOT}>
-                {() => <OneChart name={name} isPinned={pins.includes(name)} onPin={() => onPin(name)} {...rest} />}
-              </WhenSeen>
+              <LazyMount height={SLOT}>
+                {() => <MetricChart name={name} isPinned={pins.includes(name)} onPin={() => onPin(name)} {...rest} />}
+              </LazyMount>
             </div>
           ))}
         </div>
@@ -133,7 +144,7 @@ function pair(text: string | null): [number, number] | [null, null] {
   return from !== undefined && to !== undefined && from < to ? [from, to] : [null, null];
 }
 
-function useReplicas({ topology }: Known, text: string): string[] {
+function useReplicas({ topology }: RunContext, text: string): string[] {
   return useMemo(() => {
     const ranks = parseRanks(text);
     if (!ranks) return [];
@@ -144,7 +155,7 @@ function useReplicas({ topology }: Known, text: string): string[] {
   }, [topology, text]);
 }
 
-/** Grows when there are new points, but not more often than charts can be read. */
+/** Grows when new points arrive, at most every FRESH_MS. */
 function useVersion(points: number, isLive: boolean): number {
   const [version, setVersion] = useState(0);
   const last = useRef({ points, at: 0 });
@@ -160,17 +171,17 @@ function useVersion(points: number, isLive: boolean): number {
   return version;
 }
 
-function useView(known: Known, source: ChartSource, params: URLSearchParams, version: number): View {
+function useView(context: RunContext, source: ChartSource, params: URLSearchParams, version: number): View {
   const x = (params.get("x") ?? "step") as XKind;
   const epochChart = useChart(source, x === "epoch" ? "epoch" : null, version).chart;
   const epochs = useMemo<Epochs>(() => epochsOf(epochChart), [epochChart]);
-  const startedAt = seconds(known.run.started_at ?? known.run.created_at);
+  const startedAt = seconds(context.run.started_at ?? context.run.created_at);
   const [from, to] = pair(params.get("zoom"));
   const [logX, logY] = [params.has("logx"), params.has("logy")];
   const smoothing = Math.min(0.99, Math.max(0, Number(params.get("smooth") ?? 0) || 0));
   return useMemo(
     () => ({
-      way: { x: x === "epoch" && !epochs ? "step" : x, startedAt, epochs },
+      axis: { x: x === "epoch" && !epochs ? "step" : x, startedAt, epochs },
       logX,
       logY,
       smoothing,
@@ -180,7 +191,7 @@ function useView(known: Known, source: ChartSource, params: URLSearchParams, ver
   );
 }
 
-type OneChartProps = {
+type MetricChartProps = {
   name: string;
   source: ChartSource;
   view: View;
@@ -191,20 +202,20 @@ type OneChartProps = {
   isBig?: boolean;
 };
 
-const OneChart = memo(function OneChart(props: OneChartProps): ReactNode {
+const MetricChart = memo(function MetricChart(props: MetricChartProps): ReactNode {
   const { name, source, view, version, isPinned, onPin, height = CHART_HEIGHT, isBig } = props;
-  const { chart, error, isAsked } = useChart(source, name, version);
-  const lines = useMemo(() => (chart ? linesOf(chart, view.way) : []), [chart, view.way]);
-  if (error && !chart) return <Failure error={error} what={name} />;
+  const { chart, error, isLoaded } = useChart(source, name, version);
+  const lines = useMemo(() => (chart ? linesOf(chart, view.axis) : []), [chart, view.axis]);
+  if (error && !chart) return <ErrorMessage error={error} what={name} />;
   if (!chart) {
     return (
       <div className="chart-waiting" style={{ height: height + 30 }}>
         <span className="cut">{name}</span>
-        <span className="faint">{isAsked ? "no points here" : ""}</span>
+        <span className="faint">{isLoaded ? "no points in this range" : ""}</span>
       </div>
     );
   }
-  const zoom = (range: [number, number] | null) => setParams(zoomed(range, chart, view.way), { push: true });
+  const zoom = (range: [number, number] | null) => setParams(zoomed(range, chart, view.axis), { push: true });
   const shown =
     chart.mode === "ranks" && chart.of > chart.lines.length ? `${chart.lines.length} of ${chart.of} ranks` : "";
   return (
@@ -212,13 +223,13 @@ const OneChart = memo(function OneChart(props: OneChartProps): ReactNode {
       <LineChart
         title={isBig ? "" : name}
         lines={lines}
-        x={view.way.x}
+        x={view.axis.x}
         logX={view.logX}
         logY={view.logY}
         smoothing={view.smoothing}
         range={view.range}
         onZoom={zoom}
-        group={`run ${view.way.x}`}
+        group={`run ${view.axis.x}`}
         height={height}
         legend={isBig ?? false}
         note={shown || (chart.mode === "mean" && chart.of > 1 ? `mean of ${chart.of}` : "")}
@@ -250,11 +261,10 @@ const OneChart = memo(function OneChart(props: OneChartProps): ReactNode {
   );
 });
 
-/** The range stands in the address as it is read, and as steps, which the server knows. A little more is asked for, so
- * that lines go on to the edge. */
-function zoomed(range: [number, number] | null, chart: Parameters<typeof linesOf>[0], way: Way): Changes {
+/** The URL has the range as displayed, and as steps for the server with a margin, so that lines reach the edge. */
+function zoomed(range: [number, number] | null, chart: Parameters<typeof linesOf>[0], axis: AxisOptions): ParamChanges {
   if (!range) return { zoom: null, steps: null };
-  const steps = stepsOf(range, [chart], way);
+  const steps = stepsOf(range, [chart], axis);
   const text = (amount: number) => String(Number(amount.toPrecision(10)));
   if (!steps) return { zoom: `${text(range[0])}..${text(range[1])}` };
   const more = Math.ceil((steps[1] - steps[0]) * 0.03);

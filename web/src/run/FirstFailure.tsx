@@ -1,17 +1,18 @@
-/** Who failed first, why, what to do, and where it stands in the log. */
+/** The replica that failed first: why, how to fix it, and a link to the log. */
 
+import "./FirstFailure.css";
 import { type ReactNode, useEffect, useRef } from "react";
-import { moment } from "../format";
+import { timestamp } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link } from "../router";
-import { Copy, Icon } from "../ui";
-import type { Known } from "./knowing";
-import { shown } from "./logwindow";
+import { CopyButton, Icon } from "../ui";
+import { plainText } from "./logWindow";
+import type { RunContext } from "./runContext";
 
-export function FirstFailure({ known, isShort }: { known: Known; isShort: boolean }): ReactNode {
-  const failure = known.topology?.first_failure;
+export function FirstFailure({ context, isShort }: { context: RunContext; isShort: boolean }): ReactNode {
+  const failure = context.topology?.first_failure;
   if (!failure) return null;
-  const { run, topology } = known;
+  const { run, topology } = context;
   const log = `/runs/${encodeURIComponent(run.id)}/logs?jump=error${topology && topology.attempt !== run.attempt ? `&attempt=${topology.attempt}` : ""}`;
   const who = failure.rank === null ? failure.replica : `${failure.replica} (rank ${failure.rank})`;
   if (isShort) {
@@ -21,18 +22,18 @@ export function FirstFailure({ known, isShort }: { known: Known; isShort: boolea
         <span className="cut">
           <b>{who}</b> failed first: {failure.why}
         </span>
-        <Link to={log}>in the log</Link>
+        <Link to={log}>Show in log</Link>
       </div>
     );
   }
-  const lines = failure.lines.map(shown);
+  const lines = failure.lines.map(plainText);
   return (
     <section className="first-failure" aria-label="First failure">
       <Icon name="warning" />
       <div className="grow">
         <h2>
           {who} failed first{failure.host ? <span className="soft"> on {failure.host}</span> : null}
-          {failure.at !== null && <time className="faint"> {moment(failure.at)}</time>}
+          {failure.at !== null && <time className="faint"> {timestamp(failure.at)}</time>}
         </h2>
         <p className="first-failure-why">{failure.why}</p>
         {failure.advice && (
@@ -42,26 +43,26 @@ export function FirstFailure({ known, isShort }: { known: Known; isShort: boolea
         )}
         {lines.length > 0 && <LastLines lines={lines} />}
         <Link to={log} className="button small">
-          Show it in the log
+          Show in log
         </Link>
       </div>
     </section>
   );
 }
 
-/** It opens at its end: there stands what happened. */
+/** Scrolled to the end, where the error is. */
 function LastLines({ lines }: { lines: string[] }): ReactNode {
   const box = useRef<HTMLPreElement>(null);
   useEffect(() => {
-    box.current?.scrollTo({ top: box.current.scrollHeight }); // newer browsers answer with a promise, which is no way to end it
+    box.current?.scrollTo({ top: box.current.scrollHeight }); // braces: newer browsers return a promise, which an effect must not return
   }, []);
   return (
     <div className="first-failure-lines">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus */}
       <pre ref={box} tabIndex={0}>
         {lines.join("\n")}
       </pre>
-      <Copy text={lines.join("\n")} label="Copy these lines" />
+      <CopyButton text={lines.join("\n")} label="Copy lines" />
     </div>
   );
 }

@@ -1,47 +1,51 @@
-/** What stands above the log: search, which ranks, the first error, the end, and how lines are shown. */
+/** The controls above the log: search, ranks, first error, follow and display options. */
 
+import "./LogBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { at, get, query } from "../api";
-import { useKeys } from "../keys";
+import { apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
+import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
-import type { Known } from "./knowing";
-import type { Asked } from "./logsource";
+import { notifyError } from "./Actions";
+import type { LogQuery } from "./logSource";
 import { RanksField } from "./RanksField";
+import type { RunContext } from "./runContext";
 
 type FirstError = { lines: { cursor: string }[]; error: number | null };
 
-async function jumpToError(asked: Asked): Promise<void> {
+async function jumpToError(query: LogQuery): Promise<void> {
   try {
-    const found = await get<FirstError>(at`/runs/${asked.id}/first-error` + query({ attempt: asked.attempt }));
+    const found = await get<FirstError>(
+      apiPath`/runs/${query.id}/first-error` + queryString({ attempt: query.attempt }),
+    );
     const cursor = found.error === null ? null : found.lines[found.error]?.cursor;
     if (cursor) setParams({ at: cursor, jump: null, ranks: null }, { push: true });
-    else notify("No line of these logs looks like an error.");
-  } catch (fault) {
-    notify(fault instanceof Error ? fault.message : String(fault), { bad: true });
+    else notify("No error found in these logs.");
+  } catch (error) {
+    notifyError(error);
   }
   setParams({ jump: null });
 }
 
-export function useJump(asked: Asked): void {
+export function useJumpToError(query: LogQuery): void {
   const { params } = useRoute();
   const isWanted = params.get("jump") === "error";
-  // biome-ignore lint/correctness/useExhaustiveDependencies: once for each wish
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only when the URL asks for it
   useEffect(() => {
-    if (isWanted) void jumpToError(asked);
+    if (isWanted) void jumpToError(query);
   }, [isWanted]);
 }
 
-type BarProps = { known: Known; asked: Asked; isFollowing: boolean; onFollow: () => void };
+type BarProps = { context: RunContext; query: LogQuery; isFollowing: boolean; onFollow: () => void };
 
-export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): ReactNode {
+export function LogBar({ context, query, isFollowing, onFollow }: BarProps): ReactNode {
   const { params } = useRoute();
-  const total = known.topology?.replicas.length ?? 0;
+  const total = context.topology?.replicas.length ?? 0;
   const box = useRef<HTMLInputElement>(null);
-  useKeys("Log", {
-    "/": { does: "search the log", run: () => box.current?.focus() },
-    e: { does: "go to the first error", run: () => void jumpToError(asked) },
-    "shift+g": { does: "go to the end and follow", run: onFollow },
+  useShortcuts("Log", {
+    "/": { label: "Search the log", run: () => box.current?.focus() },
+    e: { label: "Go to the first error", run: () => void jumpToError(query) },
+    "shift+g": { label: "Go to the end and follow", run: onFollow },
   });
   return (
     <div className="log-bar">
@@ -50,8 +54,8 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
       <button
         type="button"
         className="button small"
-        onClick={() => void jumpToError(asked)}
-        title="The first line that looks like an error"
+        onClick={() => void jumpToError(query)}
+        title="Go to the first line that looks like an error"
       >
         First error
       </button>
@@ -60,20 +64,22 @@ export function LogBar({ known, asked, isFollowing, onFollow }: BarProps): React
         className="button small"
         aria-pressed={isFollowing}
         onClick={onFollow}
-        title="Stay at the end as lines come"
+        title="Scroll with new lines"
       >
-        {known.isLive ? "Follow" : "End"}
+        {context.isLive ? "Follow" : "End"}
       </button>
-      <Menu label={<Icon name="more" />} name="How lines are shown" className="button icon small" toRight>
+      <Menu label={<Icon name="more" />} name="Display options" className="button icon small" alignRight>
         {(close) => (
           <>
             <Choice label="Wrap long lines" isOn={params.get("wrap") !== "0"} name="wrap" close={close} />
-            {total > 1 && <Choice label="Fold lines that ranks share" isOn={asked.fold} name="fold" close={close} />}
-            <Choice label="Times" isOn={params.get("times") !== "0"} name="times" close={close} />
-            {asked.replicas.length === 1 && (
+            {total > 1 && (
+              <Choice label="Collapse identical lines of ranks" isOn={query.fold} name="fold" close={close} />
+            )}
+            <Choice label="Show times" isOn={params.get("times") !== "0"} name="times" close={close} />
+            {query.replicas.length === 1 && (
               <a
                 className="menu-item"
-                href={`/api/v1${at`/runs/${asked.id}/logs/${asked.replicas[0] as string}`}${query({ attempt: asked.attempt })}`}
+                href={`/api/v1${apiPath`/runs/${query.id}/logs/${query.replicas[0] as string}`}${queryString({ attempt: query.attempt })}`}
                 download
               >
                 <Icon name="download" size={14} /> Download this log
@@ -113,28 +119,28 @@ function Choice({
 }
 
 function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): ReactNode {
-  const [wanted, setWanted] = useParam("q");
-  const [draft, setDraft] = useState(wanted);
-  useEffect(() => setDraft(wanted), [wanted]);
+  const [searchText, setSearchText] = useParam("q");
+  const [draft, setDraft] = useState(searchText);
+  useEffect(() => setDraft(searchText), [searchText]);
   return (
     <form
       className="grow"
       onSubmit={(event) => {
         event.preventDefault();
-        setWanted(draft.trim());
+        setSearchText(draft.trim());
       }}
     >
       <input
         ref={box}
         type="search"
         className="field"
-        placeholder="Search the log, Enter"
+        placeholder="Search the log"
         aria-label="Search the log"
         value={draft}
         maxLength={500}
         onChange={(event) => {
           setDraft(event.target.value);
-          if (event.target.value === "") setWanted("");
+          if (event.target.value === "") setSearchText("");
         }}
       />
     </form>

@@ -1,20 +1,21 @@
-/** Lines of a log in groups that are drawn once: who wrote them, when, and what. */
+/** Log lines with time and rank, rendered in groups that React can skip. */
 
+import "./LogLines.css";
 import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
 import type { LogLine } from "../api";
-import { clock, moment } from "../format";
-import { here, setParams, useRoute, withParams } from "../router";
+import { clock, timestamp } from "../format";
+import { currentRoute, setParams, useRoute, withParams } from "../router";
 import { notify } from "../ui";
-import { chunks, shown, toneOf } from "./logwindow";
-import { Marked } from "./Marked";
+import { Highlight } from "./Highlight";
+import { chunks, plainText, toneOf } from "./logWindow";
 import { rankText } from "./ranks";
 
 /** The rank of each replica by its name. */
 export type Ranks = ReadonlyMap<string, number>;
 
-type Props = { lines: LogLine[]; ranks: Ranks; wanted: string; marked: string | null };
+type Props = { lines: LogLine[]; ranks: Ranks; searchText: string; marked: string | null };
 
-export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
+export function LogLines({ lines, ranks, searchText, marked }: Props): ReactNode {
   const { params } = useRoute();
   const groups = useMemo(() => chunks(lines), [lines]);
   const hasTimes = params.get("times") !== "0";
@@ -23,19 +24,19 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
     const cursor = button?.closest<HTMLElement>("[data-cursor]")?.dataset.cursor;
     if (!cursor) return;
     setParams({ at: cursor });
-    const address = location.origin + withParams(here(), { at: cursor });
-    const told = "The address of the page leads to this line now.";
+    const url = location.origin + withParams(currentRoute(), { at: cursor });
+    const message = "The URL now links to this line.";
     if (!navigator.clipboard)
-      notify(told); // browsers give it to safe addresses only
+      notify(message); // only available in secure contexts
     else
-      navigator.clipboard.writeText(address).then(
-        () => notify("The link to this line is copied."),
-        () => notify(told),
+      navigator.clipboard.writeText(url).then(
+        () => notify("Link to this line copied."),
+        () => notify(message),
       );
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears the buttons in it
-    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons answer to keys
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only handles its buttons
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons handle keys
     <div
       className={`log-lines${hasTimes ? "" : " has-no-times"}${ranks.size > 1 ? "" : " has-no-ranks"}`}
       onClick={click}
@@ -44,7 +45,7 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
         <Group
           key={(group[0] as LogLine).cursor}
           lines={group}
-          wanted={wanted}
+          searchText={searchText}
           ranks={ranks}
           marked={marked !== null && group.some((line) => line.cursor === marked) ? marked : null}
         />
@@ -54,17 +55,23 @@ export function LogLines({ lines, ranks, wanted, marked }: Props): ReactNode {
 }
 
 const Group = memo(
-  function Group({ lines, ranks, wanted, marked }: Props): ReactNode {
+  function Group({ lines, ranks, searchText, marked }: Props): ReactNode {
     return (
       <div className="log-group">
         {lines.map((line) => (
-          <OneLine key={line.cursor} line={line} ranks={ranks} wanted={wanted} isMarked={line.cursor === marked} />
+          <LogLineRow
+            key={line.cursor}
+            line={line}
+            ranks={ranks}
+            searchText={searchText}
+            isMarked={line.cursor === marked}
+          />
         ))}
       </div>
     );
   },
   (old, now) =>
-    old.wanted === now.wanted &&
+    old.searchText === now.searchText &&
     old.marked === now.marked &&
     old.ranks === now.ranks &&
     old.lines.length === now.lines.length &&
@@ -72,19 +79,19 @@ const Group = memo(
     old.lines[old.lines.length - 1]?.cursor === now.lines[now.lines.length - 1]?.cursor,
 );
 
-function OneLine({
+function LogLineRow({
   line,
   ranks,
-  wanted,
+  searchText,
   isMarked,
 }: {
   line: LogLine;
   ranks: Ranks;
-  wanted: string;
+  searchText: string;
   isMarked: boolean;
 }): ReactNode {
   const tone = toneOf(line.text);
-  const text = shown(line.text);
+  const text = plainText(line.text);
   return (
     <div className={`log-line${tone ? ` tone-${tone}` : ""}${isMarked ? " is-marked" : ""}`} data-cursor={line.cursor}>
       <button
@@ -92,7 +99,7 @@ function OneLine({
         className="log-time"
         data-link=""
         tabIndex={-1}
-        title={`${line.at === null ? "" : `${moment(line.at)}: `}copy a link to this line`}
+        title={`${line.at === null ? "" : `${timestamp(line.at)}: `}copy a link to this line`}
       >
         {line.at === null ? "·" : clock(line.at)}
       </button>
@@ -101,7 +108,7 @@ function OneLine({
           {whoText(line, ranks)}
         </span>
       )}
-      <span className="log-text">{wanted ? <Marked text={text} wanted={wanted} /> : text}</span>
+      <span className="log-text">{searchText ? <Highlight text={text} searchText={searchText} /> : text}</span>
     </div>
   );
 }

@@ -1,20 +1,21 @@
-/** What a search of the log found: a list to go through, and a way to search on. */
+/** The matches of a log search, and a button to continue the search. */
 
+import "./LogSearch.css";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
-import { at, type FoundLines, get, type LogLine, query } from "../api";
-import { bytes, clock, many } from "../format";
-import { useKeys } from "../keys";
+import { apiPath, get, type LogLine, type LogMatches, queryString } from "../api";
+import { bytes, clock, plural } from "../format";
 import { setParams } from "../router";
-import { Failure } from "../ui";
-import type { Asked } from "./logsource";
-import { shown } from "./logwindow";
-import { Marked } from "./Marked";
+import { useShortcuts } from "../shortcuts";
+import { ErrorMessage } from "../ui";
+import { Highlight } from "./Highlight";
+import type { LogQuery } from "./logSource";
+import { plainText } from "./logWindow";
 
-type State = { found: LogLine[]; next: string | null; searched: number; isBusy: boolean; error: unknown };
+type ReplicaState = { found: LogLine[]; next: string | null; searched: number; isBusy: boolean; error: unknown };
 
-const NOTHING: State = { found: [], next: null, searched: 0, isBusy: true, error: null };
+const NOTHING: ReplicaState = { found: [], next: null, searched: 0, isBusy: true, error: null };
 
-function added(old: State, page: FoundLines, isBusy: boolean): State {
+function added(old: ReplicaState, page: LogMatches, isBusy: boolean): ReplicaState {
   return {
     found: [...old.found, ...page.found],
     next: page.next,
@@ -24,23 +25,25 @@ function added(old: State, page: FoundLines, isBusy: boolean): State {
   };
 }
 
-export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): ReactNode {
-  const { id, attempt, replicas } = asked;
-  const [state, setState] = useState<State>(NOTHING);
+export function LogSearch({ query, searchText }: { query: LogQuery; searchText: string }): ReactNode {
+  const { id, attempt, replicas } = query;
+  const [state, setState] = useState<ReplicaState>(NOTHING);
   const names = replicas.join(" ");
-  const asking = useRef<AbortController | null>(null);
+  const pending = useRef<AbortController | null>(null);
   const search = useCallback(
     async (from: string | null) => {
-      asking.current?.abort();
+      pending.current?.abort();
       const mine = new AbortController();
-      asking.current = mine;
+      pending.current = mine;
       setState((now) => (from ? { ...now, isBusy: true, error: null } : NOTHING));
       let after = from;
       try {
-        // One answer looks through a part of a long log: while it has nothing, the next part is asked for.
+        // A response covers a part of a long log. Continue until a part has matches.
         do {
-          const fields = { text: wanted, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
-          const page = await get<FoundLines>(at`/runs/${id}/lines/search` + query(fields), { signal: mine.signal });
+          const fields = { text: searchText, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
+          const page = await get<LogMatches>(apiPath`/runs/${id}/lines/search` + queryString(fields), {
+            signal: mine.signal,
+          });
           after = page.found.length ? null : page.next;
           setState((now) => added(now, page, after !== null));
         } while (after);
@@ -48,31 +51,31 @@ export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): 
         if (!mine.signal.aborted) setState((now) => ({ ...now, isBusy: false, error }));
       }
     },
-    [id, attempt, names, wanted],
+    [id, attempt, names, searchText],
   );
   useEffect(() => {
     void search(null);
-    return () => asking.current?.abort();
+    return () => pending.current?.abort();
   }, [search]);
   const stop = () => {
-    asking.current?.abort();
+    pending.current?.abort();
     setState((now) => ({ ...now, isBusy: false }));
   };
   const { found } = state;
-  const place = found.findIndex((line) => line.cursor === asked.at);
+  const place = found.findIndex((line) => line.cursor === query.at);
   const go = (by: number) => {
     const next = found[place < 0 ? (by > 0 ? 0 : found.length - 1) : (place + by + found.length) % found.length];
     if (next) setParams({ at: next.cursor });
   };
-  useKeys("Found lines", {
-    n: { does: "the next line that was found", run: () => go(1) },
-    "shift+n": { does: "the one before", run: () => go(-1) },
+  useShortcuts("Matches", {
+    n: { label: "Next match", run: () => go(1) },
+    "shift+n": { label: "Previous match", run: () => go(-1) },
   });
   return (
-    <section className="log-search" aria-label="Found lines">
+    <section className="log-search" aria-label="Matches">
       <div className="log-search-head">
         <span aria-live="polite">
-          {state.isBusy ? "Searching…" : `${found.length === 0 ? "Nothing" : many(found.length, "line")} found`}
+          {state.isBusy ? "Searching…" : found.length === 0 ? "No matches" : plural(found.length, "match", "matches")}
           <span className="faint">
             {" "}
             in {bytes(state.searched)}
@@ -86,33 +89,33 @@ export function LogSearch({ asked, wanted }: { asked: Asked; wanted: string }): 
         )}
         {state.next && !state.isBusy && (
           <button type="button" className="button small" onClick={() => void search(state.next)}>
-            Search on
+            Continue search
           </button>
         )}
         <span className="grow" />
         {found.length > 0 && (
           <span className="faint">
-            <kbd>n</kbd> <kbd>N</kbd> go through
+            <kbd>n</kbd> <kbd>N</kbd> next, previous
           </span>
         )}
         <button type="button" className="button plain small" onClick={() => setParams({ q: null })}>
           Close
         </button>
       </div>
-      {state.error !== null && <Failure error={state.error} again={() => void search(state.next)} />}
+      {state.error !== null && <ErrorMessage error={state.error} retry={() => void search(state.next)} />}
       {found.length > 0 && (
         <ol className="log-hits">
           {found.map((line) => (
             <li key={line.cursor}>
               <button
                 type="button"
-                className={line.cursor === asked.at ? "is-now" : undefined}
+                className={line.cursor === query.at ? "is-now" : undefined}
                 onClick={() => setParams({ at: line.cursor })}
               >
                 <span className="faint">{line.at === null ? "" : clock(line.at)}</span>
                 <span className="log-who">[{line.rank ?? line.replica}]</span>
                 <span className="cut">
-                  <Marked text={shown(line.text)} wanted={wanted} />
+                  <Highlight text={plainText(line.text)} searchText={searchText} />
                 </span>
               </button>
             </li>

@@ -1,65 +1,70 @@
-/** What the replicas printed, as one: a window over logs of any length, with search, and links to lines. */
+/** The merged logs of all replicas: a window over logs of any length, with search and links to lines. */
 
+import "./LogsTab.css";
 import { type ReactNode, useMemo, useRef } from "react";
-import { many } from "../format";
+import { plural } from "../format";
 import { useRoute } from "../router";
-import { Empty, Failure, Icon, Spinner } from "../ui";
-import type { Known } from "./knowing";
-import { LogBar, useJump } from "./LogBar";
+import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
+import { LogBar, useJumpToError } from "./LogBar";
 import { LogLines, type Ranks } from "./LogLines";
 import { LogSearch } from "./LogSearch";
-import { useRest, useScrolling } from "./logscrolling";
-import { type Asked, useLog } from "./logsource";
-import { shown as shownText } from "./logwindow";
+import { useFillHeight, useLogScroll } from "./logScroll";
+import { type LogQuery, useLog } from "./logSource";
+import { plainText } from "./logWindow";
 import { parseRanks } from "./ranks";
+import type { RunContext } from "./runContext";
 
-export default function LogsTab({ known }: { known: Known }): ReactNode {
-  const asked = useAsked(known);
+export default function LogsTab({ context }: { context: RunContext }): ReactNode {
+  const query = useLogQuery(context);
   const { params } = useRoute();
-  const log = useLog(asked, known);
+  const log = useLog(query, context);
   const { window: shown } = log;
   const scroller = useRef<HTMLDivElement>(null);
-  const { isFollowing, follow, onScroll } = useScrolling(scroller, log, asked);
-  useJump(asked);
-  useRest(scroller);
+  const { isFollowing, follow, onScroll } = useLogScroll(scroller, log, query);
+  useJumpToError(query);
+  useFillHeight(scroller);
   const isWrapped = params.get("wrap") !== "0";
-  const wanted = params.get("q") ?? "";
-  const ranks = useRanks(known);
+  const searchText = params.get("q") ?? "";
+  const ranks = useRanks(context);
   return (
     <div className="logs">
-      <LogBar known={known} isFollowing={isFollowing} onFollow={follow} asked={asked} />
-      {wanted && <LogSearch asked={asked} wanted={wanted} />}
-      {shown && log.error ? <Failure error={log.error} again={log.reload} /> : null}
+      <LogBar context={context} isFollowing={isFollowing} onFollow={follow} query={query} />
+      {searchText && <LogSearch query={query} searchText={searchText} />}
+      {shown && log.error ? <ErrorMessage error={log.error} retry={log.reload} /> : null}
       {shown && shown.leftOut > 0 && (
-        <p className="soft log-note">{many(shown.leftOut, "further log")} are not read: choose ranks to see them.</p>
+        <p className="soft log-note">{plural(shown.leftOut, "more log")} not shown. Select ranks to see them.</p>
       )}
       {log.error && !shown ? (
-        <Failure error={log.error} again={log.reload} />
+        <ErrorMessage error={log.error} retry={log.reload} />
       ) : (
         <section
           className={`log-window${isWrapped ? " is-wrapped" : ""}`}
           ref={scroller}
           onScroll={onScroll}
-          // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
           tabIndex={0}
           aria-label="Log"
         >
           {!shown && <Spinner />}
-          {shown && !shown.atStart && <div className="log-end">{log.isAsking ? "Earlier lines…" : "\u00a0"}</div>}
-          {shown?.atStart && shown.lines.length > 0 && <div className="log-end">This is where it begins.</div>}
-          {shown && shown.lines.length === 0 && shown.atEnd && (
-            <Empty title={known.isLive ? "Nothing was printed yet" : "Nothing was printed"}>
-              {asked.replicas.length ? "By these ranks, in this attempt." : "Lines appear here as replicas print them."}
-            </Empty>
+          {shown && !shown.atStart && (
+            <div className="log-end">{log.isLoading ? "Loading earlier lines…" : "\u00a0"}</div>
           )}
-          {shown && <LogLines lines={shown.lines} ranks={ranks} wanted={wanted} marked={asked.at} />}
+          {shown?.atStart && shown.lines.length > 0 && <div className="log-end">Start of the log</div>}
+          {shown && shown.lines.length === 0 && shown.atEnd && (
+            <EmptyState title={context.isLive ? "No output yet" : "No output"}>
+              {query.replicas.length
+                ? "These ranks printed nothing in this attempt."
+                : "Lines appear as replicas print them."}
+            </EmptyState>
+          )}
+          {shown && <LogLines lines={shown.lines} ranks={ranks} searchText={searchText} marked={query.at} />}
           {shown?.atEnd && <Unfinished rows={shown.unfinished} />}
-          {shown && !shown.atEnd && <div className="log-end">{log.isAsking ? "Later lines…" : "\u00a0"}</div>}
+          {shown && !shown.atEnd && <div className="log-end">{log.isLoading ? "Loading later lines…" : "\u00a0"}</div>}
         </section>
       )}
-      {shown && !isFollowing && (log.hasMore || asked.at) && (
+      {shown && !isFollowing && (log.hasMore || query.at) && (
         <button type="button" className="button small log-down" onClick={follow}>
-          <Icon name="down" size={14} /> {log.hasMore ? "New lines" : "To the end"}
+          <Icon name="down" size={14} /> {log.hasMore ? "New lines" : "Go to end"}
         </button>
       )}
     </div>
@@ -71,13 +76,13 @@ function Unfinished({ rows }: { rows: { replica: string; rank: number | null; te
     <div key={row.replica} className="log-line log-unfinished">
       <span className="log-time">…</span>
       <span className="log-who">[{row.rank ?? row.replica}]</span>
-      <span className="log-text">{shownText(row.text)}</span>
+      <span className="log-text">{plainText(row.text)}</span>
     </div>
   ));
 }
 
-/** Names and ranks; the same object as long as they are the same, so that lines are not drawn anew. */
-function useRanks({ topology }: Known): Ranks {
+/** Ranks by replica name; the same object while they are unchanged, so that React skips unchanged lines. */
+function useRanks({ topology }: RunContext): Ranks {
   const text = (topology?.replicas ?? []).map((one) => `${one.name} ${one.rank}`).join();
   return useMemo(() => {
     const pairs = text
@@ -88,13 +93,13 @@ function useRanks({ topology }: Known): Ranks {
   }, [text]);
 }
 
-function useAsked({ run, topology }: Known): Asked {
+function useLogQuery({ run, topology }: RunContext): LogQuery {
   const { params } = useRoute();
   const ranks = params.get("ranks") ?? "";
   const names = useMemo(() => {
-    const wanted = parseRanks(ranks);
-    if (!wanted) return "";
-    const found = (topology?.replicas ?? []).filter((one) => wanted.includes(one.rank)).map((one) => one.name);
+    const selected = parseRanks(ranks);
+    if (!selected) return "";
+    const found = (topology?.replicas ?? []).filter((one) => selected.includes(one.rank)).map((one) => one.name);
     return found.join(" ");
   }, [ranks, topology]);
   const attempt = params.get("attempt");

@@ -1,43 +1,45 @@
-/** What training logged beside numbers: images, histograms, tables and texts, with a slider over their steps. */
+/** Logged images, histograms, tables and texts, with a slider over their steps. */
 
+import "./chartGrid.css";
+import "./MediaTab.css";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
-import { API, at, query, useAnswer } from "../api";
-import { WhenSeen } from "../charts";
+import { API, apiPath, queryString, useResource } from "../api";
+import { LazyMount } from "../charts";
 import { num, number, value } from "../format";
 import { useParam } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
-import { matcher } from "./chartdata";
-import type { Known } from "./knowing";
-import { bars, type MediaEvent, type MediaKind, type Shelf, shelves } from "./media";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
+import { matcher } from "./chartLines";
+import { bars, groupMedia, type MediaEvent, type MediaKind, type MediaSeries } from "./media";
 import { pathPart } from "./outputs";
+import type { RunContext } from "./runContext";
 
-const MOST = 2000;
+const MAX = 2000;
 
-type Answered = { count: number; events: MediaEvent[] };
+type MediaEvents = { count: number; events: MediaEvent[] };
 
-export default function MediaTab({ known }: { known: Known }): ReactNode {
+export default function MediaTab({ context }: { context: RunContext }): ReactNode {
   const [filter, setFilter] = useParam("filter");
   const [images, histograms, tables, texts] = [
-    useMedia(known, "image"),
-    useMedia(known, "histogram"),
-    useMedia(known, "table"),
-    useMedia(known, "text"),
+    useMediaEvents(context, "image"),
+    useMediaEvents(context, "histogram"),
+    useMediaEvents(context, "table"),
+    useMediaEvents(context, "text"),
   ];
   const all = [images, histograms, tables, texts];
-  // biome-ignore lint/correctness/useExhaustiveDependencies: of the answers only their data
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only the data of the responses
   const found = useMemo(
-    () => shelves([images, histograms, tables, texts].flatMap(({ data }) => data?.events ?? [])),
+    () => groupMedia([images, histograms, tables, texts].flatMap(({ data }) => data?.events ?? [])),
     [images.data, histograms.data, tables.data, texts.data],
   );
   const failed = all.find((one) => one.error && !one.data);
-  if (failed) return <Failure error={failed.error} again={failed.again} />;
+  if (failed) return <ErrorMessage error={failed.error} retry={failed.reload} />;
   if (all.some((one) => !one.data)) return <Spinner />;
   if (!found.length) {
     return (
-      <Empty title="No image, table, text or histogram was logged">
-        <code>phalanx.tracking.image("samples", "samples.png", step=10)</code>, and likewise <code>table</code>,{" "}
-        <code>text</code> and <code>histogram</code>, are shown here.
-      </Empty>
+      <EmptyState title="No images, tables, texts or histograms">
+        Log them with <code>phalanx.tracking.image("samples", "samples.png", step=10)</code>, <code>table</code>,{" "}
+        <code>text</code> or <code>histogram</code>.
+      </EmptyState>
     );
   }
   const shown = found.filter(({ name }) => matcher(filter)(name));
@@ -56,12 +58,12 @@ export default function MediaTab({ known }: { known: Known }): ReactNode {
         </div>
       )}
       <div className="chart-grid">
-        {shown.map((shelf) => (
+        {shown.map((series) => (
           <div
-            key={`${shelf.kind} ${shelf.name}`}
-            className={shelf.kind === "table" ? "chart-slot is-wide" : "chart-slot"}
+            key={`${series.kind} ${series.name}`}
+            className={series.kind === "table" ? "chart-slot is-wide" : "chart-slot"}
           >
-            <WhenSeen height={240}>{() => <ShelfCard id={known.run.id} shelf={shelf} />}</WhenSeen>
+            <LazyMount height={240}>{() => <MediaCard id={context.run.id} series={series} />}</LazyMount>
           </div>
         ))}
       </div>
@@ -69,27 +71,27 @@ export default function MediaTab({ known }: { known: Known }): ReactNode {
   );
 }
 
-function useMedia({ run, isLive }: Known, kind: MediaKind) {
-  return useAnswer<Answered>(at`/runs/${run.id}/events` + query({ kind, limit: MOST }), {
-    live: isLive ? 10_000 : undefined,
+function useMediaEvents({ run, isLive }: RunContext, kind: MediaKind) {
+  return useResource<MediaEvents>(apiPath`/runs/${run.id}/events` + queryString({ kind, limit: MAX }), {
+    pollMs: isLive ? 10_000 : undefined,
   });
 }
 
-function ShelfCard({ id, shelf }: { id: string; shelf: Shelf }): ReactNode {
-  const last = shelf.events.length - 1;
+function MediaCard({ id, series }: { id: string; series: MediaSeries }): ReactNode {
+  const last = series.events.length - 1;
   const [place, setPlace] = useState(last);
-  // While the newest is shown, newer ones take its place.
+  // While the newest event is shown, it is replaced by newer ones.
   const [isNewest, setNewest] = useState(true);
   useEffect(() => {
     if (isNewest) setPlace(last);
   }, [isNewest, last]);
-  const event = shelf.events[Math.min(place, last)];
+  const event = series.events[Math.min(place, last)];
   if (!event) return null;
   return (
     <figure className="chart-card media">
       <figcaption className="chart-head">
-        <span className="chart-title" title={shelf.name}>
-          {shelf.name}
+        <span className="chart-title" title={series.name}>
+          {series.name}
         </span>
         <span className="chart-value">
           {event.step !== null && `step ${number(event.step)}`} <span className="faint">{event.replica}</span>
@@ -102,7 +104,7 @@ function ShelfCard({ id, shelf }: { id: string; shelf: Shelf }): ReactNode {
           min={0}
           max={last}
           value={Math.min(place, last)}
-          aria-label={`Which ${shelf.name}`}
+          aria-label={`Step of ${series.name}`}
           aria-valuetext={`step ${event.step ?? ""}, ${event.replica}`}
           onChange={(change) => {
             const next = Number(change.target.value);
@@ -116,12 +118,12 @@ function ShelfCard({ id, shelf }: { id: string; shelf: Shelf }): ReactNode {
 }
 
 function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
-  if (event.kind === "image") return <Picture id={id} event={event} />;
+  if (event.kind === "image") return <ImageEvent id={id} event={event} />;
   if (event.kind === "histogram") return <Histogram event={event} />;
   if (event.kind === "text") return <pre className="media-text">{event.text}</pre>;
   const [columns, rows] = [event.columns ?? [], event.rows ?? []];
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
     <div className="media-table" tabIndex={0}>
       <table className="plain-table">
         <thead>
@@ -134,7 +136,7 @@ function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
         </thead>
         <tbody>
           {rows.slice(0, 500).map((row, index) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other name
+            // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other key
             <tr key={index}>
               {row.map((cell, column) => (
                 // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
@@ -148,14 +150,14 @@ function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   );
 }
 
-function Picture({ id, event }: { id: string; event: MediaEvent }): ReactNode {
+function ImageEvent({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   const inside = (event.path ?? "").replace(/^media\//, "");
-  const address = `${API}${at`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
+  const url = `${API}${apiPath`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
   return (
     <>
       <img
         className="media-image"
-        src={address}
+        src={url}
         alt={event.caption || `${event.name}, step ${event.step ?? ""}`}
         loading="lazy"
       />
@@ -180,7 +182,7 @@ function Histogram({ event }: { event: MediaEvent }): ReactNode {
       >
         {bars(edges, counts).map((bar, index) => (
           <rect
-            // biome-ignore lint/suspicious/noArrayIndexKey: bars have no other name
+            // biome-ignore lint/suspicious/noArrayIndexKey: bars have no other key
             key={index}
             x={bar.left * 100}
             width={bar.width * 100}

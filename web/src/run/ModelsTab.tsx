@@ -1,56 +1,58 @@
-/** The models that a run made: what it kept, and the versions they became in the registry. */
+/** The models that a run logged, and their versions in the registry. */
 
+import "./card.css";
+import "./ModelsTab.css";
 import type { ReactNode } from "react";
-import { at, useAnswer, type VersionRow, type WholeModel } from "../api";
-import { bytes, moment, num, number } from "../format";
+import { apiPath, type ModelDetails, useResource, type VersionRow } from "../api";
+import { bytes, num, number, timestamp } from "../format";
 import { Link } from "../router";
-import { Empty, Failure, Spinner } from "../ui";
-import type { Known } from "./knowing";
+import { EmptyState, ErrorMessage, Spinner } from "../ui";
+import type { RunContext } from "./runContext";
 
-type Kept = { name: string; path: string; size: number | null; at: number };
+type LoggedModel = { name: string; path: string; size: number | null; at: number };
 
-export default function ModelsTab({ known }: { known: Known }): ReactNode {
-  const { run, isLive } = known;
-  const answer = useAnswer<{ events: Kept[] }>(`${at`/runs/${run.id}/events`}?kind=model`, {
-    live: isLive ? 15_000 : undefined,
+export default function ModelsTab({ context }: { context: RunContext }): ReactNode {
+  const { run, isLive } = context;
+  const response = useResource<{ events: LoggedModel[] }>(`${apiPath`/runs/${run.id}/events`}?kind=model`, {
+    pollMs: isLive ? 15_000 : undefined,
   });
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
-  if (!answer.data) return <Spinner />;
-  const kept = answer.data.events;
-  if (!kept.length) {
+  if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
+  if (!response.data) return <Spinner />;
+  const models = response.data.events;
+  if (!models.length) {
     return (
-      <Empty title="It kept no model">
-        A model that training keeps by <code>phalanx.tracking.model("model.pt", "classifier")</code> becomes a version,
-        with its metrics, code and data beside it.
-      </Empty>
+      <EmptyState title="No models">
+        <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a version with its metrics, code and
+        data.
+      </EmptyState>
     );
   }
-  const names = [...new Set(kept.map((one) => one.name))].slice(0, 50);
+  const names = [...new Set(models.map((one) => one.name))].slice(0, 50);
   return (
     <div className="models">
       {names.map((name) => (
-        <OneModel key={name} id={run.id} name={name} kept={kept.filter((one) => one.name === name)} />
+        <ModelCard key={name} id={run.id} name={name} models={models.filter((one) => one.name === name)} />
       ))}
     </div>
   );
 }
 
-function OneModel({ id, name, kept }: { id: string; name: string; kept: Kept[] }): ReactNode {
-  const answer = useAnswer<WholeModel>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
-  const versions = answer.data?.versions.filter((version) => version.run_id === id) ?? [];
+function ModelCard({ id, name, models }: { id: string; name: string; models: LoggedModel[] }): ReactNode {
+  const response = useResource<ModelDetails>(`/models/${name.split("/").map(encodeURIComponent).join("/")}`);
+  const versions = response.data?.versions.filter((version) => version.run_id === id) ?? [];
   return (
     <section className="card-part">
       <div className="card-head">
         <h2>{versions.length ? <Link to={`/models/${encodeURIComponent(name)}`}>{name}</Link> : name}</h2>
       </div>
       <ul className="model-files">
-        {kept.map((one) => (
+        {models.map((one) => (
           <li key={one.path}>
-            <Link to={`${at`/runs/${id}/outputs`}?path=${encodeURIComponent(one.path)}`} className="mono cut">
+            <Link to={`${apiPath`/runs/${id}/outputs`}?path=${encodeURIComponent(one.path)}`} className="mono cut">
               {one.path}
             </Link>
             <span className="faint number">{bytes(one.size)}</span>
-            <span className="faint number">{moment(one.at)}</span>
+            <span className="faint number">{timestamp(one.at)}</span>
           </li>
         ))}
       </ul>
@@ -71,7 +73,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
           {alias}
         </span>
       ))}
-      <span className="soft">{moment(version.created_at)}</span>
+      <span className="soft">{timestamp(version.created_at)}</span>
       {metrics.map(([name, value]) => (
         <span key={name} className="number">
           <span className="soft">{name}</span> {number(num(value))}

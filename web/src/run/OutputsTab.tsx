@@ -1,43 +1,43 @@
-/** What a run wrote: a tree that is loaded folder by folder, and a look into a file. */
+/** The outputs of a run: a tree that loads folder by folder, and a file preview. */
 
+import "./OutputsTab.css";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
-import { at, type OutputRow, query, useAnswer } from "../api";
-import { bytes, moment } from "../format";
+import { apiPath, type OutputRow, queryString, useResource } from "../api";
+import { bytes, timestamp } from "../format";
 import { setParams, useRoute } from "../router";
-import { Empty, Failure, Icon, Spinner } from "../ui";
-import type { Known } from "./knowing";
+import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
 import { ancestors, childrenOf, isFolder, nameOf } from "./outputs";
 import { FilePreview } from "./Preview";
+import type { RunContext } from "./runContext";
 
-const MOST_ROWS = 1000;
+const MAX_ROWS = 1000;
 
 type Listing = { files: OutputRow[]; count: number };
 
-export default function OutputsTab({ known }: { known: Known }): ReactNode {
+export default function OutputsTab({ context }: { context: RunContext }): ReactNode {
   const { params } = useRoute();
   const path = params.get("path") ?? "";
-  const { id } = known.run;
-  const root = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ depth: 1 }), {
-    live: known.isLive ? 15_000 : undefined,
+  const { id } = context.run;
+  const root = useResource<Listing>(apiPath`/runs/${id}/outputs` + queryString({ depth: 1 }), {
+    pollMs: context.isLive ? 15_000 : undefined,
   });
-  if (root.error && !root.data) return <Failure error={root.error} again={root.again} />;
+  if (root.error && !root.data) return <ErrorMessage error={root.error} retry={root.reload} />;
   if (!root.data) return <Spinner />;
   if (!root.data.files.length) {
     return (
-      <Empty title="It has written no outputs" type='phalanx.tracking.artifact("model.pt")'>
-        What training puts into the folder <code>$PHALANX_OUTPUTS</code>, or keeps as an artifact or model, is shown
-        here.
-      </Empty>
+      <EmptyState title="No outputs" command='phalanx.tracking.artifact("model.pt")'>
+        Files in <code>$PHALANX_OUTPUTS</code>, artifacts and models are shown here.
+      </EmptyState>
     );
   }
   return (
     <div className={`outputs${path ? " has-file" : ""}`}>
-      <Tree id={id} rows={childrenOf(root.data.files, "")} chosen={path} isLive={known.isLive} />
+      <Tree id={id} rows={childrenOf(root.data.files, "")} chosen={path} isLive={context.isLive} />
       <div className="outputs-file">
         {path ? (
           <FilePreview key={path} id={id} path={path} />
         ) : (
-          <p className="faint outputs-hint">Choose a file to look into it.</p>
+          <p className="faint outputs-hint">Select a file to preview it.</p>
         )}
       </div>
     </div>
@@ -47,19 +47,19 @@ export default function OutputsTab({ known }: { known: Known }): ReactNode {
 type TreeProps = { id: string; rows: OutputRow[]; chosen: string; isLive: boolean };
 
 function Tree({ id, rows, chosen, isLive }: TreeProps): ReactNode {
-  const place = useRef<HTMLUListElement>(null);
+  const list = useRef<HTMLUListElement>(null);
   const press = (event: KeyboardEvent) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!by) return;
-    const buttons = [...(place.current?.querySelectorAll<HTMLElement>("button") ?? [])];
+    const buttons = [...(list.current?.querySelectorAll<HTMLElement>("button") ?? [])];
     const next = buttons[buttons.indexOf(document.activeElement as HTMLElement) + by];
     if (!next) return;
     event.preventDefault();
     next.focus();
   };
   return (
-    <ul className="tree" ref={place} onKeyDown={press} aria-label="Files">
-      {rows.slice(0, MOST_ROWS).map((row) => (
+    <ul className="tree" ref={list} onKeyDown={press} aria-label="Files">
+      {rows.slice(0, MAX_ROWS).map((row) => (
         <Node key={row.path} id={id} row={row} depth={0} chosen={chosen} isLive={isLive} />
       ))}
       <More count={rows.length} depth={0} />
@@ -68,10 +68,10 @@ function Tree({ id, rows, chosen, isLive }: TreeProps): ReactNode {
 }
 
 function More({ count, depth }: { count: number; depth: number }): ReactNode {
-  if (count <= MOST_ROWS) return null;
+  if (count <= MAX_ROWS) return null;
   return (
     <li className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
-      and {count - MOST_ROWS} more
+      and {count - MAX_ROWS} more
     </li>
   );
 }
@@ -80,11 +80,11 @@ type NodeProps = { id: string; row: OutputRow; depth: number; chosen: string; is
 
 function Node({ id, row, depth, chosen, isLive }: NodeProps): ReactNode {
   const folder = isFolder(row);
-  const isOnWay = ancestors(chosen).includes(row.path);
-  const [isOpen, setOpen] = useState(isOnWay);
+  const isAncestor = ancestors(chosen).includes(row.path);
+  const [isOpen, setOpen] = useState(isAncestor);
   useEffect(() => {
-    if (isOnWay) setOpen(true);
-  }, [isOnWay]);
+    if (isAncestor) setOpen(true);
+  }, [isAncestor]);
   return (
     <li>
       <button
@@ -97,7 +97,7 @@ function Node({ id, row, depth, chosen, isLive }: NodeProps): ReactNode {
           if (folder && event.key === "ArrowRight") setOpen(true);
           if (folder && event.key === "ArrowLeft") setOpen(false);
         }}
-        title={typeof row.at === "string" ? moment(row.at) : undefined}
+        title={typeof row.at === "string" ? timestamp(row.at) : undefined}
       >
         <span className="tree-sign">{folder && <Icon name={isOpen ? "down" : "right"} size={12} />}</span>
         <Icon name={folder ? "folder" : "file"} size={14} />
@@ -125,20 +125,20 @@ function Folder({
   chosen: string;
   isLive: boolean;
 }): ReactNode {
-  const answer = useAnswer<Listing>(at`/runs/${id}/outputs` + query({ path, depth: 1 }), {
-    live: isLive ? 15_000 : undefined,
+  const response = useResource<Listing>(apiPath`/runs/${id}/outputs` + queryString({ path, depth: 1 }), {
+    pollMs: isLive ? 15_000 : undefined,
   });
-  if (answer.error && !answer.data) return <Failure error={answer.error} again={answer.again} />;
-  if (!answer.data)
+  if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
+  if (!response.data)
     return (
       <div className="faint tree-more" style={{ paddingLeft: 14 * depth + 26 }}>
         …
       </div>
     );
-  const rows = childrenOf(answer.data.files, path);
+  const rows = childrenOf(response.data.files, path);
   return (
     <ul>
-      {rows.slice(0, MOST_ROWS).map((row) => (
+      {rows.slice(0, MAX_ROWS).map((row) => (
         <Node key={row.path} id={id} row={row} depth={depth} chosen={chosen} isLive={isLive} />
       ))}
       {!rows.length && (

@@ -1,49 +1,52 @@
-/** The first look at a run: how far it is, what it was given, what came out, what it used, and what was noted. */
+/** The overview of a run: progress, metrics, resource usage, params, description and facts. */
 
+import "./card.css";
+import "./Overview.css";
 import { type ReactNode, useMemo, useState } from "react";
-import { at, isDone, type Json, type Summary, type Use, type UseRow, useAnswer } from "../api";
-import { ago, mib, num, number, span, value } from "../format";
+import { apiPath, isDone, type Json, type ResourceUse, type ResourceUseRow, type Summary, useResource } from "../api";
+import { ago, durationText, mib, num, number, value } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link, useParam } from "../router";
-import { Copy } from "../ui";
-import { grouped, inOrder, matcher } from "./chartdata";
-import { type Known, useNow } from "./knowing";
-import { Notes } from "./Notes";
-import { leftOf, progressOf } from "./progress";
+import { CopyButton } from "../ui";
+import { useNow } from "../ui/hooks";
+import { grouped, matcher, naturalOrder } from "./chartLines";
+import { Description } from "./Description";
+import { progressOf, secondsLeft } from "./progress";
+import type { RunContext } from "./runContext";
 
-const MANY = 12; // rows before a filter box is worth its place
+const MANY = 12; // rows before a filter box is shown
 const SHOWN = 40;
 const SHOWN_ELSEWHERE = ["progress", "failure"]; // facts
 
-export function Overview({ known }: { known: Known }): ReactNode {
-  const { run } = known;
+export function Overview({ context }: { context: RunContext }): ReactNode {
+  const { run } = context;
   return (
     <div className="overview">
-      <Progress known={known} />
+      <Progress context={context} />
       <div className="overview-columns">
         <div className="overview-column">
-          <Metrics known={known} />
-          <Used known={known} />
+          <Metrics context={context} />
+          <Usage context={context} />
         </div>
         <div className="overview-column">
-          <Table title="Params" rows={Object.entries(run.params)} empty="It was given no params." />
-          <Notes known={known} />
-          <FactsCard known={known} />
+          <PairsTable title="Params" rows={Object.entries(run.params)} empty="No params." />
+          <Description context={context} />
+          <LabelsAndFacts context={context} />
         </div>
       </div>
     </div>
   );
 }
 
-// How far it is -------------------------------------------------------------------------------------------------------
+// Progress -------------------------------------------------------------------------------------------------------
 
-function Progress({ known: { run } }: { known: Known }): ReactNode {
+function Progress({ context: { run } }: { context: RunContext }): ReactNode {
   const isOn = !isDone(run.status);
-  const now = useNow(isOn);
+  const now = useNow(isOn ? 1000 : null);
   const found = isOn ? progressOf(run.facts.progress) : null;
   if (!found) return null;
   const percent = Math.round(found.share * 100);
-  const left = leftOf(found, now);
+  const left = secondsLeft(found, now);
   return (
     <div className="progress">
       <div
@@ -56,18 +59,18 @@ function Progress({ known: { run } }: { known: Known }): ReactNode {
       >
         <i style={{ width: `${found.share * 100}%` }} />
       </div>
-      <span className="number">{found.words || `${percent}%`}</span>
-      {left !== null && <span className="soft">about {span(left)} left</span>}
+      <span className="number">{found.text || `${percent}%`}</span>
+      {left !== null && <span className="soft">about {durationText(left)} left</span>}
     </div>
   );
 }
 
 // Metrics -------------------------------------------------------------------------------------------------------------
 
-function Metrics({ known: { run } }: { known: Known }): ReactNode {
+function Metrics({ context: { run } }: { context: RunContext }): ReactNode {
   const [filter, setFilter] = useParam("metric");
   const [isAll, setAll] = useState(false);
-  const names = grouped(inOrder(Object.keys(run.summaries)), [], "").flatMap((group) => group.metrics);
+  const names = grouped(naturalOrder(Object.keys(run.summaries)), [], "").flatMap((group) => group.metrics);
   const found = names.filter(matcher(filter));
   const shown = isAll ? found : found.slice(0, SHOWN);
   return (
@@ -79,7 +82,7 @@ function Metrics({ known: { run } }: { known: Known }): ReactNode {
       </div>
       {names.length === 0 ? (
         <p className="card-empty">
-          Nothing was logged yet. In the training code: <code>phalanx.tracking.log(loss=0.5, step=10)</code>
+          No metrics yet. Log them in your training code: <code>phalanx.tracking.log(loss=0.5, step=10)</code>
         </p>
       ) : (
         <div className="scroll-x">
@@ -146,18 +149,21 @@ function Filter({
   );
 }
 
-// Requested against used ------------------------------------------------------------------------------------------------
+// Resource usage ------------------------------------------------------------------------------------------------
 
-function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
-  const answer = useAnswer<Use>(run.started_at && run.backend !== "outside" ? at`/runs/${run.id}/use` : null, {
-    live: isLive ? 15_000 : undefined,
-  });
-  const use = answer.data;
+function Usage({ context: { run, isLive } }: { context: RunContext }): ReactNode {
+  const response = useResource<ResourceUse>(
+    run.started_at && run.backend !== "outside" ? apiPath`/runs/${run.id}/use` : null,
+    {
+      pollMs: isLive ? 15_000 : undefined,
+    },
+  );
+  const use = response.data;
   if (!use?.roles?.length) return null;
   return (
-    <section className="card-part" aria-label="Requested and used">
+    <section className="card-part" aria-label="Resource usage">
       <div className="card-head">
-        <h2>Requested and used</h2>
+        <h2>Resource usage</h2>
       </div>
       {use.roles.map((role) => (
         <div key={role.role + role.names} className="use-role">
@@ -165,7 +171,7 @@ function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
             {role.names || role.role} {role.count > 1 && <span className="faint">× {role.count}</span>}
           </h3>
           {role.resources.map((row) => (
-            <UseLine key={row.resource} row={row as Asked} />
+            <UsageRow key={row.resource} row={row as UsageRowData} />
           ))}
         </div>
       ))}
@@ -182,34 +188,34 @@ function Used({ known: { run, isLive } }: { known: Known }): ReactNode {
   );
 }
 
-/** `advice` is how much to ask for instead. */
-type Asked = Omit<UseRow, "advice"> & { advice: string | number | null };
+/** `advice` is the amount to request instead. */
+type UsageRowData = Omit<ResourceUseRow, "advice"> & { advice: string | number | null };
 
-/** The bar's whole length is the most of all that is known; used is filled, asked is a mark. */
-function UseLine({ row }: { row: Asked }): ReactNode {
+/** A bar scaled to the largest value: usage is filled, the request is a mark. */
+function UsageRow({ row }: { row: UsageRowData }): ReactNode {
   const { requested, limit, mean, p95, peak } = row;
   const used = peak ?? p95 ?? mean;
   const most = Math.max(requested ?? 0, limit ?? 0, used ?? 0) || 1;
   const width = (amount: number | null) => `${Math.min(100, ((amount ?? 0) / most) * 100)}%`;
   const share = requested && used !== null ? used / requested : null;
   const isTight = share !== null && share > 0.95;
-  const words = `${row.resource}: used ${amountText(used, row.unit)} at most, requested ${amountText(requested, row.unit)}`;
+  const description = `${row.resource}: peak ${amountText(used, row.unit)}, requested ${amountText(requested, row.unit)}`;
   return (
     <div className="use-line">
       <span className="use-name">{row.resource}</span>
-      <div className={`use-bar ${isTight ? "is-tight" : ""}`} role="img" aria-label={words} title={words}>
+      <div className={`use-bar ${isTight ? "is-tight" : ""}`} role="img" aria-label={description} title={description}>
         <i className="use-peak" style={{ width: width(used) }} />
         <i className="use-mean" style={{ width: width(p95 ?? mean) }} />
-        {requested !== null && <b className="use-asked" style={{ left: width(requested) }} />}
+        {requested !== null && <b className="use-request" style={{ left: width(requested) }} />}
       </div>
-      <span className="use-words number">
+      <span className="use-values number">
         {amountText(used, row.unit)}
-        <span className="faint"> of {requested === null ? "nothing asked" : amountText(requested, row.unit)}</span>
+        <span className="faint">{requested === null ? " (no request)" : ` of ${amountText(requested, row.unit)}`}</span>
         {share !== null && share < 0.5 && <span className="use-share"> {Math.max(1, Math.round(share * 100))}%</span>}
       </span>
       {row.advice !== null && row.advice !== undefined && (
         <p className="use-hint">
-          {typeof row.advice === "number" ? `${amountText(row.advice, row.unit)} would do` : row.advice}
+          {typeof row.advice === "number" ? `${amountText(row.advice, row.unit)} is enough` : row.advice}
         </p>
       )}
     </div>
@@ -219,14 +225,14 @@ function UseLine({ row }: { row: Asked }): ReactNode {
 function amountText(amount: number | null, unit: string): string {
   if (amount === null) return "–";
   if (/mib/i.test(unit)) return mib(amount);
-  if (/^s(ec|$)/i.test(unit)) return span(amount);
+  if (/^s(ec|$)/i.test(unit)) return durationText(amount);
   if (/^cores?$/i.test(unit)) return amount === 1 ? "1 core" : `${number(amount, 3)} cores`;
   return `${number(amount, 3)}${unit ? ` ${unit}` : ""}`;
 }
 
-// Params and what else is known --------------------------------------------------------------------------------------------
+// Params, labels and facts --------------------------------------------------------------------------------------------
 
-function Table({ title, rows, empty }: { title: string; rows: [string, Json][]; empty: string }): ReactNode {
+function PairsTable({ title, rows, empty }: { title: string; rows: [string, Json][]; empty: string }): ReactNode {
   const [filter, setFilter] = useState("");
   const sorted = useMemo(() => [...rows].sort(([one], [other]) => (one < other ? -1 : 1)), [rows]);
   const found = sorted.filter(([name]) => matcher(filter)(name));
@@ -237,7 +243,7 @@ function Table({ title, rows, empty }: { title: string; rows: [string, Json][]; 
         <h2>{title}</h2>
         <span className="faint">{rows.length || ""}</span>
         {rows.length > MANY && <Filter value={filter} onChange={setFilter} label={`Filter ${title.toLowerCase()}`} />}
-        {rows.length > 0 && <Copy text={text} label={`Copy ${title.toLowerCase()}`} />}
+        {rows.length > 0 && <CopyButton text={text} label={`Copy ${title.toLowerCase()}`} />}
       </div>
       {rows.length === 0 ? (
         <p className="card-empty">{empty}</p>
@@ -255,7 +261,7 @@ function Table({ title, rows, empty }: { title: string; rows: [string, Json][]; 
   );
 }
 
-function FactsCard({ known: { run } }: { known: Known }): ReactNode {
+function LabelsAndFacts({ context: { run } }: { context: RunContext }): ReactNode {
   const rows: [string, Json][] = [
     ...Object.entries(run.labels),
     ...Object.entries(run.facts).filter(([name]) => !SHOWN_ELSEWHERE.includes(name)),
@@ -264,7 +270,7 @@ function FactsCard({ known: { run } }: { known: Known }): ReactNode {
   if (!rows.length) return <p className="faint overview-updated">{updated}</p>;
   return (
     <>
-      <Table title="Labels and facts" rows={rows} empty="" />
+      <PairsTable title="Labels and facts" rows={rows} empty="" />
       <p className="faint overview-updated">{updated}</p>
     </>
   );

@@ -1,24 +1,25 @@
-/** A look into a file of a run: text, JSON, a table, an image, a sound, or a page in a closed box. */
+/** A preview of an output file: text, JSON, table, image, audio, or HTML in a sandbox. */
 
+import "./Preview.css";
 import { type ReactNode, useState } from "react";
-import { API, at, type Preview, useAnswer } from "../api";
-import { bytes, many, value } from "../format";
+import { API, apiPath, type Preview, useResource } from "../api";
+import { bytes, plural, value } from "../format";
 import { setParams } from "../router";
-import { Copy, Failure, Icon, Spinner } from "../ui";
-import { Code } from "./Code";
+import { CopyButton, ErrorMessage, Icon, Spinner } from "../ui";
+import { CodeView } from "./CodeView";
 import { nameOf, pathPart } from "./outputs";
 
 export function FilePreview({ id, path }: { id: string; path: string }): ReactNode {
-  const answer = useAnswer<Preview>(`${at`/runs/${id}/preview`}/${pathPart(path)}`);
-  const file = `${API}${at`/runs/${id}/outputs`}/${pathPart(path)}`;
-  const found = answer.data;
+  const response = useResource<Preview>(`${apiPath`/runs/${id}/preview`}/${pathPart(path)}`);
+  const file = `${API}${apiPath`/runs/${id}/outputs`}/${pathPart(path)}`;
+  const found = response.data;
   return (
     <article className="preview" aria-label={nameOf(path)}>
       <header className="preview-head">
         <button
           type="button"
           className="button plain icon small preview-back"
-          aria-label="Back to the files"
+          aria-label="Back to files"
           onClick={() => setParams({ path: null })}
         >
           <Icon name="left" />
@@ -32,13 +33,13 @@ export function FilePreview({ id, path }: { id: string; path: string }): ReactNo
             {found && ` · ${found.title ?? found.kind} · ${bytes(found.size)}`}
           </p>
         </div>
-        <Copy text={path} label="Copy the path" />
+        <CopyButton text={path} label="Copy path" />
         <a className="button small" href={file} download={nameOf(path)}>
           <Icon name="download" size={14} /> Download
         </a>
       </header>
-      {answer.error && !found ? <Failure error={answer.error} again={answer.again} /> : null}
-      {!found && !answer.error && <Spinner />}
+      {response.error && !found ? <ErrorMessage error={response.error} retry={response.reload} /> : null}
+      {!found && !response.error && <Spinner />}
       {found && <Content preview={found} name={nameOf(path)} />}
     </article>
   );
@@ -46,22 +47,22 @@ export function FilePreview({ id, path }: { id: string; path: string }): ReactNo
 
 function Content({ preview, name }: { preview: Preview; name: string }): ReactNode {
   const { kind, view } = preview;
-  if (kind === "image" && view) return <Image view={view} name={name} />;
-  // biome-ignore lint/a11y/useMediaCaption: a run's sounds come without words
+  if (kind === "image" && view) return <ImagePreview view={view} name={name} />;
+  // biome-ignore lint/a11y/useMediaCaption: audio files of a run have no captions
   if (kind === "audio" && view) return <audio controls src={view} className="preview-audio" />;
-  if (kind === "html" && view) return <Page view={view} name={name} />;
-  if (preview.table) return <TableOf preview={preview} />;
+  if (kind === "html" && view) return <HtmlPreview view={view} name={name} />;
+  if (preview.table) return <TablePreview preview={preview} />;
   const language =
     kind === "json" ? "json" : /\.ya?ml$/i.test(name) ? "yaml" : /\.(?:diff|patch)$/i.test(name) ? "diff" : "text";
   return (
     <>
-      <Code text={preview.lines.join("\n")} language={language} />
-      {preview.is_cut && <p className="faint preview-cut">There is more: download it to see all.</p>}
+      <CodeView text={preview.lines.join("\n")} language={language} />
+      {preview.is_cut && <p className="faint preview-cut">Truncated. Download the file to see all of it.</p>}
     </>
   );
 }
 
-function Image({ view, name }: { view: string; name: string }): ReactNode {
+function ImagePreview({ view, name }: { view: string; name: string }): ReactNode {
   const [isBroken, setBroken] = useState(false);
   if (isBroken) return <p className="faint preview-cut">The browser cannot show this image.</p>;
   return (
@@ -71,24 +72,24 @@ function Image({ view, name }: { view: string; name: string }): ReactNode {
   );
 }
 
-/** The server sends it with a policy of its own, the frame keeps it apart: it has no way to this page or the network. */
-function Page({ view, name }: { view: string; name: string }): ReactNode {
+/** Its own content security policy and the sandbox keep the file from this page and from the network. */
+function HtmlPreview({ view, name }: { view: string; name: string }): ReactNode {
   const [hasScripts, setScripts] = useState(false);
-  const address = hasScripts ? `${view}${view.includes("?") ? "&" : "?"}scripts=1` : view;
+  const url = hasScripts ? `${view}${view.includes("?") ? "&" : "?"}scripts=1` : view;
   return (
     <div className="preview-page">
       <div className="row preview-page-bar">
         <span className="soft grow">
-          {hasScripts ? "Its scripts run in a closed box, without network." : "Scripts of this page do not run."}
+          {hasScripts ? "Scripts run in a sandbox without network access." : "Scripts are disabled."}
         </span>
         <button type="button" className="button small" onClick={() => setScripts(!hasScripts)}>
-          {hasScripts ? "Without scripts" : "Run its scripts"}
+          {hasScripts ? "Disable scripts" : "Run scripts"}
         </button>
       </div>
       <iframe
-        key={address}
+        key={url}
         title={name}
-        src={address}
+        src={url}
         sandbox={hasScripts ? "allow-scripts" : ""}
         referrerPolicy="no-referrer"
       />
@@ -96,12 +97,12 @@ function Page({ view, name }: { view: string; name: string }): ReactNode {
   );
 }
 
-function TableOf({ preview }: { preview: Preview }): ReactNode {
+function TablePreview({ preview }: { preview: Preview }): ReactNode {
   const table = preview.table;
   if (!table) return null;
   return (
     <>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus */}
       <div className="preview-table" tabIndex={0}>
         <table className="plain-table">
           <thead>
@@ -114,7 +115,7 @@ function TableOf({ preview }: { preview: Preview }): ReactNode {
           </thead>
           <tbody>
             {table.rows.map((row, index) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other name
+              // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other key
               <tr key={index}>
                 {row.map((cell, at) => (
                   // biome-ignore lint/suspicious/noArrayIndexKey: columns may share a name
@@ -128,7 +129,9 @@ function TableOf({ preview }: { preview: Preview }): ReactNode {
         </table>
       </div>
       {preview.is_cut && (
-        <p className="faint preview-cut">The first {many(table.rows.length, "row")}; download it to see all.</p>
+        <p className="faint preview-cut">
+          Showing the first {plural(table.rows.length, "row")}. Download the file to see all.
+        </p>
       )}
     </>
   );

@@ -1,19 +1,21 @@
-/** One replica beside the page: how it is, the end of its log, what it used, and what it was started with. */
+/** A side panel for one replica: state, end of the log, resource usage, command and environment. */
 
+import "./RankPanel.css";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { at, type Environment, type Lines, query, type ReplicaUse, useAnswer } from "../api";
+import { apiPath, type Environment, type LogPage, queryString, type ReplicaUsage, useResource } from "../api";
 import { type Line, LineChart } from "../charts";
-import { moment, number, span, took } from "../format";
-import { useKeys } from "../keys";
+import { durationText, elapsedSeconds, number, timestamp } from "../format";
 import { Link, setParams } from "../router";
-import { Copy, Failure, Icon, StatusMark } from "../ui";
-import { type Known, useNow, useSeldom } from "./knowing";
-import { shown, toneOf } from "./logwindow";
+import { useShortcuts } from "../shortcuts";
+import { CopyButton, ErrorMessage, Icon, StatusMark } from "../ui";
+import { useNow, useThrottled } from "../ui/hooks";
+import { plainText, toneOf } from "./logWindow";
+import type { RunContext } from "./runContext";
 
-export function RankPanel({ known, name }: { known: Known; name: string }): ReactNode {
-  const one = known.topology?.replicas.find((replica) => replica.name === name);
+export function RankPanel({ context, name }: { context: RunContext; name: string }): ReactNode {
+  const one = context.topology?.replicas.find((replica) => replica.name === name);
   const close = () => setParams({ "replica-panel": null });
-  useKeys("This replica", { Escape: { does: "close the replica's panel", run: close } });
+  useShortcuts("This replica", { Escape: { label: "Close the panel", run: close } });
   const panel = useRef<HTMLElement>(null);
   return (
     <aside className="rank-panel" aria-label={`Replica ${name}`} ref={panel}>
@@ -21,25 +23,29 @@ export function RankPanel({ known, name }: { known: Known; name: string }): Reac
         <h2 className="grow">
           {name} {one && <span className="faint">rank {one.rank}</span>}
         </h2>
-        <Neighbours known={known} name={name} />
+        <RankButtons context={context} name={name} />
         <button type="button" className="button plain icon small" aria-label="Close" onClick={close}>
           <Icon name="close" />
         </button>
       </header>
       <div className="rank-panel-body">
-        {one ? <State known={known} name={name} /> : <p className="soft">There is no such replica in this attempt.</p>}
-        {one && <Tail known={known} name={name} />}
-        {one && <Used known={known} name={name} />}
-        {one && <Started known={known} name={name} />}
+        {one ? (
+          <ReplicaState context={context} name={name} />
+        ) : (
+          <p className="soft">This attempt has no such replica.</p>
+        )}
+        {one && <LogTail context={context} name={name} />}
+        {one && <Usage context={context} name={name} />}
+        {one && <LaunchDetails context={context} name={name} />}
       </div>
     </aside>
   );
 }
 
-type Props = { known: Known; name: string };
+type Props = { context: RunContext; name: string };
 
-function Neighbours({ known, name }: Props): ReactNode {
-  const all = [...(known.topology?.replicas ?? [])].sort((one, other) => one.rank - other.rank);
+function RankButtons({ context, name }: Props): ReactNode {
+  const all = [...(context.topology?.replicas ?? [])].sort((one, other) => one.rank - other.rank);
   const now = all.findIndex((one) => one.name === name);
   const to = (by: number) => all[now + by]?.name;
   const button = (by: number, label: string, icon: "up" | "down") => (
@@ -56,16 +62,16 @@ function Neighbours({ known, name }: Props): ReactNode {
   );
   return (
     <>
-      {button(-1, "The rank before", "up")}
-      {button(1, "The next rank", "down")}
+      {button(-1, "Previous rank", "up")}
+      {button(1, "Next rank", "down")}
     </>
   );
 }
 
-function State({ known, name }: Props): ReactNode {
-  const one = known.topology?.replicas.find((replica) => replica.name === name);
-  const isOn = known.isLive && !one?.finished_at;
-  const now = useNow(isOn);
+function ReplicaState({ context, name }: Props): ReactNode {
+  const one = context.topology?.replicas.find((replica) => replica.name === name);
+  const isOn = context.isLive && !one?.finished_at;
+  const now = useNow(isOn ? 1000 : null);
   if (!one) return null;
   const facts: [string, ReactNode][] = [["state", <StatusMark key="s" status={one.status} />]];
   if (one.reason) facts.push(["reason", one.reason]);
@@ -79,10 +85,10 @@ function State({ known, name }: Props): ReactNode {
       </span>,
     ]);
   }
-  if (one.started_at) facts.push(["started", moment(one.started_at)]);
-  const length = took(one.started_at, one.finished_at, now);
-  if (length !== null) facts.push([one.finished_at ? "took" : "for", span(length)]);
-  if (one.finished_at) facts.push(["ended", moment(one.finished_at)]);
+  if (one.started_at) facts.push(["started", timestamp(one.started_at)]);
+  const length = elapsedSeconds(one.started_at, one.finished_at, now);
+  if (length !== null) facts.push([one.finished_at ? "took" : "running for", durationText(length)]);
+  if (one.finished_at) facts.push(["ended", timestamp(one.finished_at)]);
   if (one.signal) facts.push(["signal", String(one.signal)]);
   else if (one.code !== null) facts.push(["exit code", String(one.code)]);
   return (
@@ -97,58 +103,60 @@ function State({ known, name }: Props): ReactNode {
   );
 }
 
-function Tail({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
+function LogTail({ context: { run, topology, updates, isLive }, name }: Props): ReactNode {
   const one = topology?.replicas.find((replica) => replica.name === name);
   const attempt = topology?.attempt;
-  const answer = useAnswer<Lines>(at`/runs/${run.id}/lines` + query({ replica: name, attempt, limit: 100 }), {
-    keep: true,
-  });
-  const again = useSeldom(answer.again, 1000);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: asked again with every hint
+  const response = useResource<LogPage>(
+    apiPath`/runs/${run.id}/lines` + queryString({ replica: name, attempt, limit: 100 }),
+    {
+      keepPrevious: true,
+    },
+  );
+  const reload = useThrottled(response.reload, 1000);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: reload with every update
   useEffect(() => {
-    if (isLive) again();
-  }, [pulse.log, isLive, again]);
+    if (isLive) reload();
+  }, [updates.log, isLive, reload]);
   const box = useRef<HTMLPreElement>(null);
-  const lines = answer.data?.lines;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: new lines move it to the end
+  const lines = response.data?.lines;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scroll to the end with new lines
   useEffect(() => {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [lines]);
-  const to = `/runs/${encodeURIComponent(run.id)}/logs${query({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
+  const to = `/runs/${encodeURIComponent(run.id)}/logs${queryString({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
   return (
     <section>
       <h3 className="rank-panel-title">
-        End of its log <Link to={to}>whole log</Link>
+        End of log <Link to={to}>full log</Link>
       </h3>
-      {answer.error && !lines ? (
-        <Failure error={answer.error} again={answer.again} />
+      {response.error && !lines ? (
+        <ErrorMessage error={response.error} retry={response.reload} />
       ) : (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keys
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
         <pre className="rank-panel-log" ref={box} tabIndex={0}>
           {lines?.map((line) => (
             <span key={line.cursor} className={`tone-${toneOf(line.text) ?? "none"}`}>
-              {shown(line.text)}
+              {plainText(line.text)}
               {"\n"}
             </span>
           ))}
-          {lines?.length === 0 && <span className="faint">It has written nothing.</span>}
+          {lines?.length === 0 && <span className="faint">No output.</span>}
         </pre>
       )}
     </section>
   );
 }
 
-function Used({ known: { run, topology, pulse, isLive }, name }: Props): ReactNode {
-  const path = `${at`/runs/${run.id}/use/${name}`}${query({ buckets: 300, attempt: topology?.attempt })}`;
-  const answer = useAnswer<ReplicaUse>(path, { live: isLive ? 5000 : undefined, keep: true });
-  void pulse;
-  const use = answer.data;
-  const charts = useMemo(() => (use ? usedLines(use) : []), [use]);
-  if (answer.error && !use) return null;
+function Usage({ context: { run, topology, isLive }, name }: Props): ReactNode {
+  const path = `${apiPath`/runs/${run.id}/use/${name}`}${queryString({ buckets: 300, attempt: topology?.attempt })}`;
+  const response = useResource<ReplicaUsage>(path, { pollMs: isLive ? 5000 : undefined, keepPrevious: true });
+  const use = response.data;
+  const charts = useMemo(() => (use ? usageCharts(use) : []), [use]);
+  if (response.error && !use) return null;
   return (
     <section>
-      <h3 className="rank-panel-title">Use</h3>
-      {use && !use.times.length && <p className="faint">Nothing was measured: it was too short.</p>}
+      <h3 className="rank-panel-title">Resource usage</h3>
+      {use && !use.times.length && <p className="faint">No samples: the replica ended too soon.</p>}
       {charts.map(({ title, lines, unit }) => (
         <LineChart
           key={title}
@@ -165,14 +173,14 @@ function Used({ known: { run, topology, pulse, isLive }, name }: Props): ReactNo
   );
 }
 
-type UsedChart = { title: string; lines: Line[]; unit?: "bytes" | "percent" };
+type UsageChart = { title: string; lines: Line[]; unit?: "bytes" | "percent" };
 
-export function usedLines(use: ReplicaUse): UsedChart[] {
+export function usageCharts(use: ReplicaUsage): UsageChart[] {
   if (!use.times.length) return [];
   const start = use.times[0] as number;
   const x = use.times.map((time) => time - start);
   const bytes = (values: (number | null)[]) => values.map((value) => (value === null ? null : value * 1024 * 1024));
-  const found: UsedChart[] = [
+  const found: UsageChart[] = [
     { title: "CPU cores", lines: [{ key: "cpu", label: "cores", color: 0, x, y: use.cpu }] },
     {
       title: "Memory",
@@ -199,20 +207,20 @@ export function usedLines(use: ReplicaUse): UsedChart[] {
   return found;
 }
 
-function Started({ known: { run, topology }, name }: Props): ReactNode {
+function LaunchDetails({ context: { run, topology }, name }: Props): ReactNode {
   const [isOpen, setOpen] = useState(false);
-  const path = at`/runs/${run.id}/environment/${name}` + query({ attempt: topology?.attempt });
-  const answer = useAnswer<Environment>(isOpen ? path : null);
-  const found = answer.data;
+  const path = apiPath`/runs/${run.id}/environment/${name}` + queryString({ attempt: topology?.attempt });
+  const response = useResource<Environment>(isOpen ? path : null);
+  const found = response.data;
   return (
     <details className="rank-panel-more" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Command and environment</summary>
-      {answer.error && <Failure error={answer.error} again={answer.again} />}
+      {response.error && <ErrorMessage error={response.error} retry={response.reload} />}
       {found && (
         <>
           <div className="typed">
             <code>{found.argv.map(quoted).join(" ")}</code>
-            <Copy text={found.argv.map(quoted).join(" ")} />
+            <CopyButton text={found.argv.map(quoted).join(" ")} />
           </div>
           {found.folder && <p className="soft">in {found.folder}</p>}
           <table className="variables">

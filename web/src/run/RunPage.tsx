@@ -1,16 +1,16 @@
-/** One run: its head, its replicas, and its parts, each of which asks for what it shows when it is opened. */
+/** The page of a run: header, replicas and tabs. Each tab loads its data when it is opened. */
 
+import "./RunPage.css";
 import { lazy, type ReactNode, Suspense } from "react";
-import { useKeys } from "../keys";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
-import { Empty, Failure, Spinner, type Tab, Tabs } from "../ui";
-import { Boundary } from "../ui/Boundary";
+import { useShortcuts } from "../shortcuts";
+import { EmptyState, ErrorMessage, Spinner, type Tab, Tabs } from "../ui";
+import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { FirstFailure } from "./FirstFailure";
-import { Head } from "./Head";
-import { type Known, useRun } from "./knowing";
 import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
-import "./run.css";
+import { RunHeader } from "./RunHeader";
+import { type RunContext, useRun } from "./runContext";
 import { TopologyStrip } from "./Topology";
 
 const ChartsTab = lazy(() => import("./ChartsTab"));
@@ -20,8 +20,6 @@ const OutputsTab = lazy(() => import("./OutputsTab"));
 const ModelsTab = lazy(() => import("./ModelsTab"));
 const HistoryTab = lazy(() => import("./HistoryTab"));
 const SpecTab = lazy(() => import("./SpecTab"));
-
-export type TabProps = { known: Known };
 
 const TABS = {
   overview: { label: "Overview", page: Overview },
@@ -40,64 +38,66 @@ export default function RunPage(): ReactNode {
   const { path, params } = useRoute();
   const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
   const tab = (rest.split("/")[0] || "overview") as TabName;
-  const { known, error, again } = useRun(id, params.get("attempt") ?? "");
-  useTitle(known?.run.name ?? id);
+  const { context, error, reload } = useRun(id, params.get("attempt") ?? "");
+  useTitle(context?.run.name ?? id);
   useTabKeys(id, tab in TABS ? tab : "overview");
-  if (!known && error?.status === 404) return <NoRun id={id} />;
-  if (!known) {
+  if (!context && error?.status === 404) return <RunNotFound id={id} />;
+  if (!context) {
     return (
-      <div className="page">{error ? <Failure error={error} again={again} what={`Run ${id}`} /> : <Spinner />}</div>
+      <div className="page">
+        {error ? <ErrorMessage error={error} retry={reload} what={`Run ${id}`} /> : <Spinner />}
+      </div>
     );
   }
-  return <Whole known={known} tab={tab in TABS ? tab : "overview"} />;
+  return <RunBody context={context} tab={tab in TABS ? tab : "overview"} />;
 }
 
-function NoRun({ id }: { id: string }): ReactNode {
+function RunNotFound({ id }: { id: string }): ReactNode {
   const all = (
     <Link className="button" to="/runs">
       All runs
     </Link>
   );
   return (
-    <Empty title={`There is no run ${id}`} actions={all}>
-      It may have been deleted, or belong to a project that you may not see.
-    </Empty>
+    <EmptyState title={`Run ${id} not found`} actions={all}>
+      It was deleted, or you have no access to its project.
+    </EmptyState>
   );
 }
 
-function Whole({ known, tab }: { known: Known; tab: TabName }): ReactNode {
+function RunBody({ context, tab }: { context: RunContext; tab: TabName }): ReactNode {
   const { params } = useRoute();
   const rank = params.get("replica-panel") ?? "";
   const Page = TABS[tab].page;
   return (
     <div className={`page run is-${tab}`}>
-      <Head known={known} />
-      <TopologyStrip known={known} />
-      <FirstFailure known={known} isShort={tab !== "overview"} />
-      <Tabs tabs={tabsOf(known)} now={tab} label="Parts of this run" />
-      <div className="run-part">
-        <Boundary key={tab}>
+      <RunHeader context={context} />
+      <TopologyStrip context={context} />
+      <FirstFailure context={context} isShort={tab !== "overview"} />
+      <Tabs tabs={tabsOf(context)} current={tab} label="Tabs of this run" />
+      <div className="run-tab">
+        <ErrorBoundary key={tab}>
           <Suspense fallback={<Spinner />}>
-            <Page known={known} />
+            <Page context={context} />
           </Suspense>
-        </Boundary>
+        </ErrorBoundary>
       </div>
-      {rank && <RankPanel key={rank} known={known} name={rank} />}
+      {rank && <RankPanel key={rank} context={context} name={rank} />}
     </div>
   );
 }
 
-function tabsOf({ run }: Known): Tab[] {
+function tabsOf({ run }: RunContext): Tab[] {
   const counts: Partial<Record<TabName, number>> = { charts: Object.keys(run.summaries).length };
   return Object.entries(TABS).map(([key, { label }]) => ({
     key,
     label,
-    to: tabAddress(run.id, key),
+    to: tabUrl(run.id, key),
     count: counts[key as TabName] ?? null,
   }));
 }
 
-export function tabAddress(id: string, tab: string): string {
+export function tabUrl(id: string, tab: string): string {
   return `/runs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}`;
 }
 
@@ -105,10 +105,10 @@ function useTabKeys(id: string, tab: TabName): void {
   const names = Object.keys(TABS);
   const go = (by: number) => () => {
     const next = names[(names.indexOf(tab) + by + names.length) % names.length] as string;
-    navigate(tabAddress(id, next), { keepScroll: true });
+    navigate(tabUrl(id, next), { keepScroll: true });
   };
-  useKeys("This run", {
-    "[": { does: "the part before", run: go(-1) },
-    "]": { does: "the next part", run: go(1) },
+  useShortcuts("This run", {
+    "[": { label: "Previous tab", run: go(-1) },
+    "]": { label: "Next tab", run: go(1) },
   });
 }

@@ -1,11 +1,12 @@
-/** What the run was asked to be: the file, the plan made of it, what was recorded at its start, and changes of the code. */
+/** The spec of a run, its plan, the recorded machine and packages, and uncommitted code changes. */
 
+import "./SpecTab.css";
 import type { ReactNode } from "react";
-import { ApiError, at, type Json, useAnswer } from "../api";
+import { ApiError, apiPath, type Json, useResource } from "../api";
 import { useParam } from "../router";
-import { Copy, Empty, Failure, Spinner } from "../ui";
-import { Code, type Language } from "./Code";
-import type { Known } from "./knowing";
+import { CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
+import { CodeView, type Language } from "./CodeView";
+import type { RunContext } from "./runContext";
 
 type Part = { key: string; label: string; path: string; language: Language; none: string };
 
@@ -15,40 +16,40 @@ const PARTS: Part[] = [
     label: "Spec",
     path: "spec",
     language: "yaml",
-    none: "This run came without a file: it was tracked, not started.",
+    none: "Phalanx tracked this run but did not start it.",
   },
   {
     key: "plan",
     label: "Plan",
     path: "plan",
     language: "json",
-    none: "There is no plan: it was tracked, not started.",
+    none: "Phalanx tracked this run but did not start it.",
   },
   {
     key: "records",
     label: "Machine and packages",
     path: "records",
     language: "json",
-    none: "Nothing was recorded of machine and packages.",
+    none: "Machine and packages were not recorded.",
   },
   {
     key: "diff",
     label: "Code changes",
     path: "code-diff",
     language: "diff",
-    none: "The code had no changes that were not committed, or is not in Git.",
+    none: "The code had no uncommitted changes, or is not in a Git repository.",
   },
 ];
 
-export default function SpecTab({ known }: { known: Known }): ReactNode {
+export default function SpecTab({ context }: { context: RunContext }): ReactNode {
   const [show, setShow] = useParam("show", "spec");
   const part = PARTS.find((one) => one.key === show) ?? (PARTS[0] as Part);
-  const answer = useAnswer<Json>(`${at`/runs/${known.run.id}`}/${part.path}`);
-  const text = answer.data === undefined || answer.data === null ? "" : asText(answer.data);
+  const response = useResource<Json>(`${apiPath`/runs/${context.run.id}`}/${part.path}`);
+  const text = response.data === undefined || response.data === null ? "" : asText(response.data);
   return (
     <div className="spec">
       <div className="spec-bar">
-        <div className="segments" role="group" aria-label="What is shown">
+        <div className="segments" role="group" aria-label="Document">
           {PARTS.map((one) => (
             <button key={one.key} type="button" aria-pressed={one === part} onClick={() => setShow(one.key)}>
               {one.label}
@@ -56,33 +57,33 @@ export default function SpecTab({ known }: { known: Known }): ReactNode {
           ))}
         </div>
         <span className="grow" />
-        {text && <Copy text={text} label={`Copy ${part.label.toLowerCase()}`} />}
+        {text && <CopyButton text={text} label={`Copy ${part.label.toLowerCase()}`} />}
       </div>
-      <Shown part={part} text={text} answer={answer} />
+      <PartContent part={part} text={text} response={response} />
     </div>
   );
 }
 
-function Shown({
+function PartContent({
   part,
   text,
-  answer,
+  response,
 }: {
   part: Part;
   text: string;
-  answer: ReturnType<typeof useAnswer<Json>>;
+  response: ReturnType<typeof useResource<Json>>;
 }): ReactNode {
-  if (answer.error && answer.data === undefined) {
-    const isNone = answer.error instanceof ApiError && answer.error.status === 404;
+  if (response.error && response.data === undefined) {
+    const isNone = response.error instanceof ApiError && response.error.status === 404;
     return isNone ? (
-      <Empty title="There is none">{part.none}</Empty>
+      <EmptyState title={`No ${part.label.toLowerCase()}`}>{part.none}</EmptyState>
     ) : (
-      <Failure error={answer.error} again={answer.again} />
+      <ErrorMessage error={response.error} retry={response.reload} />
     );
   }
-  if (answer.data === undefined) return <Spinner />;
-  if (!text.trim()) return <Empty title="There is none">{part.none}</Empty>;
-  return <Code text={text} language={part.language} label={part.label} />;
+  if (response.data === undefined) return <Spinner />;
+  if (!text.trim()) return <EmptyState title={`No ${part.label.toLowerCase()}`}>{part.none}</EmptyState>;
+  return <CodeView text={text} language={part.language} label={part.label} />;
 }
 
 export function asText(found: Json): string {

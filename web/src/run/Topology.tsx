@@ -1,42 +1,46 @@
-/** The replicas of a run as a strip of cells: by role, by state, and by how far each is behind. */
+/** The replicas of a run as cells, grouped by role and coloured by state and lag. */
 
+import "./Topology.css";
 import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, useRef, useState } from "react";
 import type { TopologyReplica } from "../api";
-import { ago, many, number } from "../format";
+import { ago, number, plural } from "../format";
 import { setParams, useRoute } from "../router";
-import type { Known } from "./knowing";
-import { byRole, LAGS, type Lag, lagOf, MARKS, markOf, straggler, tally } from "./lag";
+import { byRole, countByMark, findStraggler, LAG_LABELS, type Lag, lagOf, MARKS, markOf } from "./replicaLag";
+import type { RunContext } from "./runContext";
 
-const FEW = 24; // up to so many, words stand beside them
-const ONE_BY_ONE = 64; // up to so many, a cell has its rank written in it
+const MAX_SIDE_BY_SIDE = 24; // replicas: with more, the summary is above the cells
+const MAX_WITH_RANKS = 64; // replicas: with more, cells do not show their rank
 
-export function TopologyStrip({ known }: { known: Known }): ReactNode {
-  const { topology } = known;
+export function TopologyStrip({ context }: { context: RunContext }): ReactNode {
+  const { topology } = context;
   const { params } = useRoute();
   if (!topology?.replicas.length) return null;
   const opened = params.get("replica-panel") ?? "";
   return (
-    <section className={topology.replicas.length <= FEW ? "topology is-few" : "topology"} aria-label="Replicas">
+    <section
+      className={topology.replicas.length <= MAX_SIDE_BY_SIDE ? "topology is-few" : "topology"}
+      aria-label="Replicas"
+    >
       <Cells replicas={topology.replicas} front={topology.front} opened={opened} />
-      <div className="topology-told">
-        <Words known={known} />
+      <div className="topology-summary">
+        <ReplicaSummary context={context} />
         <Legend replicas={topology.replicas} front={topology.front} />
       </div>
     </section>
   );
 }
 
-function Words({ known }: { known: Known }): ReactNode {
-  const { topology, run } = known;
+function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
+  const { topology, run } = context;
   if (!topology) return null;
   const { replicas, front, attempts } = topology;
-  const last = straggler(replicas, front);
+  const last = findStraggler(replicas, front);
   return (
-    <div className="topology-words">
-      <b>{many(replicas.length, "replica")}</b>
-      {tally(replicas).map(({ mark, count }) => (
+    <div className="topology-counts">
+      <b>{plural(replicas.length, "replica")}</b>
+      {countByMark(replicas).map(({ mark, count }) => (
         <span key={mark} className={`topology-count is-${mark}`}>
-          {count === replicas.length ? "all" : count} {MARKS[mark].words}
+          {count === replicas.length ? "all" : count} {MARKS[mark].label}
         </span>
       ))}
       {front !== null && (
@@ -50,7 +54,7 @@ function Words({ known }: { known: Known }): ReactNode {
           className="topology-straggler"
           onClick={() => setParams({ "replica-panel": last.name }, { push: true })}
         >
-          {last.name} is {many(last.behind ?? 0, "step")} behind
+          {last.name} is {plural(last.behind ?? 0, "step")} behind
         </button>
       )}
       {attempts.length > 1 && (
@@ -60,14 +64,14 @@ function Words({ known }: { known: Known }): ReactNode {
             className="field"
             value={topology.attempt}
             onChange={(event) => {
-              const wanted = Number(event.target.value);
-              setParams({ attempt: wanted === run.attempt ? null : wanted });
+              const selected = Number(event.target.value);
+              setParams({ attempt: selected === run.attempt ? null : selected });
             }}
           >
             {attempts.map((attempt) => (
               <option key={attempt} value={attempt}>
                 {attempt}
-                {attempt === run.attempt ? " (now)" : ""}
+                {attempt === run.attempt ? " (current)" : ""}
               </option>
             ))}
           </select>
@@ -81,11 +85,11 @@ type CellsProps = { replicas: TopologyReplica[]; front: number | null; opened: s
 
 const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): ReactNode {
   const groups = useMemo(() => byRole(replicas), [replicas]);
-  const inOrder = useMemo(() => groups.flatMap((group) => group.replicas), [groups]);
+  const naturalOrder = useMemo(() => groups.flatMap((group) => group.replicas), [groups]);
   const [near, setNear] = useState<{ one: TopologyReplica; left: number; top: number } | null>(null);
-  const [focused, setFocused] = useState(0);
+  const [focusedSeries, setFocused] = useState(0);
   const place = useRef<HTMLDivElement>(null);
-  const size = replicas.length <= ONE_BY_ONE ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
+  const size = replicas.length <= MAX_WITH_RANKS ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
 
   const find = (event: { target: EventTarget }) => {
     const cell = (event.target as HTMLElement).closest<HTMLElement>("[data-place]");
@@ -93,18 +97,18 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
   };
   const point = (event: { target: EventTarget }) => {
     const found = find(event);
-    const one = found && inOrder[found.at];
+    const one = found && naturalOrder[found.at];
     if (!found || !one || !place.current) return setNear(null);
     const [box, whole] = [found.cell.getBoundingClientRect(), place.current.getBoundingClientRect()];
     const left = Math.min(box.left - whole.left, Math.max(0, whole.width - 270));
     setNear({ one, left, top: box.bottom - whole.top + 6 });
   };
   const open = (event: MouseEvent) => {
-    const one = inOrder[find(event)?.at ?? -1];
+    const one = naturalOrder[find(event)?.at ?? -1];
     if (one) setParams({ "replica-panel": one.name === opened ? null : one.name }, { push: true });
   };
   const press = (event: KeyboardEvent) => {
-    const next = moved(event.key, focused, inOrder.length, place.current);
+    const next = moved(event.key, focusedSeries, naturalOrder.length, place.current);
     if (next === null) return;
     event.preventDefault();
     setFocused(next);
@@ -112,7 +116,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
   };
   let at = 0;
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears what happens to the buttons in it
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only handles events of its buttons
     <div
       ref={place}
       className={`topology-cells ${size}`}
@@ -142,7 +146,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
                   place={number}
                   lag={lagOf(one.behind, front)}
                   isOpen={one.name === opened}
-                  isFirst={number === focused}
+                  isFirst={number === focusedSeries}
                   isNamed={size === "is-large"}
                 />
               );
@@ -159,7 +163,7 @@ type CellProps = { one: TopologyReplica; place: number; lag: Lag; isOpen: boolea
 
 const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: CellProps): ReactNode {
   const mark = markOf(one);
-  const sign = MARKS[mark].sign;
+  const symbol = MARKS[mark].symbol;
   return (
     <button
       type="button"
@@ -167,22 +171,22 @@ const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: C
       className={`cell is-${mark}${mark === "run" ? ` lag-${lag}` : ""}`}
       tabIndex={isFirst ? 0 : -1}
       aria-pressed={isOpen}
-      aria-label={words(one)}
+      aria-label={replicaLabel(one)}
     >
       {isNamed ? one.rank : ""}
-      {sign && <i aria-hidden="true">{sign}</i>}
+      {symbol && <i aria-hidden="true">{symbol}</i>}
     </button>
   );
 });
 
-function words(one: TopologyReplica): string {
-  const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].words];
+function replicaLabel(one: TopologyReplica): string {
+  const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].label];
   if (one.step !== null) parts.push(`step ${one.step}`);
   if (one.behind) parts.push(`${one.behind} behind`);
   return parts.join(", ");
 }
 
-/** The cell that a key leads to; rows are as long as they are drawn. */
+/** The cell that an arrow key moves to. Rows depend on the layout. */
 function moved(key: string, from: number, count: number, place: HTMLElement | null): number | null {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
   if (step) return Math.min(count - 1, Math.max(0, from + step));
@@ -211,7 +215,7 @@ function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: numb
     <div className="topology-tip" style={{ left, top }} aria-hidden="true">
       <b>{one.name}</b> <span className="soft">rank {one.rank}</span>
       <div>
-        {MARKS[markOf(one)].words}
+        {MARKS[markOf(one)].label}
         {one.host && <span className="soft"> on {one.host}</span>}
       </div>
       {one.step !== null && (
@@ -226,9 +230,9 @@ function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: numb
   );
 }
 
-/** Only of what is to be seen: colours that nobody has need no words. */
+/** Only the states and lags that occur. */
 function Legend({ replicas, front }: Omit<CellsProps, "opened">): ReactNode {
-  const marks = tally(replicas).filter(({ mark }) => mark !== "run");
+  const marks = countByMark(replicas).filter(({ mark }) => mark !== "run");
   const lags = new Set(replicas.filter((one) => markOf(one) === "run").map((one) => lagOf(one.behind, front)));
   const hasLag = [...lags].some((lag) => lag > 0);
   return (
@@ -238,15 +242,15 @@ function Legend({ replicas, front }: Omit<CellsProps, "opened">): ReactNode {
           .filter((lag) => hasLag || lag === 0)
           .map((lag) => (
             <li key={lag}>
-              <span className={`cell is-run lag-${lag}`} /> {hasLag ? LAGS[lag] : "running"}
+              <span className={`cell is-run lag-${lag}`} /> {hasLag ? LAG_LABELS[lag] : "running"}
             </li>
           ))}
       {marks.map(({ mark }) => (
         <li key={mark}>
           <span className={`cell is-${mark}`}>
-            <i aria-hidden="true">{MARKS[mark].sign}</i>
+            <i aria-hidden="true">{MARKS[mark].symbol}</i>
           </span>
-          {MARKS[mark].words}
+          {MARKS[mark].label}
         </li>
       ))}
     </ul>

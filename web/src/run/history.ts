@@ -1,4 +1,4 @@
-/** The statuses of a run by attempt, each with how long it lasted. */
+/** The statuses of a run by attempt, each with its duration. */
 
 import { seconds } from "../format";
 import type { StatusRow } from "../types";
@@ -14,7 +14,7 @@ export function attemptsOf(statuses: readonly StatusRow[], now: number, isOver: 
     const from = seconds(row.at) ?? now;
     const to = next ? (seconds(next.at) ?? from) : isOver ? from : Math.max(now, from);
     const step = { row, from, to, isLast: !next };
-    // What comes before the first attempt is shown with it.
+    // Statuses before the first attempt are shown with it.
     const number = Math.max(1, row.attempt);
     const last = found[found.length - 1];
     if (last?.number === number) {

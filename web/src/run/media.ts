@@ -1,4 +1,4 @@
-/** Images, texts, tables and histograms that training logged: by kind and name, in the order of steps. */
+/** Logged images, texts, tables and histograms, by kind and name, in order of steps. */
 
 import type { Json, Num, Scalar } from "../types";
 
@@ -21,22 +21,22 @@ export type MediaEvent = {
   [name: string]: Json | undefined;
 };
 
-export type Shelf = { kind: MediaKind; name: string; events: MediaEvent[] };
+export type MediaSeries = { kind: MediaKind; name: string; events: MediaEvent[] };
 
-/** One shelf for each name of each kind. What a later attempt logged at the same step takes the place of the earlier. */
-export function shelves(events: readonly MediaEvent[]): Shelf[] {
+/** Events by kind and name. At the same step, a later attempt replaces an earlier one. */
+export function groupMedia(events: readonly MediaEvent[]): MediaSeries[] {
   const found = new Map<string, Map<string, MediaEvent>>();
   for (const event of events) {
     const key = `${event.kind} ${event.name}`;
-    const shelf = found.get(key) ?? new Map<string, MediaEvent>();
-    found.set(key, shelf);
-    // Several without a step are several.
+    const series = found.get(key) ?? new Map<string, MediaEvent>();
+    found.set(key, series);
+    // Events without a step are all kept.
     const place = event.step === null ? `at ${event.at}` : String(event.step);
-    const old = shelf.get(`${event.replica} ${place}`);
-    if (!old || old.attempt <= event.attempt) shelf.set(`${event.replica} ${place}`, event);
+    const old = series.get(`${event.replica} ${place}`);
+    if (!old || old.attempt <= event.attempt) series.set(`${event.replica} ${place}`, event);
   }
-  return [...found.values()].map((shelf) => {
-    const sorted = [...shelf.values()].sort(
+  return [...found.values()].map((series) => {
+    const sorted = [...series.values()].sort(
       (one, other) =>
         (one.step ?? -1) - (other.step ?? -1) || one.at - other.at || (one.replica < other.replica ? -1 : 1),
     );
@@ -45,7 +45,7 @@ export function shelves(events: readonly MediaEvent[]): Shelf[] {
   });
 }
 
-/** Bars of a histogram: left edge and width as shares of the whole, height as a share of the highest. */
+/** Bars of a histogram: left edge and width relative to the range, height relative to the highest bar. */
 export function bars(
   edges: readonly number[],
   counts: readonly number[],

@@ -1,4 +1,4 @@
-/** Lists of ranks in few letters, as `0-3,7`. */
+/** Lists of ranks as short text: `0-3,7`. */
 
 export function rankText(ranks: readonly number[]): string {
   const all = [...new Set(ranks)].sort((one, other) => one - other);
@@ -12,7 +12,7 @@ export function rankText(ranks: readonly number[]): string {
   return parts.join(",");
 }
 
-/** The ranks that such a text names, of those there are; null when it is none. */
+/** The ranks of such a text; null if it is invalid or empty. */
 export function parseRanks(text: string, most = 100_000): number[] | null {
   const found = new Set<number>();
   for (const part of text.split(/[\s,]+/).filter(Boolean)) {

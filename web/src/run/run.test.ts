@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { Chart, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
-import { epochAt, epochsOf, grouped, inOrder, linesOf, matcher, stepsOf } from "./chartdata";
-import { diffLine, jsonLine, yamlLine } from "./highlighting";
+import { epochAt, epochsOf, grouped, linesOf, matcher, naturalOrder, stepsOf } from "./chartLines";
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
-import { byRole, lagOf, markOf, straggler, tally } from "./lag";
-import { chunks, marked, opened, shown, toneOf, withEarlier, withLater } from "./logwindow";
-import { bars, type MediaEvent, shelves } from "./media";
+import { chunks, opened, plainText, splitMatches, toneOf, withEarlier, withLater } from "./logWindow";
+import { bars, groupMedia, type MediaEvent } from "./media";
 import { ancestors, childrenOf, pathPart } from "./outputs";
-import { leftOf, progressOf } from "./progress";
+import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
+import { byRole, countByMark, findStraggler, lagOf, markOf } from "./replicaLag";
+import { diffLine, jsonLine, yamlLine } from "./syntaxHighlight";
 
 const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyReplica => ({
   name: `worker-${rank}`,
@@ -31,35 +31,35 @@ const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyRep
 });
 
 describe("lag", () => {
-  it("is none for a step or two, however early", () => {
+  it("is none for one or two steps", () => {
     expect(lagOf(1, 2)).toBe(0);
     expect(lagOf(2, 4)).toBe(0);
     expect(lagOf(null, 100)).toBe(0);
     expect(lagOf(3, null)).toBe(0);
   });
 
-  it("grows with the share of the steps that are missing", () => {
+  it("grows with the share of missing steps", () => {
     expect([5, 20, 100, 500].map((behind) => lagOf(behind, 1000))).toEqual([0, 1, 2, 3]);
   });
 
-  it("names the one that is furthest behind, of those that run", () => {
+  it("finds the running replica that is furthest behind", () => {
     const all = [replica(0, { behind: 0 }), replica(1, { behind: 300 }), replica(2, { behind: 900, status: "failed" })];
-    expect(straggler(all, 1000)?.name).toBe("worker-1");
-    expect(straggler([replica(0, { behind: 1 })], 1000)).toBeNull();
+    expect(findStraggler(all, 1000)?.name).toBe("worker-1");
+    expect(findStraggler([replica(0, { behind: 1 })], 1000)).toBeNull();
   });
 
-  it("goes with a mark for each state", () => {
+  it("has a mark for each state", () => {
     expect(markOf(replica(0, { status: "failed" }))).toBe("bad");
     expect(markOf(replica(0, { status: "failed", cause: "lost" }))).toBe("lost");
     expect(markOf(replica(0, { status: "succeeded" }))).toBe("ok");
     expect(markOf(replica(0, { status: "scheduled" }))).toBe("wait");
-    expect(tally([replica(0), replica(1), replica(2, { status: "failed" })])).toEqual([
+    expect(countByMark([replica(0), replica(1), replica(2, { status: "failed" })])).toEqual([
       { mark: "bad", count: 1 },
       { mark: "run", count: 2 },
     ]);
   });
 
-  it("is shown by role, in the order of ranks", () => {
+  it("is grouped by role, in order of ranks", () => {
     const found = byRole([replica(2), replica(0, { role: "master" }), replica(1)]);
     expect(found.map(({ role, replicas }) => [role, replicas.map((one) => one.rank)])).toEqual([
       ["master", [0]],
@@ -69,13 +69,13 @@ describe("lag", () => {
 });
 
 describe("ranks", () => {
-  it("are written short, and read again", () => {
+  it("survive a round trip as short text", () => {
     expect(rankText([3, 0, 1, 2, 7, 9, 10])).toBe("0-3,7,9,10");
     expect(parseRanks("0-3,7, 9")).toEqual([0, 1, 2, 3, 7, 9]);
     for (const wrong of ["", "a", "3-1", "1-", "0-9999999"]) expect(parseRanks(wrong)).toBeNull();
   });
 
-  it("stand before the lines that they share", () => {
+  it("prefix the lines that they share", () => {
     const ranks = new Map([0, 1, 2, 3].map((rank) => [`worker-${rank}`, rank]));
     const line = (replicas: string[]) => ({ replica: "worker-0", rank: 0, replicas });
     expect(whoText(line(["worker-0"]), ranks)).toBe("[0]");
@@ -102,7 +102,7 @@ const page = (from: number, to: number, more: { at_start?: boolean; at_end?: boo
 });
 
 describe("the window over a log", () => {
-  it("grows in both directions, and tells no line twice", () => {
+  it("grows in both directions without duplicates", () => {
     let window = opened(page(100, 110, { at_end: true }));
     window = withEarlier(window, page(90, 101));
     window = withLater(window, page(109, 120, { at_end: true }));
@@ -110,7 +110,7 @@ describe("the window over a log", () => {
     expect([window.first, window.last, window.atStart, window.atEnd]).toEqual(["before 90", "after 119", false, true]);
   });
 
-  it("lets go of the far end, and knows where to go on there", () => {
+  it("drops the far end and keeps a cursor there", () => {
     const window = withEarlier(opened(page(100, 110, { at_end: true })), page(92, 100, { at_start: true }), 12);
     expect(window.lines).toHaveLength(12);
     expect([window.atStart, window.atEnd, window.last]).toEqual([true, false, "c103"]);
@@ -118,12 +118,12 @@ describe("the window over a log", () => {
     expect([later.lines[0]?.at, later.atStart, later.first]).toEqual([8, false, "c8"]);
   });
 
-  it("takes an empty page as news of the end", () => {
+  it("treats an empty page as the end", () => {
     const window = withLater(opened(page(0, 5)), { ...page(5, 5, { at_end: true }), last: "z" });
     expect([window.lines.length, window.atEnd, window.last]).toEqual([5, true, "z"]);
   });
 
-  it("is drawn in groups that stay when lines come before and after them", () => {
+  it("has groups that stay stable when lines are added", () => {
     const before = chunks(page(500, 1500).lines, 50).map((group) => group[0]?.cursor);
     const after = chunks(page(300, 1600).lines, 50).map((group) => group[0]?.cursor);
     const kept = before.slice(1).filter((cursor) => after.includes(cursor));
@@ -133,7 +133,7 @@ describe("the window over a log", () => {
 });
 
 describe("lines", () => {
-  it("have the colour of what they say", () => {
+  it("are coloured by severity", () => {
     expect(toneOf("RuntimeError: CUDA error")).toBe("error");
     expect(toneOf('  File "train.py", line 3, in <module>')).toBe("trace");
     expect(toneOf("UserWarning: slow")).toBe("warn");
@@ -142,21 +142,21 @@ describe("lines", () => {
     expect(toneOf("finished, 0 errors")).toBeNull();
   });
 
-  it("show what a terminal would", () => {
-    expect(shown("\u001b[31mred\u001b[0m")).toBe("red");
-    expect(shown(" 10%\r 50%\r100%\r")).toBe("100%");
-    expect(shown("a\u0007b")).toBe("a\ufffdb");
-    expect(shown("\u001b]8;;http://x\u0007link\u001b]8;;\u0007")).toBe("link");
+  it("are shown as in a terminal", () => {
+    expect(plainText("\u001b[31mred\u001b[0m")).toBe("red");
+    expect(plainText(" 10%\r 50%\r100%\r")).toBe("100%");
+    expect(plainText("a\u0007b")).toBe("a\ufffdb");
+    expect(plainText("\u001b]8;;http://x\u0007link\u001b]8;;\u0007")).toBe("link");
   });
 
-  it("mark what was searched for, in large and small letters", () => {
-    expect(marked("An Error, an error", "error")).toEqual([
+  it("highlight matches, ignoring case", () => {
+    expect(splitMatches("An Error, an error", "error")).toEqual([
       { text: "An ", isHit: false },
       { text: "Error", isHit: true },
       { text: ", an ", isHit: false },
       { text: "error", isHit: true },
     ]);
-    expect(marked("x", "")).toEqual([{ text: "x", isHit: false }]);
+    expect(splitMatches("x", "")).toEqual([{ text: "x", isHit: false }]);
   });
 });
 
@@ -180,16 +180,16 @@ const chart = (more: Partial<Chart> = {}): Chart => ({
 });
 
 describe("lines of a chart", () => {
-  const way = { x: "step", startedAt: 90, epochs: null } as const;
+  const axis = { x: "step", startedAt: 90, epochs: null } as const;
 
-  it("have gaps and crosses where values are no numbers", () => {
-    const [line] = linesOf(chart(), way);
+  it("have gaps and crosses for non-finite values", () => {
+    const [line] = linesOf(chart(), axis);
     expect(line?.y).toEqual([1.5, null, 0.2]);
     expect(line?.high).toEqual([2, null, 0.3]);
-    expect(line?.odd).toEqual([10]);
+    expect(line?.nonFinite).toEqual([10]);
   });
 
-  it("go by step, by time since the start, by the clock, and by epoch", () => {
+  it("have steps, time since start, time of day or epochs as x", () => {
     const x = (kind: "step" | "time" | "clock" | "epoch") =>
       linesOf(chart(), { x: kind, startedAt: 90, epochs: { steps: [0, 20], epochs: [1, 2] } })[0]?.x;
     expect(x("step")).toEqual([0, 10, 20]);
@@ -198,7 +198,7 @@ describe("lines of a chart", () => {
     expect(x("epoch")).toEqual([1, 1.5, 2]);
   });
 
-  it("show attempts: a mark where one began, and faint what it overwrote", () => {
+  it("mark where an attempt started, and show overwritten points faintly", () => {
     const lines = linesOf(
       chart({
         attempts: [
@@ -207,13 +207,13 @@ describe("lines of a chart", () => {
         ],
         overwritten: [{ replica: "worker-0", attempt: 1, steps: [10, 11], times: [110, 111], last: [3, 4] }],
       }),
-      way,
+      axis,
     );
     expect(lines[0]?.marks).toEqual([10]);
     expect(lines[1]).toMatchObject({ faint: true, x: [10, 11], y: [3, 4] });
   });
 
-  it("need no envelope when there is nothing between the buckets' ends", () => {
+  it("have no envelope if buckets have single values", () => {
     const thin = chart();
     const line = thin.lines[0];
     if (line)
@@ -223,16 +223,16 @@ describe("lines of a chart", () => {
         [1, 2, 3],
         [1, 2, 3],
       ];
-    expect(linesOf(thin, way)[0]?.low).toBeUndefined();
+    expect(linesOf(thin, axis)[0]?.low).toBeUndefined();
   });
 
-  it("lead from a range on any axis back to steps", () => {
-    expect(stepsOf([3.2, 17.9], [chart()], way)).toEqual([3, 18]);
-    expect(stepsOf([12, 25], [chart()], { ...way, x: "time" })).toEqual([0, 20]);
-    expect(stepsOf([500, 600], [chart()], { ...way, x: "time" })).toBeNull();
+  it("convert a range on any axis to steps", () => {
+    expect(stepsOf([3.2, 17.9], [chart()], axis)).toEqual([3, 18]);
+    expect(stepsOf([12, 25], [chart()], { ...axis, x: "time" })).toEqual([0, 20]);
+    expect(stepsOf([500, 600], [chart()], { ...axis, x: "time" })).toBeNull();
   });
 
-  it("read epochs between those that were logged", () => {
+  it("interpolate epochs", () => {
     const epochs = epochsOf(chart({ name: "epoch" }));
     expect(epochs).toEqual({ steps: [0, 20], epochs: [1.5, 0.2] });
     expect(epochAt({ steps: [0, 100], epochs: [0, 2] }, 25)).toBe(0.5);
@@ -242,7 +242,7 @@ describe("lines of a chart", () => {
 });
 
 describe("groups of metrics", () => {
-  it("come by prefix, pinned ones first", () => {
+  it("are sorted by prefix, pinned ones first", () => {
     const names = ["val/loss", "train/loss", "lr", "train/acc", "sys/cpu"];
     expect(grouped(names, ["val/loss"], "").map(({ name, metrics }) => [name, ...metrics])).toEqual([
       ["pinned", "val/loss"],
@@ -252,29 +252,29 @@ describe("groups of metrics", () => {
     ]);
   });
 
-  it("are in the order of their numbers", () => {
-    expect(inOrder(["layer/10", "layer/2", "acc"])).toEqual(["acc", "layer/2", "layer/10"]);
+  it("are in natural order", () => {
+    expect(naturalOrder(["layer/10", "layer/2", "acc"])).toEqual(["acc", "layer/2", "layer/10"]);
   });
 
-  it("are filtered by words and stars", () => {
+  it("are filtered by words and wildcards", () => {
     expect(["train/loss", "val/loss", "lr"].filter(matcher("LOSS tr"))).toEqual(["train/loss"]);
     expect(["layers/01/w", "layers/02/b"].filter(matcher("layers*b"))).toEqual(["layers/02/b"]);
     expect(["a(b"].filter(matcher("(*"))).toEqual(["a(b"]);
   });
 });
 
-describe("colours of files", () => {
+describe("syntax highlighting", () => {
   const kinds = (pieces: { kind: string; text: string }[]) =>
     pieces.filter(({ text }) => text.trim()).map(({ kind, text }) => `${kind}:${text.trim()}`);
 
-  it("of YAML", () => {
+  it("splits YAML", () => {
     expect(kinds(yamlLine("  rate: 0.1 # small"))).toEqual(["key:rate", "mark::", "number:0.1", "comment:# small"]);
     expect(kinds(yamlLine('- name: "a # b"'))).toEqual(["mark:-", "key:name", "mark::", 'text:"a # b"']);
     expect(kinds(yamlLine("url: http://x/#y"))).toEqual(["key:url", "mark::", "plain:http://x/#y"]);
     expect(kinds(yamlLine("ok: true"))).toEqual(["key:ok", "mark::", "word:true"]);
   });
 
-  it("lose no letter", () => {
+  it("loses no character", () => {
     for (const line of [
       "a: {b: [1, 'x']}",
       "  - -x",
@@ -303,7 +303,7 @@ describe("colours of files", () => {
     }
   });
 
-  it("of JSON", () => {
+  it("splits JSON", () => {
     expect(kinds(jsonLine('  "a": [1, "b", null],'))).toEqual([
       'key:"a"',
       "mark::",
@@ -318,7 +318,7 @@ describe("colours of files", () => {
   });
 });
 
-describe("the life of a run", () => {
+describe("the history of a run", () => {
   const row = (number: number, attempt: number, status: StatusRow["status"], second: number): StatusRow => ({
     run_id: "a",
     number,
@@ -328,7 +328,7 @@ describe("the life of a run", () => {
     at: new Date(second * 1000).toISOString(),
   });
 
-  it("is told by attempt, each status with its length", () => {
+  it("is grouped by attempt, with durations", () => {
     const found = attemptsOf(
       [row(1, 0, "created", 0), row(2, 1, "running", 5), row(3, 2, "running", 15), row(4, 2, "succeeded", 40)],
       99,
@@ -340,40 +340,40 @@ describe("the life of a run", () => {
     ]);
   });
 
-  it("goes on until now while it is not over", () => {
+  it("extends to now while the run is active", () => {
     expect(attemptsOf([row(1, 1, "running", 5)], 99, false)[0]?.to).toBe(99);
   });
 });
 
 describe("progress", () => {
-  it("is a share, or some of many", () => {
-    expect(progressOf({ done: 0.25, total: null })).toMatchObject({ share: 0.25, words: "" });
+  it("is a share or a count", () => {
+    expect(progressOf({ done: 0.25, total: null })).toMatchObject({ share: 0.25, text: "" });
     expect(progressOf({ done: 50, total: 200, label: "batches" })).toMatchObject({
       share: 0.25,
-      words: "50 of 200 batches",
+      text: "50 of 200 batches",
     });
     for (const wrong of [undefined, null, "a", { done: 5, total: null }, { done: 1, total: 0 }])
       expect(progressOf(wrong)).toBeNull();
   });
 
-  it("tells what is left by how quickly it went", () => {
+  it("estimates the time left", () => {
     const found = progressOf({ done: 50, total: 100, at: 150, since: { at: 100, done: 0 } });
-    expect(found && leftOf(found, 160)).toBe(40);
-    expect(leftOf({ share: 0.5, words: "", at: 1, since: null }, 2)).toBeNull();
+    expect(found && secondsLeft(found, 160)).toBe(40);
+    expect(secondsLeft({ share: 0.5, text: "", at: 1, since: null }, 2)).toBeNull();
   });
 });
 
 describe("outputs", () => {
   const row = (path: string): OutputRow => ({ path, size: 1, kind: "file" });
 
-  it("lie in folders", () => {
+  it("are listed by folder", () => {
     const rows = ["a", "a/b", "a/b/c", "ab"].map(row);
     expect(childrenOf(rows, "").map(({ path }) => path)).toEqual(["a", "ab"]);
     expect(childrenOf(rows, "a").map(({ path }) => path)).toEqual(["a/b"]);
     expect(ancestors("a/b/c")).toEqual(["a", "a/b"]);
   });
 
-  it("have addresses", () => {
+  it("are escaped in URLs", () => {
     expect(pathPart("a b/ä?#.txt")).toBe("a%20b/%C3%A4%3F%23.txt");
   });
 });
@@ -389,8 +389,13 @@ describe("media", () => {
     ...more,
   });
 
-  it("stand by name, in the order of steps, the newest attempt's in place of older ones", () => {
-    const found = shelves([image("b", 20), image("a", 1), image("b", 10), image("b", 10, { attempt: 2, path: "new" })]);
+  it("are grouped by name in order of steps; newer attempts replace older ones", () => {
+    const found = groupMedia([
+      image("b", 20),
+      image("a", 1),
+      image("b", 10),
+      image("b", 10, { attempt: 2, path: "new" }),
+    ]);
     expect(found.map(({ name, events }) => [name, events.map((event) => event.step)])).toEqual([
       ["b", [10, 20]],
       ["a", [1]],
@@ -398,11 +403,11 @@ describe("media", () => {
     expect(found[0]?.events[0]?.path).toBe("new");
   });
 
-  it("are all kept where they have no step", () => {
-    expect(shelves([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
+  it("are all kept if they have no step", () => {
+    expect(groupMedia([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
   });
 
-  it("are bars where they are histograms", () => {
+  it("show histograms as bars", () => {
     expect(bars([0, 1, 4], [5, 10])).toEqual([
       { left: 0, width: 0.25, height: 0.5 },
       { left: 0.25, width: 0.75, height: 1 },

@@ -1,60 +1,60 @@
 import { type FormEvent, type ReactNode, useState } from "react";
-import { isDone, type RunRow } from "../api";
-import { many, title } from "../format";
+import type { RunRow } from "../api";
+import { plural, runTitle } from "../format";
 import { navigate } from "../router";
-import { may, useSession } from "../session";
+import { canEdit, useSession } from "../session";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
-import { act, DEEDS, type Deed, tag } from "./acting";
+import { BULK_ACTIONS, type BulkAction, performBulk, tagRuns } from "./bulkActions";
 
-const ICONS: Record<Deed, IconName> = { stop: "stop", restart: "restart", delete: "trash" };
-const MOST_COMPARED = 100;
+const ICONS: Record<BulkAction, IconName> = { stop: "stop", restart: "restart", delete: "trash" };
+const MAX_COMPARED = 100;
 
-export function compare(runs: readonly RunRow[]): void {
-  const chosen = runs.slice(0, MOST_COMPARED).map((run) => `run=${encodeURIComponent(run.id)}`);
+export function openComparison(runs: readonly RunRow[]): void {
+  const chosen = runs.slice(0, MAX_COMPARED).map((run) => `run=${encodeURIComponent(run.id)}`);
   navigate(`/compare?${chosen.join("&")}`);
 }
 
 type Props = { runs: readonly RunRow[]; clear: () => void; done: () => void };
 
-/** What can be done with the runs that are selected. */
+/** The toolbar for the selected runs. */
 export function ActionBar({ runs, clear, done }: Props): ReactNode {
-  const [asked, setAsked] = useState<Deed | null>(null);
+  const [confirming, setConfirming] = useState<BulkAction | null>(null);
   const [tagging, setTagging] = useState(false);
   const [busy, setBusy] = useState(false);
   const { data: session } = useSession();
-  const isAllowed = runs.every((run) => may(session, "editor", run.project));
-  const fitting = (deed: Deed): RunRow[] => runs.filter((run) => DEEDS[deed].may(run, isDone(run.status)));
-  const work = async (doing: Promise<void>): Promise<void> => {
+  const isAllowed = runs.every((run) => canEdit(session, run.project));
+  const applicable = (action: BulkAction): RunRow[] => runs.filter(BULK_ACTIONS[action].appliesTo);
+  const work = async (action: Promise<void>): Promise<void> => {
     setBusy(true);
-    await doing;
+    await action;
     setBusy(false);
-    setAsked(null);
+    setConfirming(null);
     setTagging(false);
     done();
   };
   return (
-    <div className="runs-actions" role="toolbar" aria-label="With the selected runs">
-      <b>{many(runs.length, "run")}</b>
+    <div className="runs-actions" role="toolbar" aria-label="Actions on the selected runs">
+      <b>{plural(runs.length, "run")}</b>
       <button
         type="button"
         className="button small"
-        onClick={() => compare(runs)}
-        disabled={runs.length < 2 || runs.length > MOST_COMPARED}
+        onClick={() => openComparison(runs)}
+        disabled={runs.length < 2 || runs.length > MAX_COMPARED}
       >
         <Icon name="compare" size={13} /> Compare
       </button>
       {isAllowed &&
-        (Object.keys(DEEDS) as Deed[]).map((deed) => (
+        (Object.keys(BULK_ACTIONS) as BulkAction[]).map((action) => (
           <button
-            key={deed}
+            key={action}
             type="button"
-            className={deed === "delete" ? "button small danger" : "button small"}
-            aria-label={DEEDS[deed].verb}
-            title={DEEDS[deed].verb}
-            disabled={busy || fitting(deed).length === 0}
-            onClick={() => setAsked(deed)}
+            className={action === "delete" ? "button small danger" : "button small"}
+            aria-label={BULK_ACTIONS[action].verb}
+            title={BULK_ACTIONS[action].verb}
+            disabled={busy || applicable(action).length === 0}
+            onClick={() => setConfirming(action)}
           >
-            <Icon name={ICONS[deed]} size={13} /> <span className="wide-only">{DEEDS[deed].verb}</span>
+            <Icon name={ICONS[action]} size={13} /> <span className="wide-only">{BULK_ACTIONS[action].verb}</span>
           </button>
         ))}
       {isAllowed && (
@@ -72,80 +72,85 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
       <button
         type="button"
         className="button plain icon small"
-        aria-label="Select nothing"
-        title="Select nothing (Escape)"
+        aria-label="Clear selection"
+        title="Clear selection (Escape)"
         onClick={clear}
       >
         <Icon name="close" size={14} />
       </button>
-      {asked && (
+      {confirming && (
         <Confirm
-          title={`${DEEDS[asked].verb} ${many(fitting(asked).length, "run")}?`}
-          verb={DEEDS[asked].verb}
-          danger={asked === "delete"}
+          title={`${BULK_ACTIONS[confirming].verb} ${plural(applicable(confirming).length, "run")}?`}
+          verb={BULK_ACTIONS[confirming].verb}
+          danger={confirming === "delete"}
           busy={busy}
-          onYes={() => void work(act(asked, fitting(asked)))}
-          onNo={() => setAsked(null)}
+          onYes={() => void work(performBulk(confirming, applicable(confirming)))}
+          onNo={() => setConfirming(null)}
         >
-          <Which runs={fitting(asked)} of={runs.length} deed={asked} />
+          <AffectedRuns runs={applicable(confirming)} of={runs.length} action={confirming} />
         </Confirm>
       )}
       {tagging && (
-        <Tagging runs={runs} busy={busy} close={() => setTagging(false)} give={(word) => void work(tag(runs, word))} />
+        <TagDialog
+          runs={runs}
+          busy={busy}
+          close={() => setTagging(false)}
+          onTag={(name) => void work(tagRuns(runs, name))}
+        />
       )}
     </div>
   );
 }
 
-const TOLD: Record<Deed, string> = {
-  stop: "Every replica is asked to end, and ended after its grace.",
-  restart: "Each begins anew, as a new run.",
-  delete: "Their metrics, logs and files go with them. This cannot be undone.",
+const CONSEQUENCES: Record<BulkAction, string> = {
+  stop: "All replicas receive a stop signal and are killed after their grace period.",
+  restart: "Each starts again as a new run.",
+  delete: "Their metrics, logs and files are deleted, too. This cannot be undone.",
 };
 
-function Which({ runs, of, deed }: { runs: RunRow[]; of: number; deed: Deed }): ReactNode {
+function AffectedRuns({ runs, of, action }: { runs: RunRow[]; of: number; action: BulkAction }): ReactNode {
   const rest = of - runs.length;
   return (
     <>
-      <p>{TOLD[deed]}</p>
+      <p>{CONSEQUENCES[action]}</p>
       <ul className="runs-which">
         {runs.slice(0, 8).map((run) => (
           <li key={run.id} className="cut">
-            {title(run)} <span className="faint mono">{run.id}</span>
+            {runTitle(run)} <span className="faint mono">{run.id}</span>
           </li>
         ))}
-        {runs.length > 8 && <li className="faint">and {many(runs.length - 8, "other")}</li>}
+        {runs.length > 8 && <li className="faint">and {plural(runs.length - 8, "other")}</li>}
       </ul>
       {rest > 0 && (
         <p className="soft">
-          {many(rest, "selected run")} {rest === 1 ? "is" : "are"} left alone:{" "}
-          {deed === "stop" ? "already done." : "not done yet. Stop first."}
+          {plural(rest, "selected run")} skipped:{" "}
+          {action === "stop" ? "already finished." : "not finished yet. Stop first."}
         </p>
       )}
     </>
   );
 }
 
-type TaggingProps = { runs: readonly RunRow[]; busy: boolean; close: () => void; give: (word: string) => void };
+type TagDialogProps = { runs: readonly RunRow[]; busy: boolean; close: () => void; onTag: (name: string) => void };
 
-function Tagging({ runs, busy, close, give }: TaggingProps): ReactNode {
-  const [word, setWord] = useState("");
+function TagDialog({ runs, busy, close, onTag }: TagDialogProps): ReactNode {
+  const [name, setName] = useState("");
   const submit = (event: FormEvent): void => {
     event.preventDefault();
-    if (word.trim()) give(word.trim());
+    if (name.trim()) onTag(name.trim());
   };
   return (
-    <Dialog title={`Tag ${many(runs.length, "run")}`} onClose={close}>
+    <Dialog title={`Tag ${plural(runs.length, "run")}`} onClose={close}>
       <form className="row" onSubmit={submit}>
         <input
           className="field grow"
           aria-label="Tag"
           placeholder="baseline"
           maxLength={100}
-          value={word}
-          onChange={(event) => setWord(event.target.value)}
+          value={name}
+          onChange={(event) => setName(event.target.value)}
         />
-        <button type="submit" className="button main" disabled={busy || !word.trim()}>
+        <button type="submit" className="button main" disabled={busy || !name.trim()}>
           Add
         </button>
       </form>

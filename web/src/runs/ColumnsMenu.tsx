@@ -1,5 +1,5 @@
 import { type ReactNode, useState } from "react";
-import { type Columns, query, type RunRow, useAnswer } from "../api";
+import { type Columns, queryString, type RunRow, useResource } from "../api";
 import { count } from "../format";
 import { Icon, Menu } from "../ui";
 import { BUILT_IN } from "./columns";
@@ -11,7 +11,7 @@ type Props = {
   choose: (keys: string[] | null) => void;
 };
 
-/** Which params, metrics and facts have a column. */
+/** Selects the columns of the table. */
 export function ColumnsMenu(props: Props): ReactNode {
   const label = (
     <>
@@ -20,7 +20,7 @@ export function ColumnsMenu(props: Props): ReactNode {
     </>
   );
   return (
-    <Menu label={label} name="Choose columns" toRight>
+    <Menu label={label} name="Choose columns" alignRight>
       {() => <Choices {...props} />}
     </Menu>
   );
@@ -30,12 +30,12 @@ type Choice = { key: string; name: string; runs: number | null };
 
 function Choices({ project, shown, rows, choose }: Props): ReactNode {
   const [text, setText] = useState("");
-  const { data, error } = useAnswer<Columns>(`/runs/columns${query({ project })}`);
-  const names = data ?? (error ? seen(rows()) : { params: [], metrics: [] });
+  const { data, error } = useResource<Columns>(`/runs/columns${queryString({ project })}`);
+  const names = data ?? (error ? columnsOf(rows()) : { params: [], metrics: [] });
   const groups: [string, Choice[]][] = [
     ["Metrics", names.metrics.map(({ name, runs }) => ({ key: `metric.${name}`, name, runs }))],
     ["Params", names.params.map(({ name, runs }) => ({ key: `params.${name}`, name, runs }))],
-    ["The run", BUILT_IN.map(({ key, title }) => ({ key, name: title, runs: null }))],
+    ["Run", BUILT_IN.map(({ key, title }) => ({ key, name: title, runs: null }))],
   ];
   const matches = ({ name }: Choice): boolean => name.toLowerCase().includes(text.toLowerCase());
   const toggle = (key: string): void => {
@@ -43,15 +43,15 @@ function Choices({ project, shown, rows, choose }: Props): ReactNode {
       choose(shown.filter((one) => one !== key));
       return;
     }
-    const place = shown.findIndex((one) => !one.includes("."));
-    const isNamed = key.includes(".") && place >= 0;
-    choose(isNamed ? [...shown.slice(0, place), key, ...shown.slice(place)] : [...shown, key]);
+    const index = shown.findIndex((one) => !one.includes("."));
+    const isNamed = key.includes(".") && index >= 0;
+    choose(isNamed ? [...shown.slice(0, index), key, ...shown.slice(index)] : [...shown, key]);
   };
   return (
     <div className="columns-menu">
       <input
         className="field"
-        placeholder="Find a param or metric"
+        placeholder="Find param or metric"
         value={text}
         onChange={(event) => setText(event.target.value)}
       />
@@ -71,21 +71,21 @@ function Choices({ project, shown, rows, choose }: Props): ReactNode {
               </label>
             ))}
             {found.length > 60 && (
-              <div className="menu-title">and {count(found.length - 60)} more: write a part of the name</div>
+              <div className="menu-title">and {count(found.length - 60)} more. Type to search.</div>
             )}
           </fieldset>
         );
       })}
       <hr />
       <button type="button" className="menu-item" onClick={() => choose(null)}>
-        The usual columns
+        Default columns
       </button>
     </div>
   );
 }
 
-/** Where the server does not tell: what the loaded runs have. */
-function seen(rows: RunRow[]): Columns {
+/** The params and metrics of the loaded runs, if the server cannot list all. */
+function columnsOf(rows: RunRow[]): Columns {
   const tally = (lists: string[][]): { name: string; runs: number }[] => {
     const counts = new Map<string, number>();
     for (const name of lists.flat()) counts.set(name, (counts.get(name) ?? 0) + 1);

@@ -9,21 +9,29 @@ import {
   useState,
 } from "react";
 import type { ApiError } from "../api";
-import { Icon, Told } from "../ui";
-import { accept, faultIn, isComplete, type Known, meant, type Suggestion, suggest } from "./querying";
+import { CodeText, Icon } from "../ui";
+import {
+  accept,
+  errorPosition,
+  isComplete,
+  type KnownValues,
+  normalizeQuery,
+  type Suggestion,
+  suggest,
+} from "./querySuggestions";
 
 const PAUSE_MS = 450;
 
 type Props = {
   q: string;
   apply: (q: string) => void;
-  known: () => Known;
+  known: () => KnownValues;
   onFocus: () => void;
   error: ApiError | null;
   input: RefObject<HTMLInputElement | null>;
 };
 
-/** The field of the query language: it suggests what could come next, and shows where the server found fault. */
+/** The query input, with suggestions and the position of errors. */
 export function QueryBox({ q, apply, known, onFocus, error, input }: Props): ReactNode {
   const [text, setText] = useState(q);
   const [caret, setCaret] = useState(q.length);
@@ -36,7 +44,7 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
     applied.current = q;
   }, [q]);
 
-  // Before anything else is typed, the caret stands behind what was taken.
+  // After a suggestion is accepted, the caret is placed behind it.
   const target = useRef<number | null>(null);
   useLayoutEffect(() => {
     if (target.current === null) return;
@@ -46,14 +54,14 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
   });
 
   const found = open ? suggest(text, caret, known()) : null;
-  const begun = found ? text.slice(found.from, found.to) : "";
-  const items = (found?.items ?? []).filter((item) => item.text !== begun);
-  const isBegun = begun !== "" && items[0]?.text.startsWith(begun);
-  const active = chosen ?? (isBegun ? 0 : -1);
+  const typed = found ? text.slice(found.from, found.to) : "";
+  const items = (found?.items ?? []).filter((item) => item.text !== typed);
+  const isPrefix = typed !== "" && items[0]?.text.startsWith(typed);
+  const active = chosen ?? (isPrefix ? 0 : -1);
 
-  const ask = (asked: string): void => {
-    applied.current = asked;
-    apply(asked);
+  const submitQuery = (query: string): void => {
+    applied.current = query;
+    apply(query);
   };
   const pause = useRef(0);
   const write = (now: string, at: number): void => {
@@ -62,7 +70,7 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
     setChosen(null);
     setOpen(true);
     clearTimeout(pause.current);
-    if (isComplete(now)) pause.current = window.setTimeout(() => ask(now.trim()), PAUSE_MS);
+    if (isComplete(now)) pause.current = window.setTimeout(() => submitQuery(now.trim()), PAUSE_MS);
   };
   const take = (suggestion: Suggestion): void => {
     if (!found) return;
@@ -73,10 +81,10 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
   };
   const submit = (): void => {
     clearTimeout(pause.current);
-    const asked = meant(text.trim());
-    setText(asked);
+    const query = normalizeQuery(text.trim());
+    setText(query);
     setOpen(false);
-    ask(asked);
+    submitQuery(query);
   };
   const press = (event: KeyboardEvent<HTMLInputElement>): void => {
     const { key } = event;
@@ -99,7 +107,7 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
     }
   };
   const moved = (): void => setCaret(input.current?.selectionStart ?? text.length);
-  const fault = error?.status === 400 ? faultIn(error.message) : null;
+  const position = error?.status === 400 ? errorPosition(error.message) : null;
   return (
     <div className="query">
       <div className={error ? "query-field is-wrong" : "query-field"}>
@@ -127,35 +135,35 @@ export function QueryBox({ q, apply, known, onFocus, error, input }: Props): Rea
           }}
           onBlur={() => {
             setOpen(false);
-            if (text.trim() !== applied.current && (isComplete(text) || text.trim() === "")) ask(text.trim());
+            if (text.trim() !== applied.current && (isComplete(text) || text.trim() === "")) submitQuery(text.trim());
           }}
         />
         {text ? (
           <button
             type="button"
             className="button plain icon small"
-            aria-label="Clear the filter"
+            aria-label="Clear filter"
             onClick={() => {
               write("", 0);
               setOpen(false);
-              ask("");
+              submitQuery("");
             }}
           >
             <Icon name="close" size={12} />
           </button>
         ) : (
-          <kbd title="Press / to write here">/</kbd>
+          <kbd title="Press / to focus">/</kbd>
         )}
       </div>
-      {items.length > 0 && <Choices items={items} active={active} id={id} take={take} />}
-      {error && !open && <Fault q={q} error={error} fault={fault} />}
+      {items.length > 0 && <SuggestionList items={items} active={active} id={id} take={take} />}
+      {error && !open && <QueryError q={q} error={error} position={position} />}
     </div>
   );
 }
 
-type ChoicesProps = { items: Suggestion[]; active: number; id: string; take: (suggestion: Suggestion) => void };
+type SuggestionListProps = { items: Suggestion[]; active: number; id: string; take: (suggestion: Suggestion) => void };
 
-function Choices({ items, active, id, take }: ChoicesProps): ReactNode {
+function SuggestionList({ items, active, id, take }: SuggestionListProps): ReactNode {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (active >= 0) place.current?.children[active]?.scrollIntoView({ block: "nearest" });
@@ -183,30 +191,30 @@ function Choices({ items, active, id, take }: ChoicesProps): ReactNode {
   );
 }
 
-type FaultProps = { q: string; error: ApiError; fault: ReturnType<typeof faultIn> };
+type QueryErrorProps = { q: string; error: ApiError; position: ReturnType<typeof errorPosition> };
 
-/** What the server says of the query, with the place marked. */
-function Fault({ q, error, fault }: FaultProps): ReactNode {
-  if (!fault) {
+/** The server's error message, with the position marked in the query. */
+function QueryError({ q, error, position }: QueryErrorProps): ReactNode {
+  if (!position) {
     return (
-      <div className="query-fault" role="alert">
+      <div className="query-error" role="alert">
         <p>
-          <Told text={error.message} />
+          <CodeText text={error.message} />
         </p>
         {error.hint && <p className="soft">{error.hint}</p>}
       </div>
     );
   }
-  const [advice, fields] = fault.told.split(/ The fields are /);
+  const [advice, fields] = position.message.split(/ The fields are /);
   return (
-    <div className="query-fault" role="alert">
+    <div className="query-error" role="alert">
       <code>
-        {q.slice(0, fault.start)}
-        <mark>{q.slice(fault.start, fault.start + fault.length) || " "}</mark>
-        {q.slice(fault.start + fault.length)}
+        {q.slice(0, position.start)}
+        <mark>{q.slice(position.start, position.start + position.length) || " "}</mark>
+        {q.slice(position.start + position.length)}
       </code>
       <p>
-        <b>At character {fault.start + 1}:</b> <Told text={advice ?? ""} />
+        <b>At character {position.start + 1}:</b> <CodeText text={advice ?? ""} />
       </p>
       {fields && <p className="soft">Fields: {fields}</p>}
     </div>

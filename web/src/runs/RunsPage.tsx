@@ -1,168 +1,176 @@
 import "./runs.css";
 import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { type Columns, type LiveState, type ProjectRow, query, type RunRow, repeat, useAnswer, useLive } from "../api";
-import { many } from "../format";
-import { useKeys } from "../keys";
+import {
+  type Columns,
+  type ProjectRow,
+  pollWhileVisible,
+  queryString,
+  type RunRow,
+  type StreamState,
+  useEventStream,
+  useResource,
+} from "../api";
+import { plural } from "../format";
 import { Link, navigate, setParams, useRoute, useTitle } from "../router";
-import { Empty, Failure, Icon } from "../ui";
-import { useSoon } from "../ui/hooks";
-import { ActionBar, compare } from "./ActionBar";
+import { useShortcuts } from "../shortcuts";
+import { EmptyState, ErrorMessage, Icon } from "../ui";
+import { useCoalesced } from "../ui/hooks";
+import { ActionBar, openComparison } from "./ActionBar";
 import { ColumnsMenu } from "./ColumnsMenu";
-import { chosenColumns, wantedOf } from "./choices";
-import { askedColumns, columnOf, usualColumns, writeColumns } from "./columns";
-import { RunList, USUAL_SORT, type Wanted } from "./list";
+import { columnOf, defaultColumns, requestedColumns, writeColumns } from "./columns";
+import { DEFAULT_SORT, PagedRuns, type RunQuery } from "./pagedRuns";
 import { QueryBox } from "./QueryBox";
-import { type Known, told, withTerm } from "./querying";
+import { type KnownValues, termValue, withTerm } from "./querySuggestions";
 import { RunsTable, type TableHandle } from "./RunsTable";
+import { chosenColumns, runQueryOf } from "./urlState";
 
-const POLL_MS = 10_000; // where the server cannot tell by itself
-const GATHER_MS = 1000; // what changes in this time is asked for at once
+const POLL_MS = 10_000; // without an event stream
+const COALESCE_MS = 1000; // changes within this time cause one reload
 
-/** Common questions, one click away. */
-const QUICK: readonly [label: string, status: string][] = [
+const QUICK_FILTERS: readonly [label: string, status: string][] = [
   ["Running", "running|starting"],
   ["Waiting", "created|scheduled|building|resuming"],
   ["Failed", "failed|upstream_failed"],
   ["Succeeded", "succeeded"],
 ];
 
-/** The last list, for whoever comes back from a run. */
-let kept: RunList | null = null;
+/** The last list, shown again when the user comes back from a run. */
+let lastList: PagedRuns | null = null;
 
-const isSame = (a: Wanted, b: Wanted): boolean => a.q === b.q && a.sort === b.sort && a.project === b.project;
+const isSameQuery = (a: RunQuery, b: RunQuery): boolean => a.q === b.q && a.sort === b.sort && a.project === b.project;
 
-/** The list that is wanted, and the one to show: the last one, until there is something of the new. */
-function useRunList(wanted: Wanted): { list: RunList; shown: RunList } {
-  const { q, sort, project } = wanted;
+/** The list of the query, and the list to show: the previous one until the new one is loaded. */
+function useRunList(query: RunQuery): { list: PagedRuns; shown: PagedRuns } {
+  const { q, sort, project } = query;
   const list = useMemo(() => {
     const now = { q, sort, project };
-    return kept && isSame(kept.wanted, now) ? kept : new RunList(now);
+    return lastList && isSameQuery(lastList.query, now) ? lastList : new PagedRuns(now);
   }, [q, sort, project]);
-  const last = useRef<RunList | null>(null);
-  useSyncExternalStore(list.subscribe, list.look);
+  const last = useRef<PagedRuns | null>(null);
+  useSyncExternalStore(list.subscribe, list.getState);
   useEffect(() => {
-    if (list.seen.loading) list.show(0, 50);
-    else list.again();
-    kept = list;
+    if (list.state.loading) list.setVisible(0, 50);
+    else list.reload();
+    lastList = list;
   }, [list]);
-  const isThere = !list.seen.loading && !(list.seen.error && list.rows().length === 0);
+  const isLoaded = !list.state.loading && !(list.state.error && list.rows().length === 0);
   useEffect(() => {
-    if (!isThere) return;
-    if (last.current !== list) last.current?.end();
+    if (!isLoaded) return;
+    if (last.current !== list) last.current?.close();
     last.current = list;
-  }, [isThere, list]);
-  return { list, shown: isThere ? list : (last.current ?? list) };
+  }, [isLoaded, list]);
+  return { list, shown: isLoaded ? list : (last.current ?? list) };
 }
 
 export default function RunsPage(): ReactNode {
   const route = useRoute();
-  const wanted = wantedOf(route);
+  const query = runQueryOf(route);
   const table = useRef<TableHandle>(null);
-  const { list, shown: listed } = useRunList(wanted);
-  const { seen } = list;
+  const { list, shown: listed } = useRunList(query);
+  const { state } = list;
   const chosen = chosenColumns(route);
-  const [usual, setUsual] = useState<{ project: string; keys: string[] } | null>(null);
-  const shown = chosen ?? (usual?.project === wanted.project ? usual.keys : null);
+  const [defaults, setDefaults] = useState<{ project: string; keys: string[] } | null>(null);
+  const shown = chosen ?? (defaults?.project === query.project ? defaults.keys : null);
   const [selected, setSelected] = useState<ReadonlyMap<string, RunRow>>(new Map());
   const input = useRef<HTMLInputElement>(null);
-  const [isAsking, setAsking] = useState(false);
-  useTitle(wanted.project ? `Runs of ${wanted.project}` : "Runs");
+  const [isEditing, setEditing] = useState(false);
+  useTitle(query.project ? `Runs of ${query.project}` : "Runs");
 
-  // The usual columns are those that the first runs have: known as soon as these are.
+  // The default columns depend on the first runs.
   useEffect(() => {
     const rows = list.rows();
-    const isNeeded = !seen.loading && rows.length > 0 && usual?.project !== wanted.project;
-    if (isNeeded) setUsual({ project: wanted.project, keys: usualColumns(rows, wanted.project !== "") });
-  }, [list, seen, usual, wanted.project]);
-  const asked = shown ? askedColumns(shown) : null;
+    const isNeeded = !state.loading && rows.length > 0 && defaults?.project !== query.project;
+    if (isNeeded) setDefaults({ project: query.project, keys: defaultColumns(rows, query.project !== "") });
+  }, [list, state, defaults, query.project]);
+  const requested = shown ? requestedColumns(shown) : null;
   useEffect(() => {
-    const isNew = list.columns !== asked && chosen !== null && !list.seen.loading;
-    list.columns = asked;
-    if (isNew) list.again();
-  }, [list, asked, chosen]);
+    const isNew = list.columns !== requested && chosen !== null && !list.state.loading;
+    list.columns = requested;
+    if (isNew) list.reload();
+  }, [list, requested, chosen]);
 
-  const following = useFollowing(list, table);
+  const streamState = useLiveUpdates(list, table);
   const columns = useMemo(() => (shown ?? ["took", "created_at"]).map(columnOf).filter((one) => one !== null), [shown]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the list is another with every version
+  // biome-ignore lint/correctness/useExhaustiveDependencies: rows change with the version
   const runs = useMemo(() => {
     const rows = new Map(selected.size ? list.rows().map((run) => [run.id, run]) : []);
     return [...selected.values()].map((run) => rows.get(run.id) ?? run);
-  }, [selected, list, seen.version]);
-  const known = useKnown(isAsking, wanted.project, list);
+  }, [selected, list, state.version]);
+  const known = useKnownValues(isEditing, query.project, list);
   const setQuery = useCallback((q: string) => setParams({ q }, { push: true }), []);
 
-  useKeys("Runs", {
-    "/": { does: "Filter", run: () => input.current?.focus() },
-    j: { does: "Next run", run: () => table.current?.move(1) },
-    k: { does: "Run before", run: () => table.current?.move(-1) },
-    ArrowDown: { does: "", run: () => table.current?.move(1) },
-    ArrowUp: { does: "", run: () => table.current?.move(-1) },
-    Enter: { does: "Open the run", run: () => table.current?.open() },
-    x: { does: "Select the run", run: () => table.current?.select() },
-    "shift+x": { does: "Select up to here", run: () => table.current?.select(true) },
-    c: { does: "Compare the selected runs", run: () => runs.length > 1 && compare(runs) },
-    Escape: { does: "Select nothing", run: () => setSelected(new Map()) },
+  useShortcuts("Runs", {
+    "/": { label: "Filter", run: () => input.current?.focus() },
+    j: { label: "Next run", run: () => table.current?.move(1) },
+    k: { label: "Previous run", run: () => table.current?.move(-1) },
+    ArrowDown: { label: "", run: () => table.current?.move(1) },
+    ArrowUp: { label: "", run: () => table.current?.move(-1) },
+    Enter: { label: "Open run", run: () => table.current?.open() },
+    x: { label: "Select run", run: () => table.current?.select() },
+    "shift+x": { label: "Select range", run: () => table.current?.select(true) },
+    c: { label: "Compare selected runs", run: () => runs.length > 1 && openComparison(runs) },
+    Escape: { label: "Clear selection", run: () => setSelected(new Map()) },
   });
 
-  const wrong = seen.error?.status === 400 ? seen.error : null;
-  const isNothing = !seen.loading && seen.count === 0 && !seen.error;
+  const queryError = state.error?.status === 400 ? state.error : null;
+  const isEmpty = !state.loading && state.count === 0 && !state.error;
   return (
     <div className="runs">
       <div className="runs-tools">
         <QueryBox
-          q={wanted.q}
+          q={query.q}
           apply={setQuery}
           known={known}
-          onFocus={() => setAsking(true)}
-          error={wrong}
+          onFocus={() => setEditing(true)}
+          error={queryError}
           input={input}
         />
-        <Quick q={wanted.q} apply={setQuery} />
+        <QuickFilters q={query.q} apply={setQuery} />
         <span className="grow" />
         <span
-          className={following === "open" ? "live-dot is-live" : "live-dot"}
-          title={following === "open" ? "Live: changes show up by themselves" : "Asked again now and then"}
+          className={streamState === "open" ? "live-dot is-live" : "live-dot"}
+          title={streamState === "open" ? "Live updates" : "Updates every 10 seconds"}
         />
         <span className="faint number runs-count" aria-live="polite">
-          {seen.loading || seen.error ? "" : many(seen.count, "run")}
+          {state.loading || state.error ? "" : plural(state.count, "run")}
         </span>
         <ColumnsMenu
-          project={wanted.project}
+          project={query.project}
           shown={shown ?? []}
           rows={() => list.rows()}
           choose={(keys) => setParams({ columns: keys === null ? null : writeColumns(keys) || "none" })}
         />
       </div>
-      {seen.error && !wrong && (
+      {state.error && !queryError && (
         <div className="runs-failure">
-          <Failure error={seen.error} again={() => list.again()} />
+          <ErrorMessage error={state.error} retry={() => list.reload()} />
         </div>
       )}
-      {isNothing ? (
-        <Nothing wanted={wanted} />
+      {isEmpty ? (
+        <NoRuns query={query} />
       ) : (
         <RunsTable
-          key={keyOf(listed.wanted)}
+          key={keyOf(listed.query)}
           ref={table}
           list={listed}
-          begin={listed.scroll}
-          isOld={listed !== list}
+          initialScroll={listed.scroll}
+          isStale={listed !== list}
           columns={columns}
-          sort={wanted.sort}
+          sort={query.sort}
           selected={selected}
           onSelected={setSelected}
         />
       )}
-      {seen.fresh > 0 && (
+      {state.newRuns > 0 && (
         <button
           type="button"
           className="button main small runs-fresh"
           onClick={() => {
-            list.takeFresh();
+            list.showNewRuns();
             table.current?.toTop();
           }}
         >
-          <Icon name="up" size={13} /> {many(seen.fresh, "new run")}
+          <Icon name="up" size={13} /> {plural(state.newRuns, "new run")}
         </button>
       )}
       {runs.length > 0 && (
@@ -171,7 +179,7 @@ export default function RunsPage(): ReactNode {
           clear={() => setSelected(new Map())}
           done={() => {
             setSelected(new Map());
-            void list.changed(table.current?.isAtTop() ?? true);
+            void list.refresh(table.current?.isAtTop() ?? true);
           }}
         />
       )}
@@ -179,30 +187,30 @@ export default function RunsPage(): ReactNode {
   );
 }
 
-const keyOf = ({ q, sort, project }: Wanted): string => JSON.stringify([q, sort, project]);
+const keyOf = ({ q, sort, project }: RunQuery): string => JSON.stringify([q, sort, project]);
 
-/** Ask again when the server says that something changed, or now and then where it cannot say so. */
-function useFollowing(list: RunList, table: { current: TableHandle | null }): LiveState {
-  const changed = useSoon(() => {
-    void list.changed(table.current?.isAtTop() ?? true).catch(() => {});
-  }, GATHER_MS);
+/** Reloads the list on events from the server; polls while the event stream is down. */
+function useLiveUpdates(list: PagedRuns, table: { current: TableHandle | null }): StreamState {
+  const refresh = useCoalesced(() => {
+    void list.refresh(table.current?.isAtTop() ?? true).catch(() => {});
+  }, COALESCE_MS);
   const opened = useRef(false);
-  const state = useLive("/live", {
-    run: changed,
-    gone: changed,
+  const state = useEventStream("/live", {
+    run: refresh,
+    gone: refresh,
     open: () => {
-      if (opened.current) changed();
+      if (opened.current) refresh();
       opened.current = true;
     },
   });
-  useEffect(() => (state === "open" ? undefined : repeat(POLL_MS, changed)), [state, changed]);
+  useEffect(() => (state === "open" ? undefined : pollWhileVisible(POLL_MS, refresh)), [state, refresh]);
   return state;
 }
 
-/** What can be asked for, looked up once somebody writes a query. */
-function useKnown(when: boolean, project: string, list: RunList): () => Known {
-  const { data: columns } = useAnswer<Columns>(when ? `/runs/columns${query({ project })}` : null);
-  const { data: projects } = useAnswer<{ projects: ProjectRow[] }>(when ? "/projects" : null);
+/** Names and values to suggest, loaded when the user starts to type a query. */
+function useKnownValues(when: boolean, project: string, list: PagedRuns): () => KnownValues {
+  const { data: columns } = useResource<Columns>(when ? `/runs/columns${queryString({ project })}` : null);
+  const { data: projects } = useResource<{ projects: ProjectRow[] }>(when ? "/projects" : null);
   return useCallback(() => {
     const rows = list.rows();
     const distinct = (values: (string | null)[]): string[] =>
@@ -231,11 +239,11 @@ function useKnown(when: boolean, project: string, list: RunList): () => Known {
   }, [columns, projects, list]);
 }
 
-function Quick({ q, apply }: { q: string; apply: (q: string) => void }): ReactNode {
-  const now = told(q, "status");
+function QuickFilters({ q, apply }: { q: string; apply: (q: string) => void }): ReactNode {
+  const now = termValue(q, "status");
   return (
     <div className="runs-quick">
-      {QUICK.map(([label, status]) => (
+      {QUICK_FILTERS.map(([label, status]) => (
         <button
           key={label}
           type="button"
@@ -250,50 +258,49 @@ function Quick({ q, apply }: { q: string; apply: (q: string) => void }): ReactNo
   );
 }
 
-function Nothing({ wanted }: { wanted: Wanted }): ReactNode {
-  if (wanted.q) {
+function NoRuns({ query }: { query: RunQuery }): ReactNode {
+  if (query.q) {
     const all = (
       <button
         type="button"
         className="button"
-        onClick={() => setParams({ q: null, sort: wanted.sort === USUAL_SORT ? null : wanted.sort })}
+        onClick={() => setParams({ q: null, sort: query.sort === DEFAULT_SORT ? null : query.sort })}
       >
-        Remove the filter
+        Clear filter
       </button>
     );
     return (
-      <Empty title="No run is like that" actions={all}>
-        Nothing matches <code>{wanted.q}</code>
-        {wanted.project && ` in ${wanted.project}`}.
-      </Empty>
+      <EmptyState title="No matching runs" actions={all}>
+        No runs match <code>{query.q}</code>
+        {query.project && ` in ${query.project}`}.
+      </EmptyState>
     );
   }
-  if (wanted.project) {
+  if (query.project) {
     const all = (
       <button type="button" className="button" onClick={() => navigate("/runs")}>
-        Runs of all projects
+        Show all projects
       </button>
     );
     return (
-      <Empty
-        title={`No runs in ${wanted.project} yet`}
-        type={`phalanx run -f polyaxonfile.yml --project ${wanted.project}`}
+      <EmptyState
+        title={`No runs in ${query.project} yet`}
+        command={`phalanx run -f polyaxonfile.yml --project ${query.project}`}
         actions={all}
       />
     );
   }
   return (
-    <Empty
+    <EmptyState
       title="No runs yet"
-      type="phalanx run -f polyaxonfile.yml"
+      command="phalanx run -f polyaxonfile.yml"
       actions={
         <Link className="button" to="/help">
-          What else can be typed
+          Help
         </Link>
       }
     >
-      Start one where your polyaxonfile is, and it shows up here by itself. No file yet? <code>phalanx init</code>{" "}
-      writes one.
-    </Empty>
+      Run this next to your polyaxonfile. To create one, run <code>phalanx init</code>.
+    </EmptyState>
   );
 }

@@ -12,20 +12,20 @@ import { get, type RunRow, type RunsPage } from "../api";
 import { count } from "../format";
 import { navigate, setParams } from "../router";
 import { notify, VirtualList } from "../ui";
-import { useMedia, useNarrow, useNow } from "../ui/hooks";
-import { scrollTo } from "../ui/windowing";
+import { useMediaQuery, useNarrow, useNow } from "../ui/hooks";
+import { scrollTo } from "../ui/virtualRows";
 import { Row } from "./cells";
 import { type Column, nextSort } from "./columns";
-import { pagePath, type RunList, USUAL_SORT } from "./list";
+import { DEFAULT_SORT, type PagedRuns, pagePath } from "./pagedRuns";
 
-const ROW = 34;
-const NARROW_ROW = 56;
-const HEAD = 32;
-const MOST_SELECTED = 1000;
+const ROW_HEIGHT = 34;
+const NARROW_ROW_HEIGHT = 56;
+const HEAD_HEIGHT = 32;
+const MAX_SELECTED = 1000;
 const LEAD: Column = { key: "name", title: "Run", sort: "name", width: 300 };
 const STATUS: Column = { key: "status", title: "Status", sort: "status", width: 122 };
 
-/** What keys do to the table. */
+/** What shortcuts do to the table. */
 export type TableHandle = {
   move: (by: number) => void;
   open: () => void;
@@ -36,11 +36,11 @@ export type TableHandle = {
 
 type Props = {
   ref: Ref<TableHandle>;
-  list: RunList;
-  /** How far it is scrolled at first. */
-  begin: number;
-  /** It is shown until another is loaded. */
-  isOld: boolean;
+  list: PagedRuns;
+  /** The initial scroll position. */
+  initialScroll: number;
+  /** Shown until another list is loaded. */
+  isStale: boolean;
   columns: readonly Column[];
   sort: string;
   selected: ReadonlyMap<string, RunRow>;
@@ -49,59 +49,68 @@ type Props = {
 
 const open = (run: RunRow): void => navigate(`/runs/${run.id}`);
 
-export function RunsTable({ ref, list, begin, isOld, columns, sort, selected, onSelected }: Props): ReactNode {
+export function RunsTable({
+  ref,
+  list,
+  initialScroll,
+  isStale,
+  columns,
+  sort,
+  selected,
+  onSelected,
+}: Props): ReactNode {
   const narrow = useNarrow();
-  const row = narrow ? NARROW_ROW : ROW;
-  const head = narrow ? 0 : HEAD;
+  const rowHeight = narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT;
+  const head = narrow ? 0 : HEAD_HEIGHT;
   const now = useNow(5000);
   const scroller = useRef<HTMLDivElement>(null);
   const [current, setCurrent] = useState<string | null>(null);
   const anchor = useRef(0);
-  const { seen } = list;
+  const { state } = list;
   const latest = useRef({ selected, list });
   latest.current = { selected, list };
 
   const select = useCallback(
-    (run: RunRow, place: number, range: boolean): void => {
+    (run: RunRow, index: number, range: boolean): void => {
       const { selected, list } = latest.current;
       const next = new Map(selected);
-      const [from, to] = range ? [Math.min(anchor.current, place), Math.max(anchor.current, place)] : [place, place];
+      const [from, to] = range ? [Math.min(anchor.current, index), Math.max(anchor.current, index)] : [index, index];
       if (!range && next.has(run.id)) next.delete(run.id);
       else {
-        for (let at = from; at <= to && next.size < MOST_SELECTED; at += 1) {
+        for (let at = from; at <= to && next.size < MAX_SELECTED; at += 1) {
           const one = list.row(at);
           if (one) next.set(one.id, one);
         }
       }
-      anchor.current = place;
+      anchor.current = index;
       onSelected(next);
     },
     [onSelected],
   );
 
-  const placeNow = (): number | null => (current === null ? null : list.placeOf(current));
+  const currentIndex = (): number | null => (current === null ? null : list.indexOf(current));
   useImperativeHandle(ref, () => ({
     move: (by) => {
-      const from = placeNow();
-      const place = from === null ? 0 : Math.max(0, Math.min(seen.count - 1, from + by));
-      const run = list.row(place);
+      const from = currentIndex();
+      const index = from === null ? 0 : Math.max(0, Math.min(state.count - 1, from + by));
+      const run = list.row(index);
       if (run) setCurrent(run.id);
       const element = scroller.current;
-      const to = element && scrollTo(place, seen.count, row, element.scrollTop, element.clientHeight, head);
+      const to = element && scrollTo(index, state.count, rowHeight, element.scrollTop, element.clientHeight, head);
       if (element && to !== null) element.scrollTop = to;
     },
     open: () => {
-      const place = placeNow();
-      const run = place === null ? null : list.row(place);
+      const index = currentIndex();
+      const run = index === null ? null : list.row(index);
       if (run) open(run);
     },
     select: (range = false) => {
-      const place = placeNow();
-      const run = place === null ? null : list.row(place);
-      if (run && place !== null) select(run, place, range);
+      const index = currentIndex();
+      const run = index === null ? null : list.row(index);
+      if (run && index !== null) select(run, index, range);
     },
     toTop: () => scroller.current?.scrollTo({ top: 0 }),
-    isAtTop: () => (scroller.current?.scrollTop ?? 0) < ROW,
+    isAtTop: () => (scroller.current?.scrollTop ?? 0) < ROW_HEIGHT,
   }));
 
   const template = useMemo(
@@ -109,32 +118,31 @@ export function RunsTable({ ref, list, begin, isOld, columns, sort, selected, on
     [columns],
   );
   const width = LEAD.width + STATUS.width + columns.reduce((sum, column) => sum + column.width, 0);
-  const isTight = useMedia(`(max-width: ${width + 40}px)`);
+  const isTight = useMediaQuery(`(max-width: ${width + 40}px)`);
   const selectAll = async (): Promise<void> => {
     if (selected.size) return onSelected(new Map());
-    if (seen.count > MOST_SELECTED) {
-      return notify(
-        `${count(seen.count)} runs are too many at once: filter until there are at most ${count(MOST_SELECTED)}.`,
-        { bad: true },
-      );
+    if (state.count > MAX_SELECTED) {
+      return notify(`Cannot select ${count(state.count)} runs at once. Filter to at most ${count(MAX_SELECTED)}.`, {
+        bad: true,
+      });
     }
-    const { runs } = await get<RunsPage>(pagePath(list.wanted, 0, MOST_SELECTED, list.columns));
+    const { runs } = await get<RunsPage>(pagePath(list.query, 0, MAX_SELECTED, list.columns));
     onSelected(new Map(runs.map((run) => [run.id, run])));
   };
   return (
     <VirtualList
-      place={scroller}
-      className={`runs-table${isOld ? " is-old" : ""}${isTight ? " is-tight" : ""}`}
-      begin={begin}
+      scrollerRef={scroller}
+      className={`runs-table${isStale ? " is-old" : ""}${isTight ? " is-tight" : ""}`}
+      initialScroll={initialScroll}
       role="table"
       style={{ "--width": narrow ? "0px" : `${width}px` } as CSSProperties}
       label="Runs"
-      count={seen.loading ? 24 : seen.count}
-      row={row}
+      count={state.loading ? 24 : state.count}
+      rowHeight={rowHeight}
       onWindow={({ first, last }) => {
         list.scroll = scroller.current?.scrollTop ?? 0;
-        list.show(first, last);
-        if (list.seen.fresh && list.scroll < ROW) list.takeFresh();
+        list.setVisible(first, last);
+        if (list.state.newRuns && list.scroll < ROW_HEIGHT) list.showNewRuns();
       }}
       head={
         narrow ? null : (
@@ -148,15 +156,23 @@ export function RunsTable({ ref, list, begin, isOld, columns, sort, selected, on
         )
       }
     >
-      {(place) => {
-        const run = list.row(place);
+      {(index) => {
+        const run = list.row(index);
         if (!run)
-          return <Bones key={`bone-${place}`} template={template} columns={columns} place={place} narrow={narrow} />;
+          return (
+            <SkeletonRow
+              key={`skeleton-${index}`}
+              template={template}
+              columns={columns}
+              index={index}
+              narrow={narrow}
+            />
+          );
         return (
           <Row
             key={run.id}
             run={run}
-            place={place}
+            index={index}
             columns={columns}
             template={template}
             now={now}
@@ -177,17 +193,17 @@ type HeadProps = { columns: readonly Column[]; template: string; sort: string; s
 function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
   return (
     <div className="runs-head" role="row" style={{ gridTemplateColumns: template }}>
-      {[LEAD, STATUS, ...columns].map((column, place) => {
-        const way = sort === column.sort ? "ascending" : sort === `-${column.sort}` ? "descending" : undefined;
+      {[LEAD, STATUS, ...columns].map((column, index) => {
+        const direction = sort === column.sort ? "ascending" : sort === `-${column.sort}` ? "descending" : undefined;
         return (
           <span
             key={column.key}
             role="columnheader"
             tabIndex={-1}
-            aria-sort={way}
-            className={place === 0 ? "runs-lead" : column.right ? "right" : ""}
+            aria-sort={direction}
+            className={index === 0 ? "runs-lead" : column.right ? "right" : ""}
           >
-            {place === 0 && (
+            {index === 0 && (
               <span className="runs-check">
                 <input
                   type="checkbox"
@@ -204,14 +220,14 @@ function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
               <button
                 type="button"
                 className="cut"
-                title={kind(column)}
+                title={headerTitle(column)}
                 onClick={() => {
-                  const next = nextSort(sort, column, USUAL_SORT);
-                  setParams({ sort: next === USUAL_SORT ? null : next });
+                  const next = nextSort(sort, column, DEFAULT_SORT);
+                  setParams({ sort: next === DEFAULT_SORT ? null : next });
                 }}
               >
                 {column.title}
-                {way && <i aria-hidden="true">{way === "ascending" ? " ↑" : " ↓"}</i>}
+                {direction && <i aria-hidden="true">{direction === "ascending" ? " ↑" : " ↓"}</i>}
               </button>
             ) : (
               <span className="cut">{column.title}</span>
@@ -223,24 +239,24 @@ function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
   );
 }
 
-function kind({ key, title }: Column): string {
+function headerTitle({ key, title }: Column): string {
   const what = key.startsWith("metric.")
-    ? `metric ${title}, its last value`
+    ? `Last value of metric ${title}`
     : key.startsWith("params.")
-      ? `param ${title}`
+      ? `Param ${title}`
       : title;
   return `${what}. Click to sort.`;
 }
 
-type BonesProps = { template: string; columns: readonly Column[]; place: number; narrow: boolean };
+type SkeletonProps = { template: string; columns: readonly Column[]; index: number; narrow: boolean };
 
-/** A row that is not loaded yet. */
-function Bones({ template, columns, place, narrow }: BonesProps): ReactNode {
+/** A placeholder for a row that is not loaded yet. */
+function SkeletonRow({ template, columns, index, narrow }: SkeletonProps): ReactNode {
   if (narrow) return <div className="runs-row is-narrow" />;
   return (
     <div className="runs-row" style={{ gridTemplateColumns: template }}>
       <span className="runs-lead">
-        <span className="bone" style={{ width: 90 + ((place * 37) % 80), marginLeft: 34 }} />
+        <span className="bone" style={{ width: 90 + ((index * 37) % 80), marginLeft: 34 }} />
       </span>
       <span>
         <span className="bone" style={{ width: 60 }} />

@@ -1,12 +1,12 @@
-// What stands in the cells of the table of runs.
+// The rows and cells of the runs table.
 
 import { memo, type ReactNode } from "react";
-import { ago, exact, moment, num, number, short, span, title, took, value } from "../format";
-import { here, Link, setParams } from "../router";
+import { ago, durationText, elapsedSeconds, exact, num, number, runTitle, short, timestamp, value } from "../format";
+import { currentRoute, Link, setParams } from "../router";
 import { isDone, type RunRow } from "../types";
-import { StatusMark, words } from "../ui";
+import { StatusMark, statusText } from "../ui";
 import type { Column } from "./columns";
-import { quoted, withTerm } from "./querying";
+import { quoted, withTerm } from "./querySuggestions";
 
 const TIMES = ["created_at", "started_at", "finished_at", "updated_at"] as const;
 const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonly string[]).includes(key);
@@ -20,10 +20,10 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
     const found = run.params[key.slice(7)];
     return found === undefined ? null : <span title={value(found)}>{short(found)}</span>;
   }
-  if (isTime(key)) return run[key] ? <span title={moment(run[key])}>{ago(run[key], now)}</span> : null;
+  if (isTime(key)) return run[key] ? <span title={timestamp(run[key])}>{ago(run[key], now)}</span> : null;
   switch (key) {
     case "took":
-      return run.started_at ? span(took(run.started_at, run.finished_at, now)) : null;
+      return run.started_at ? durationText(elapsedSeconds(run.started_at, run.finished_at, now)) : null;
     case "commit":
       return run.commit ? <code title={run.commit}>{run.commit.slice(0, 8)}</code> : null;
     case "attempt":
@@ -41,38 +41,38 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
   }
 }
 
-const SILENT = ["succeeded", "running", "starting"];
+const SELF_EXPLANATORY = ["succeeded", "running", "starting"];
 
-/** What explains a status: why it failed, or what it waits for. */
-export const why = (run: RunRow): string =>
+/** The reason for a status: why a run failed, or what it waits for. */
+const statusReason = (run: RunRow): string =>
   (!isDone(run.status) && run.waits_for) ||
-  (SILENT.includes(run.status) || run.reason === "submitted" ? "" : run.reason);
+  (SELF_EXPLANATORY.includes(run.status) || run.reason === "submitted" ? "" : run.reason);
 
 export type RowProps = {
   run: RunRow;
-  place: number;
+  index: number;
   columns: readonly Column[];
   template: string;
   now: number;
   selected: boolean;
   current: boolean;
   narrow: boolean;
-  onSelect: (run: RunRow, place: number, range: boolean) => void;
+  onSelect: (run: RunRow, index: number, range: boolean) => void;
   onOpen: (run: RunRow) => void;
 };
 
 const Check = ({
   run,
-  place,
+  index,
   selected,
   onSelect,
-}: Pick<RowProps, "run" | "place" | "selected" | "onSelect">): ReactNode => (
+}: Pick<RowProps, "run" | "index" | "selected" | "onSelect">): ReactNode => (
   <label className="runs-check" onClick={(event) => event.stopPropagation()} onKeyDown={() => {}}>
     <input
       type="checkbox"
-      aria-label={`Select ${title(run)}`}
+      aria-label={`Select ${runTitle(run)}`}
       checked={selected}
-      onClick={(event) => onSelect(run, place, event.shiftKey)}
+      onClick={(event) => onSelect(run, index, event.shiftKey)}
       onChange={() => {}}
     />
   </label>
@@ -81,17 +81,17 @@ const Check = ({
 export const Row = memo(function Row(props: RowProps): ReactNode {
   const { run, columns, template, now, selected, current, narrow, onOpen } = props;
   const open = (event: { target: EventTarget }): void => {
-    const isOwn = event.target instanceof Element && event.target.closest("a, button, input, label");
-    if (!isOwn && !getSelection()?.toString()) onOpen(run);
+    const isControl = event.target instanceof Element && event.target.closest("a, button, input, label");
+    if (!isControl && !getSelection()?.toString()) onOpen(run);
   };
-  const kind = `runs-row${selected ? " is-selected" : ""}${current ? " is-current" : ""}`;
-  if (narrow) return <NarrowRow {...props} kind={kind} open={open} />;
+  const className = `runs-row${selected ? " is-selected" : ""}${current ? " is-current" : ""}`;
+  if (narrow) return <NarrowRow {...props} className={className} open={open} />;
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: j, k and Enter do the same
     <div
-      className={kind}
+      className={className}
       role="row"
-      aria-rowindex={props.place + 2}
+      aria-rowindex={props.index + 2}
       style={{ gridTemplateColumns: template }}
       onClick={open}
     >
@@ -100,7 +100,7 @@ export const Row = memo(function Row(props: RowProps): ReactNode {
         <Name run={run} />
       </span>
       <span role="cell">
-        <StatusMark status={run.status} reason={why(run)} />
+        <StatusMark status={run.status} reason={statusReason(run)} />
       </span>
       {columns.map((column) => (
         <span key={column.key} role="cell" className={column.right ? "cut right" : "cut"}>
@@ -111,17 +111,17 @@ export const Row = memo(function Row(props: RowProps): ReactNode {
   );
 });
 
-/** Show the runs with a tag, of those that are shown. */
-function only(tag: string): void {
-  setParams({ q: withTerm(here().params.get("q") ?? "", "tags", quoted(tag)) }, { push: true });
+/** Adds a tag to the filter. */
+function filterByTag(tag: string): void {
+  setParams({ q: withTerm(currentRoute().params.get("q") ?? "", "tags", quoted(tag)) }, { push: true });
 }
 
 function Name({ run }: { run: RunRow }): ReactNode {
-  const reason = why(run);
+  const reason = statusReason(run);
   return (
     <>
       <Link to={`/runs/${run.id}`} className="runs-name cut" title={run.description ?? undefined}>
-        {title(run)}
+        {runTitle(run)}
       </Link>
       {run.name && <span className="faint mono runs-id">{run.id}</span>}
       {run.tags.slice(0, 2).map((tag) => (
@@ -129,8 +129,8 @@ function Name({ run }: { run: RunRow }): ReactNode {
           key={tag}
           type="button"
           className="tag cut"
-          title={`Runs with the tag ${tag}`}
-          onClick={() => only(tag)}
+          title={`Filter by tag ${tag}`}
+          onClick={() => filterByTag(tag)}
         >
           {tag}
         </button>
@@ -149,15 +149,15 @@ function Name({ run }: { run: RunRow }): ReactNode {
   );
 }
 
-type NarrowProps = RowProps & { kind: string; open: (event: { target: EventTarget }) => void };
+type NarrowProps = RowProps & { className: string; open: (event: { target: EventTarget }) => void };
 
-function NarrowRow({ kind, open, ...props }: NarrowProps): ReactNode {
+function NarrowRow({ className, open, ...props }: NarrowProps): ReactNode {
   const { run, columns, now } = props;
   const shown = columns.filter(({ key }) => key.startsWith("metric.") && cell(run, key, now) !== null).slice(0, 2);
-  const reason = why(run) || (shown.length ? "" : words(run.status));
+  const reason = statusReason(run) || (shown.length ? "" : statusText(run.status));
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the name is a link
-    <div className={`${kind} is-narrow`} role="row" aria-rowindex={props.place + 2} onClick={open}>
+    <div className={`${className} is-narrow`} role="row" aria-rowindex={props.index + 2} onClick={open}>
       <span role="cell">
         <Check {...props} />
       </span>
@@ -165,7 +165,7 @@ function NarrowRow({ kind, open, ...props }: NarrowProps): ReactNode {
         <span className="row">
           <StatusMark status={run.status} bare />
           <Link to={`/runs/${run.id}`} className="runs-name cut is-wide">
-            {title(run)}
+            {runTitle(run)}
           </Link>
           <span className="faint">{ago(run.created_at, now)}</span>
         </span>

@@ -1,38 +1,45 @@
 import { describe, expect, it } from "vitest";
 import type { RunRow } from "../types";
-import { askedColumns, columnOf, nextSort, readColumns, usualColumns, writeColumns } from "./columns";
-import { pagePath } from "./list";
+import { columnOf, defaultColumns, nextSort, readColumns, requestedColumns, writeColumns } from "./columns";
+import { pagePath } from "./pagedRuns";
 
 const run = (params: RunRow["params"], summary: RunRow["summary"]): RunRow => ({ params, summary }) as RunRow;
 
 describe("columns", () => {
-  it("stand in an address, also those with commas in their names", () => {
+  it("are stored in the URL, including names with commas", () => {
     const keys = ["metric.val/loss", "params.a,b", "params.100%", "user"];
     expect(readColumns(writeColumns(keys))).toEqual(keys);
     expect(readColumns("")).toEqual([]);
   });
 
-  it("are those that most runs have, and params that differ", () => {
+  it("default to common metrics and params that differ", () => {
     const runs = [
       run({ lr: 1, seed: 1, same: 0 }, { loss: 1, acc: 1, epoch: 3 }),
       run({ lr: 2, seed: 2, same: 0 }, { loss: 2 }),
     ];
-    expect(usualColumns(runs, true)).toEqual(["metric.loss", "metric.acc", "params.lr", "user", "took", "created_at"]);
-    expect(usualColumns([], false)).toEqual(["project", "user", "took", "created_at"]);
+    expect(defaultColumns(runs, true)).toEqual([
+      "metric.loss",
+      "metric.acc",
+      "params.lr",
+      "user",
+      "took",
+      "created_at",
+    ]);
+    expect(defaultColumns([], false)).toEqual(["project", "user", "took", "created_at"]);
   });
 
-  it("that nobody knows are none", () => {
+  it("that do not exist are ignored", () => {
     expect([columnOf("nonsense"), columnOf("metric."), columnOf("params.x")?.title]).toEqual([null, null, "x"]);
   });
 
-  it("are asked of the server, unless a name would be cut", () => {
-    expect(askedColumns(["metric.loss", "user", "params.lr"])).toBe("metric.loss,params.lr");
-    expect(askedColumns(["params.a,b"])).toBeNull();
+  it("are requested from the server, unless a name has a comma", () => {
+    expect(requestedColumns(["metric.loss", "user", "params.lr"])).toBe("metric.loss,params.lr");
+    expect(requestedColumns(["params.a,b"])).toBeNull();
   });
 });
 
 describe("sorting by a column", () => {
-  it("goes one way, the other, and back to the usual", () => {
+  it("is ascending, descending, then the default", () => {
     const loss = columnOf("metric.loss");
     const user = columnOf("user");
     if (!loss || !user) throw new Error("no such column");
@@ -42,7 +49,7 @@ describe("sorting by a column", () => {
     expect(nextSort("-created_at", user, "-created_at")).toBe("user");
   });
 
-  it("turns the usual one around", () => {
+  it("reverses the default order", () => {
     const created = columnOf("created_at");
     if (!created) throw new Error("no such column");
     expect(nextSort("-created_at", created, "-created_at")).toBe("created_at");
@@ -50,8 +57,8 @@ describe("sorting by a column", () => {
   });
 });
 
-describe("the address of a page of runs", () => {
-  it("says only what is not usual", () => {
+describe("the path of a page of runs", () => {
+  it("has only values that differ from the default", () => {
     expect(pagePath({ q: "", sort: "-created_at", project: "" }, 0, 100, null)).toBe("/runs?limit=100");
     expect(pagePath({ q: "a:b", sort: "name", project: "x" }, 200, 100, "metric.loss")).toBe(
       "/runs?q=a%3Ab&sort=name&project=x&limit=100&offset=200&columns=metric.loss",

@@ -1,12 +1,12 @@
-// The columns of the table of runs: which there are, which are shown, and how they stand in an address.
+// The columns of the runs table, and how the URL encodes them.
 
 import type { RunRow } from "../types";
 
 export type Column = {
-  /** As it stands in the address: `user`, `params.lr`, `metric.loss`. */
+  /** As in the URL: `user`, `params.lr`, `metric.loss`. */
   key: string;
   title: string;
-  /** What the server sorts by, or null where it cannot. */
+  /** The field the server sorts by, or null if it cannot. */
   sort: string | null;
   width: number;
   right?: boolean;
@@ -15,10 +15,10 @@ export type Column = {
 export const BUILT_IN: readonly Column[] = [
   { key: "project", title: "Project", sort: "project", width: 110 },
   { key: "created_at", title: "Created", sort: "created_at", width: 104, right: true },
-  { key: "took", title: "Took", sort: null, width: 104, right: true },
+  { key: "took", title: "Duration", sort: null, width: 104, right: true },
   { key: "user", title: "User", sort: "user", width: 92 },
   { key: "framework", title: "Framework", sort: "framework", width: 100 },
-  { key: "backend", title: "Where", sort: "backend", width: 92 },
+  { key: "backend", title: "Backend", sort: "backend", width: 92 },
   { key: "group", title: "Group", sort: "group", width: 120 },
   { key: "attempt", title: "Attempt", sort: "attempt", width: 80, right: true },
   { key: "priority", title: "Priority", sort: "priority", width: 80, right: true },
@@ -26,11 +26,11 @@ export const BUILT_IN: readonly Column[] = [
   { key: "kind", title: "Kind", sort: "kind", width: 100 },
   { key: "started_at", title: "Started", sort: "started_at", width: 104, right: true },
   { key: "finished_at", title: "Finished", sort: "finished_at", width: 104, right: true },
-  { key: "updated_at", title: "Changed", sort: "updated_at", width: 104, right: true },
+  { key: "updated_at", title: "Updated", sort: "updated_at", width: 104, right: true },
 ];
 
-const MOST_METRICS = 3;
-const MOST_PARAMS = 2;
+const MAX_METRICS = 3;
+const MAX_PARAMS = 2;
 
 export function columnOf(key: string): Column | null {
   const built = BUILT_IN.find((column) => column.key === key);
@@ -41,7 +41,7 @@ export function columnOf(key: string): Column | null {
   return { key, title: name, sort: key, width, right: true };
 }
 
-/** Commas part the names in an address, so those within a name are written otherwise. */
+/** Commas separate names in the URL, so commas within a name are escaped. */
 export const writeColumns = (keys: readonly string[]): string =>
   keys.map((key) => key.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
 
@@ -51,19 +51,19 @@ export const readColumns = (text: string): string[] =>
     .filter(Boolean)
     .map((key) => key.replaceAll("%2C", ",").replaceAll("%25", "%"));
 
-/** What is shown when the address does not say: what most of the first runs have, and params that differ. */
-export function usualColumns(runs: readonly RunRow[], hasProject: boolean): string[] {
+/** The columns shown by default: the most common metrics of the first runs, and params that differ. */
+export function defaultColumns(runs: readonly RunRow[], hasProject: boolean): string[] {
   const metrics = most(runs.map((run) => Object.keys(run.summary)));
   const params = most(runs.map((run) => Object.keys(run.params)));
-  const telling = params.filter((name) => new Set(runs.map((run) => JSON.stringify(run.params[name]))).size > 1);
+  const differing = params.filter((name) => new Set(runs.map((run) => JSON.stringify(run.params[name]))).size > 1);
   return [
     ...metrics
       .filter((name) => !/^(epoch|step|global_step)$/.test(name))
-      .slice(0, MOST_METRICS)
+      .slice(0, MAX_METRICS)
       .map((name) => `metric.${name}`),
-    ...telling
+    ...differing
       .filter((name) => !/seed/.test(name))
-      .slice(0, MOST_PARAMS)
+      .slice(0, MAX_PARAMS)
       .map((name) => `params.${name}`),
     ...(hasProject ? [] : ["project"]),
     "user",
@@ -78,22 +78,22 @@ function most(lists: string[][]): string[] {
   return [...counts].sort((a, b) => b[1] - a[1] || rank(a[0]) - rank(b[0])).map(([name]) => name);
 }
 
-/** Of metrics that are equally common, what people look at first. */
+/** The order of equally common metrics: losses and accuracies first. */
 function rank(name: string): number {
   const order = [/^(val|eval|test|valid).*loss/, /loss/, /acc/, /(val|eval|test)/];
   const found = order.findIndex((pattern) => pattern.test(name));
   return found < 0 ? order.length : found;
 }
 
-/** The names that the server is asked for; null: a name has a comma, so all are. */
-export function askedColumns(keys: readonly string[]): string | null {
+/** The params and metrics to request; null requests all, because a name contains a comma. */
+export function requestedColumns(keys: readonly string[]): string | null {
   const named = keys.filter((key) => key.includes("."));
   return named.some((key) => key.includes(",")) ? null : named.join(",");
 }
 
-/** The next way to sort by a column: numbers and times the greatest first, then the other way, then as usual. */
-export function nextSort(now: string, column: Column, usual: string): string {
+/** The next sort order of a clicked column: numbers and times descending first, then reversed, then the default. */
+export function nextSort(now: string, column: Column, byDefault: string): string {
   if (!column.sort) return now;
   const [first, second] = column.right ? [`-${column.sort}`, column.sort] : [column.sort, `-${column.sort}`];
-  return now === first ? second : now === second && now !== usual ? usual : now === second ? first : first;
+  return now === first ? second : now === second && now !== byDefault ? byDefault : now === second ? first : first;
 }

@@ -3,20 +3,20 @@ import { Icon } from "./icons";
 
 type Props = { title: string; onClose: () => void; children: ReactNode; foot?: ReactNode; wide?: boolean };
 
-/** A window over the page: Escape and a click beside it close it. Shown while it is drawn. */
+/** A modal dialog, open while mounted. Escape and a click outside close it. */
 export function Dialog({ title, onClose, children, foot, wide = false }: Props): ReactNode {
-  const place = useRef<HTMLDialogElement>(null);
+  const dialogRef = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const dialog = place.current;
+    const dialog = dialogRef.current;
     dialog?.showModal();
-    // Browsers would choose the button that closes it.
+    // By default, browsers focus the close button.
     (dialog?.querySelector<HTMLElement>("[data-first], .dialog-body :is(input, select, textarea)") ?? dialog)?.focus();
     return () => dialog?.close();
   }, []);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape does the same
     <dialog
-      ref={place}
+      ref={dialogRef}
       className={wide ? "dialog wide" : "dialog"}
       aria-label={title}
       tabIndex={-1}
@@ -24,7 +24,7 @@ export function Dialog({ title, onClose, children, foot, wide = false }: Props):
         event.preventDefault();
         onClose();
       }}
-      onClick={(event) => event.target === place.current && onClose()}
+      onClick={(event) => event.target === dialogRef.current && onClose()}
     >
       <div className="dialog-head">
         <h2>{title}</h2>
@@ -48,7 +48,7 @@ type ConfirmProps = {
   onNo: () => void;
 };
 
-/** Asks before something is done that cannot be undone. */
+/** Asks for confirmation before an action. */
 export function Confirm({ title, children, verb, danger = false, busy = false, onYes, onNo }: ConfirmProps): ReactNode {
   const foot = (
     <>

@@ -1,18 +1,18 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 
 type Props = {
-  /** What is on the button. */
+  /** The content of the button. */
   label: ReactNode;
-  /** What the button is called, where the label is no text. */
+  /** The accessible name of the button, if its label has no text. */
   name?: string;
   className?: string;
-  toRight?: boolean;
-  /** What is in it; `close` ends it. */
+  alignRight?: boolean;
+  /** The content of the menu. */
   children: (close: () => void) => ReactNode;
 };
 
-/** A button that opens a list beneath it. Arrows move, Escape and a click elsewhere close it. */
-export function Menu({ label, name, className = "button", toRight = false, children }: Props): ReactNode {
+/** A button that opens a menu. Arrow keys move through it; Escape and a click outside close it. */
+export function Menu({ label, name, className = "button", alignRight = false, children }: Props): ReactNode {
   const [open, setOpen] = useState(false);
   const place = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -43,7 +43,7 @@ export function Menu({ label, name, className = "button", toRight = false, child
     }
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears the keys of what is in it
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only handles keys of its children
     <div className="menu-place" ref={place} onKeyDown={press}>
       <button
         ref={button}
@@ -59,7 +59,7 @@ export function Menu({ label, name, className = "button", toRight = false, child
         {label}
       </button>
       {open && (
-        <div className={toRight ? "menu to-right" : "menu"} id={id}>
+        <div className={alignRight ? "menu align-right" : "menu"} id={id}>
           {children(close)}
         </div>
       )}

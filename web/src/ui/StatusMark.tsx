@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { memo } from "react";
-import { words } from "./words";
+import { statusText } from "./statusText";
 
-type Look = { tone: string; shape: ReactNode };
+type ChartConfig = { tone: string; shape: ReactNode };
 
 const ring = <circle cx="7" cy="7" r="5.25" fill="none" stroke="currentColor" strokeWidth="1.5" />;
 const disc = <circle cx="7" cy="7" r="6" fill="currentColor" />;
@@ -10,8 +10,8 @@ const line = { fill: "none", strokeWidth: 1.6, strokeLinecap: "round", strokeLin
 const onDisc = { ...line, stroke: "var(--bg)" } as const;
 const own = { ...line, stroke: "currentColor" } as const;
 
-// Each has a shape of its own: colour alone tells nothing to many people.
-const LOOKS: Record<string, Look> = {
+// Each status has its own shape, because many people cannot tell the colours apart.
+const LOOKS: Record<string, ChartConfig> = {
   created: {
     tone: "mute",
     shape: <circle cx="7" cy="7" r="5.25" {...own} strokeWidth={1.5} strokeDasharray="2 2.1" />,
@@ -86,27 +86,28 @@ const LOOKS: Record<string, Look> = {
     ),
   },
 };
-const OTHER: Look = { tone: "mute", shape: ring };
+const OTHER: ChartConfig = { tone: "mute", shape: ring };
 
 type Props = {
-  status: string /** Only the mark; its name is told to those who cannot see it. */;
+  status: string;
+  /** Show only the icon; screen readers still read the status. */
   bare?: boolean;
   reason?: string | null;
 };
 
-/** How a run or replica is: a mark that differs in shape as well as colour, and the word. */
+/** The status of a run or replica: an icon that differs in shape and colour, and the text. */
 export const StatusMark = memo(function StatusMark({ status, bare = false, reason }: Props): ReactNode {
   const { tone, shape } = LOOKS[status] ?? OTHER;
-  const word = words(status);
+  const text = statusText(status);
   return (
-    <span className={`status is-${tone}`} title={reason ? `${word}: ${reason}` : bare ? word : undefined}>
+    <span className={`status is-${tone}`} title={reason ? `${text}: ${reason}` : bare ? text : undefined}>
       <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
         {shape}
       </svg>
-      <span className={bare ? "hidden-text" : undefined}>{word}</span>
+      <span className={bare ? "hidden-text" : undefined}>{text}</span>
     </span>
   );
 });
 
-/** `ok`, `bad`, `warn`, `live`, `wait` or `mute`: the colour variable of a status. */
+/** The colour variable of a status: `ok`, `bad`, `warn`, `live`, `wait` or `mute`. */
 export const toneOf = (status: string): string => (LOOKS[status] ?? OTHER).tone;

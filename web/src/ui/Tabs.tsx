@@ -3,20 +3,20 @@ import { Link } from "../router";
 
 export type Tab = { key: string; label: string; to: string; count?: number | null };
 
-/** Parts of a page, each with an address of its own. */
+/** The tabs of a page, each with its own URL. */
 export function Tabs({
   tabs,
-  now,
-  label = "Parts of this page",
+  current,
+  label = "Tabs",
 }: {
   tabs: readonly Tab[];
-  now: string;
+  current: string;
   label?: string;
 }): ReactNode {
   return (
     <nav className="tabs" aria-label={label}>
       {tabs.map((tab) => (
-        <Link key={tab.key} to={tab.to} aria-current={tab.key === now ? "page" : undefined}>
+        <Link key={tab.key} to={tab.to} aria-current={tab.key === current ? "page" : undefined}>
           {tab.label}
           {tab.count ? <span className="tab-count">{tab.count}</span> : null}
         </Link>

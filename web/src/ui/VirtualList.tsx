@@ -1,66 +1,66 @@
 import { type CSSProperties, type ReactNode, type RefObject, useLayoutEffect, useRef, useState } from "react";
-import { type Window, windowOf } from "./windowing";
+import { visibleWindow, type Window } from "./virtualRows";
 
 type Props = {
   count: number;
-  /** The height of every row, in pixels. */
-  row: number;
-  children: (place: number) => ReactNode;
+  /** The height of every row in pixels. */
+  rowHeight: number;
+  children: (index: number) => ReactNode;
   className?: string;
   style?: CSSProperties;
-  /** Stands above the rows and stays when they scroll. */
+  /** A sticky header. */
   head?: ReactNode;
   label?: string;
   role?: string;
-  /** How far it is scrolled at first. */
-  begin?: number;
+  /** The initial scroll position. */
+  initialScroll?: number;
   onWindow?: (window: Window) => void;
-  /** Whoever wants to scroll it. */
-  place?: RefObject<HTMLDivElement | null>;
+  /** Gives the parent access to the scrolling element. */
+  scrollerRef?: RefObject<HTMLDivElement | null>;
 };
 
-/** A list of which only what is in view is drawn. It scrolls by itself: give it a height. */
+/** A scrolling list that renders only the rows in view. It needs a fixed height. */
 export function VirtualList({
   count,
-  row,
+  rowHeight,
   children,
   className = "",
   style,
   head,
   label,
   role,
-  begin = 0,
+  initialScroll = 0,
   onWindow,
-  place,
+  scrollerRef,
 }: Props): ReactNode {
   const own = useRef<HTMLDivElement>(null);
-  const scroller = place ?? own;
-  const start = useRef(begin);
-  const [seen, setSeen] = useState({ scroll: begin, view: 800 });
+  const scroller = scrollerRef ?? own;
+  const start = useRef(initialScroll);
+  const [seen, setSeen] = useState({ scroll: initialScroll, view: 800 });
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
     if (start.current) element.scrollTop = start.current;
     start.current = 0;
-    const look = (): void => {
+    const measure = (): void => {
       const [scroll, view] = [element.scrollTop, element.clientHeight];
       setSeen((before) => (before.scroll === scroll && before.view === view ? before : { scroll, view }));
     };
-    look();
-    const observer = new ResizeObserver(look);
+    measure();
+    const observer = new ResizeObserver(measure);
     observer.observe(element);
-    element.addEventListener("scroll", look, { passive: true });
+    element.addEventListener("scroll", measure, { passive: true });
     return () => {
       observer.disconnect();
-      element.removeEventListener("scroll", look);
+      element.removeEventListener("scroll", measure);
     };
   }, [scroller]);
-  const window = windowOf(count, row, seen.scroll, seen.view);
+  const window = visibleWindow(count, rowHeight, seen.scroll, seen.view);
   const { first, last, top, height } = window;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: told when the window moves, whoever is told
+  // biome-ignore lint/correctness/useExhaustiveDependencies: called only when the window moves
   useLayoutEffect(() => onWindow?.(window), [first, last]);
   const rows: ReactNode[] = [];
-  for (let at = first; at < last; at += 1) rows.push(children(at));
+  for (let index = first; index < last; index += 1) rows.push(children(index));
   return (
     <section
       ref={scroller}

@@ -1,15 +1,17 @@
 import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { repeat } from "../api";
+import { pollWhileVisible } from "../api";
 
-/** The time in seconds, told again every so many milliseconds while the page is looked at. */
-export function useNow(every: number): number {
+/** The current time in seconds, updated at an interval while the page is visible; `null` stops the updates. */
+export function useNow(intervalMs: number | null): number {
   const [now, setNow] = useState(() => Date.now() / 1000);
-  useEffect(() => repeat(every, () => setNow(Date.now() / 1000)), [every]);
+  useEffect(() => {
+    if (intervalMs !== null) return pollWhileVisible(intervalMs, () => setNow(Date.now() / 1000));
+  }, [intervalMs]);
   return now;
 }
 
-/** Do something soon: once for all that asked within so many milliseconds. */
-export function useSoon(act: () => void, wait: number): () => void {
+/** A function that calls `act` once after `waitMs`, however often it is called in between. */
+export function useCoalesced(act: () => void, waitMs: number): () => void {
   const latest = useRef(act);
   latest.current = act;
   const timer = useRef(0);
@@ -19,12 +21,40 @@ export function useSoon(act: () => void, wait: number): () => void {
     timer.current = window.setTimeout(() => {
       timer.current = 0;
       latest.current();
-    }, wait);
-  }, [wait]);
+    }, waitMs);
+  }, [waitMs]);
 }
 
-/** Whether a media query holds. */
-export function useMedia(text: string): boolean {
+/** A function that calls `act` at once, but at most every `intervalMs`. The last call is never lost. */
+export function useThrottled(act: () => void, intervalMs: number): () => void {
+  const latest = useRef(act);
+  latest.current = act;
+  const state = useRef({ last: 0, timer: 0 });
+  useEffect(() => () => clearTimeout(state.current.timer), []);
+  return useCallback(() => {
+    const now = state.current;
+    if (now.timer) return;
+    const wait = Math.max(0, now.last + intervalMs - Date.now());
+    now.timer = window.setTimeout(() => {
+      now.timer = 0;
+      now.last = Date.now();
+      latest.current();
+    }, wait);
+  }, [intervalMs]);
+}
+
+/** A value that changes only after it has been stable for `waitMs`. */
+export function useDebounced<T>(value: T, waitMs: number): T {
+  const [stable, setStable] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setStable(value), waitMs);
+    return () => clearTimeout(timer);
+  }, [value, waitMs]);
+  return stable;
+}
+
+/** Whether a media query matches. */
+export function useMediaQuery(text: string): boolean {
   const media = useMemo(() => matchMedia(text), [text]);
   const subscribe = useCallback(
     (listener: () => void) => {
@@ -37,4 +67,4 @@ export function useMedia(text: string): boolean {
 }
 
 /** Whether the page is as narrow as a phone. */
-export const useNarrow = (): boolean => useMedia("(max-width: 640px)");
+export const useNarrow = (): boolean => useMediaQuery("(max-width: 640px)");

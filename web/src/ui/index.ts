@@ -1,10 +1,10 @@
-export { Copy } from "./Copy";
+export { CopyButton } from "./CopyButton";
 export { Confirm, Dialog } from "./Dialog";
 export { Icon, type IconName } from "./icons";
 export { Menu } from "./Menu";
-export { Notices, notify } from "./notices";
+export { CodeText, CommandBox, EmptyState, ErrorMessage, Spinner } from "./placeholders";
 export { StatusMark, toneOf } from "./StatusMark";
-export { Empty, Failure, Spinner, Told, Typed } from "./states";
+export { statusText } from "./statusText";
 export { type Tab, Tabs } from "./Tabs";
+export { notify, Toasts } from "./toasts";
 export { VirtualList } from "./VirtualList";
-export { words } from "./words";

@@ -1,0 +1,166 @@
+/** Converts a chart response to lines of a chart, and groups metrics. */
+
+import type { Line, XKind } from "../charts/types";
+import { num } from "../format";
+import type { Chart, ChartLine, Num } from "../types";
+
+const PINNED = "pinned";
+
+/** Epochs by step, from the metric `epoch`; null if it was not logged. */
+export type Epochs = { steps: number[]; epochs: number[] } | null;
+
+export type AxisOptions = { x: XKind; startedAt: number | null; epochs: Epochs };
+
+export function epochsOf(chart: Chart | undefined): Epochs {
+  const line = chart?.lines[0];
+  if (!line?.steps.length) return null;
+  const known = line.steps
+    .map((step, index) => [step, finite(line.mean[index])] as const)
+    .filter(([, value]) => value !== null);
+  return known.length
+    ? { steps: known.map(([step]) => step), epochs: known.map(([, value]) => value as number) }
+    : null;
+}
+
+/** The epoch at a step, interpolated between logged values. */
+export function epochAt(epochs: NonNullable<Epochs>, step: number): number {
+  const { steps, epochs: values } = epochs;
+  let left = 0;
+  let right = steps.length - 1;
+  if (step <= (steps[0] as number)) return values[0] as number;
+  if (step >= (steps[right] as number)) {
+    if (right === 0) return values[0] as number;
+    return values[right] as number;
+  }
+  while (right - left > 1) {
+    const middle = (left + right) >> 1;
+    if ((steps[middle] as number) <= step) left = middle;
+    else right = middle;
+  }
+  const [from, to] = [steps[left] as number, steps[right] as number];
+  const share = (step - from) / (to - from);
+  return (values[left] as number) + share * ((values[right] as number) - (values[left] as number));
+}
+
+function finite(value: Num | null | undefined): number | null {
+  const found = num(value ?? null);
+  return found !== null && Number.isFinite(found) ? found : null;
+}
+
+function places(line: { steps: number[]; times: number[] }, axis: AxisOptions): number[] {
+  const { x, epochs } = axis;
+  if (x === "time") return line.times.map((time) => time - (axis.startedAt ?? line.times[0] ?? 0));
+  if (x === "clock") return line.times;
+  if (x === "epoch" && epochs) return line.steps.map((step) => epochAt(epochs, step));
+  return line.steps;
+}
+
+export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
+  const lines = chart.lines.map((line, index) => lineOf(chart, line, index, axis));
+  for (const [index, old] of (chart.overwritten ?? []).entries()) {
+    const at = chart.lines.findIndex((line) => line.replica === old.replica);
+    lines.push({
+      key: `overwritten ${old.replica} ${old.attempt} ${index}`,
+      label: `attempt ${old.attempt}`,
+      color: Math.max(0, at),
+      faint: true,
+      x: places(old, axis),
+      y: old.last.map(finite),
+    });
+  }
+  return lines;
+}
+
+function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions): Line {
+  const x = places(line, axis);
+  const isMean = chart.mode === "mean";
+  const nonFinite = x.filter((_, at) => line.last[at] !== null && finite(line.last[at]) === null);
+  const [low, high] = [line.low.map(finite), line.high.map(finite)];
+  const isThin = low.every((value, at) => value === high[at]);
+  return {
+    key: line.replica ?? "mean",
+    label: isMean ? (chart.of > 1 ? `mean of ${chart.of}` : chart.name) : nameOf(line),
+    color: index,
+    x,
+    y: line.mean.map(finite),
+    ...(isThin ? {} : { low, high }),
+    ...(nonFinite.length ? { nonFinite: nonFinite.slice(0, 500) } : {}),
+    ...(index === 0 ? { marks: marksOf(chart, line, axis) } : {}),
+  };
+}
+
+function nameOf(line: ChartLine): string {
+  return line.replica ?? (line.rank === null ? "run" : `rank ${line.rank}`);
+}
+
+/** Where the second and later attempts started. */
+function marksOf(chart: Chart, line: ChartLine, axis: AxisOptions): number[] {
+  const later = (chart.attempts ?? []).filter(({ attempt, first_step }) => attempt > 1 && first_step !== null);
+  return later.map(({ first_step }) => {
+    const at = line.steps.findIndex((step) => step >= first_step);
+    const near = at < 0 ? line.steps.length - 1 : at;
+    if (axis.x === "step") return first_step;
+    return places({ steps: [first_step], times: [line.times[near] ?? 0] }, axis)[0] as number;
+  });
+}
+
+/** The steps that a range of the x axis covers, to request finer buckets. */
+export function stepsOf(range: [number, number], charts: readonly Chart[], axis: AxisOptions): [number, number] | null {
+  if (axis.x === "step") return [Math.floor(range[0]), Math.ceil(range[1])];
+  let [first, last] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const chart of charts) {
+    for (const line of chart.lines) {
+      const x = places(line, axis);
+      x.forEach((place, at) => {
+        // One more bucket on each side, so that lines reach the edge.
+        const next = x[at + 1] ?? place;
+        const before = x[at - 1] ?? place;
+        if (next < range[0] || before > range[1]) return;
+        first = Math.min(first, line.steps[at] as number);
+        last = Math.max(last, line.steps[at] as number);
+      });
+    }
+  }
+  return first <= last ? [first, last] : null;
+}
+
+export type Group = { name: string; metrics: string[] };
+
+/** Metrics by the prefix before their first slash: pinned ones first, then those without a prefix. */
+export function grouped(names: readonly string[], pins: readonly string[], filter: string): Group[] {
+  const matching = names.filter(matcher(filter));
+  const groups = new Map<string, string[]>();
+  const add = (group: string, name: string) => {
+    const others = groups.get(group);
+    if (others) others.push(name);
+    else groups.set(group, [name]);
+  };
+  for (const name of matching) if (pins.includes(name)) add(PINNED, name);
+  for (const name of matching) if (!pins.includes(name) && !name.includes("/")) add("", name);
+  for (const name of matching)
+    if (!pins.includes(name) && name.includes("/")) add(name.slice(0, name.indexOf("/")), name);
+  const found = [...groups].map(([name, metrics]) => ({ name, metrics }));
+  const place = ({ name }: Group) =>
+    name === PINNED ? 0 : name === "" ? 1 : name === "sys" || name === "system" ? 3 : 2;
+  return found.sort((one, other) => place(one) - place(other) || (one.name < other.name ? -1 : 1));
+}
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** `layer 2` before `layer 10`. */
+export const naturalOrder = (names: string[]): string[] => [...names].sort(collator.compare);
+
+/** Matches names that contain every word of the filter; `*` matches anything. */
+export function matcher(filter: string): (name: string) => boolean {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const tests = words.map((word) => {
+    if (!word.includes("*")) return (name: string) => name.includes(word);
+    const parts = word.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&"));
+    const pattern = new RegExp(parts.join(".*"));
+    return (name: string) => pattern.test(name);
+  });
+  return (name) => {
+    const low = name.toLowerCase();
+    return tests.every((test) => test(low));
+  };
+}
