@@ -1,4 +1,4 @@
-// The rows of the REST API, as docs/serving.md tells them.
+// The rows of the REST API, as described in docs/reference/rest-api.md.
 
 /** JSON lacks these, so they come as texts. `num()` of format.ts makes a number of them. */
 export type Num = number | "NaN" | "Infinity" | "-Infinity";
