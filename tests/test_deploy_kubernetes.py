@@ -245,7 +245,7 @@ def test_the_page_shows_settings_that_are_read_and_names_every_one(tmp_path: Pat
     found = find(tmp_path, {})
     assert found.namespace == "research"
     assert found.stores["imagenet"].is_read_only
-    part = page[page.index("## Settings") : page.index("## Looking at a cluster")]
+    part = page[page.index("## Settings\n") : page.index("## Inspect a cluster")]
     for name in Settings._fields:
         assert re.search(rf"^{name}:|`{name}`", part, re.MULTILINE), name
 
