@@ -235,22 +235,22 @@ def test_the_image_has_what_the_server_needs_here() -> None:
     assert context["fsGroup"] == context["runAsGroup"]
 
 
-# docs/kubernetes.md ---------------------------------------------------------------------------------------------------
+# docs/clusters/kubernetes.md ------------------------------------------------------------------------------------------
 
 
 def test_the_page_shows_settings_that_are_read_and_names_every_one(tmp_path: Path) -> None:
-    page = (ROOT.parent.parent / "docs" / "kubernetes.md").read_text()
+    page = (ROOT.parent.parent / "docs" / "clusters" / "kubernetes.md").read_text()
     (shown,) = re.findall(r"<!-- tested: settings -->\n```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "kubernetes.yml").write_text(shown)
     found = find(tmp_path, {})
     assert found.namespace == "research"
     assert found.stores["imagenet"].is_read_only
-    part = page[page.index("## Settings") : page.index("## Looking at a cluster")]
+    part = page[page.index("## Settings\n") : page.index("## Inspect a cluster")]
     for name in Settings._fields:
         assert re.search(rf"^{name}:|`{name}`", part, re.MULTILINE), name
 
 
 def test_the_page_names_every_field_that_a_file_may_say() -> None:
-    page = (ROOT.parent.parent / "docs" / "kubernetes.md").read_text()
+    page = (ROOT.parent.parent / "docs" / "clusters" / "kubernetes.md").read_text()
     told = set(re.findall(r"[a-z_]+", page))
     assert set(KUBERNETES.fields) - {"restart_policy", "scheduler"} <= told

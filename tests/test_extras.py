@@ -100,6 +100,6 @@ def test_postgresql_without_its_package_names_the_extra(tmp_path: Path, monkeypa
 
 
 def test_the_page_about_installation_has_the_table() -> None:
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
     for extra in EXTRAS.values():
         assert f"| `{extra.name}` | {extra.package} | {extra.use} |\n" in page

@@ -226,7 +226,7 @@ def test_an_export_does_not_write_over_anything(place: Place) -> None:
 
 @pytest.mark.slow
 def test_the_examples_of_the_docs_do_what_they_say(place: Place) -> None:
-    page = Path(__file__).resolve().parent.parent.parent / "docs" / "moving.md"
+    page = Path(__file__).resolve().parent.parent.parent / "docs" / "track" / "import-export.md"
     script = "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

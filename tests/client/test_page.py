@@ -1,4 +1,4 @@
-"""The example of docs/client.md does what it says."""
+"""The example of docs/serve/client.md does what it says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.site import Site
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "client.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "serve" / "client.md"
 TRAIN = """
 from phalanx import tracking
 import os

@@ -371,8 +371,8 @@ def test_the_container_calls_the_server_with_options_that_it_has_and_is_not_root
 
 
 def recipe(name: str) -> str:
-    """A block of docs/operating.md, as people would type it."""
-    text = (ROOT / "docs" / "operating.md").read_text()
+    """A block of docs/serve/operations.md, as people would type it."""
+    text = (ROOT / "docs" / "serve" / "operations.md").read_text()
     (found,) = re.findall(rf"<!-- tested: {name} -->\n```sh\n(.*?)```", text, re.DOTALL)
     return str(found)
 

@@ -10,7 +10,7 @@ import pytest
 from phalanx.sites.profile_reader import GPU_TYPE, NODES, PARTITION, POLICY, PROFILE, QOS, load
 from tests.cli.running import quick
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "sites.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "clusters" / "sites.md"
 
 
 def blocks(language: str) -> list[str]:

@@ -20,7 +20,7 @@ from phalanx import plan, spec
 from tests.slurm.places import SlurmPlace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "hpc.md"
+PAGE = ROOT / "docs" / "clusters" / "slurm.md"
 EXAMPLE = ROOT / "examples" / "hpc"
 BLOCK = re.compile(r"<!-- run(?:: (?P<when>[^>]*?))? -->\n```console\n(?P<text>.*?)```", re.DOTALL)
 FULL = "while others have all nodes"

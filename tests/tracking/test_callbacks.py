@@ -50,7 +50,7 @@ def fresh(text: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_shows_the_examples_as_they_are() -> None:
     """Those are run with the real libraries in `tests/frameworks_tracking`."""
-    page = (SOURCES.parent / "docs" / "callbacks.md").read_text()
+    page = (SOURCES.parent / "docs" / "track" / "callbacks.md").read_text()
     shown = dict(re.findall(r"\[`(train_\w+\.py)`\].*?```python\n(.*?)```", page, re.DOTALL))
     examples = {file.name: file.read_text() for file in (SOURCES.parent / "examples" / "callbacks").glob("*.py")}
     assert len(examples) == 6

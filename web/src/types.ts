@@ -1,4 +1,4 @@
-// The types of the REST API. See docs/serving.md.
+// The rows of the REST API, as described in docs/reference/rest-api.md.
 
 /** A number. JSON has no NaN and infinity, so they are strings; `num()` in format.ts converts them. */
 export type Num = number | "NaN" | "Infinity" | "-Infinity";

@@ -158,7 +158,7 @@ def _comments(
     found = f"Slurm {version}" if version else "Slurm"
     comments = {
         "": f"The profile of this cluster ({found}), written by `phalanx site init`. Facts can be corrected\n"
-        "and added; docs/sites.md has all fields."
+        "and added; docs/clusters/sites.md has all fields."
     }
     pythons = _modules(environ, asked)
     if pythons is not None:
