@@ -68,7 +68,7 @@ test-s3: ## keep outputs in a real S3 server (moto's)
 	$(PYTHON) -m venv .venv-s3
 	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[series]' \
 		pytest pytest-timeout pytest-xdist hypothesis s3fs 'moto[server]'
-	.venv-s3/bin/python -m pytest $(CHOSEN) tests/scheduler/test_remote_s3.py
+	.venv-s3/bin/python -m pytest $(CHOSEN) tests/artifacts/test_remote_s3.py
 
 test-api: setup ## ask the server thousands of strange things (schemathesis)
 	PHALANX_TEST_API="$$(dirname "$$($(PYTHON) scripts/environments.py --python schemathesis)")/schemathesis" \
@@ -165,7 +165,7 @@ test-web: setup page ## drive the page in a real browser (Debian's chromium, ins
 	@$(CHROMIUM)
 	cd web && export PATH="$$PATH:$(CURDIR)/.venv-node/bin" && { [ -d node_modules ] || npm ci --silent --no-audit --no-fund; } && \
 		npm run --silent lint && npm test --silent
-	PHALANX_TEST_WEB=1 $(PYTEST) tests/web tests/server/test_page.py
+	PHALANX_TEST_WEB=1 $(PYTEST) tests/web tests/server/test_static_page.py
 
 screenshots: setup page ## make the pictures of docs/images with real runs
 	@$(CHROMIUM)

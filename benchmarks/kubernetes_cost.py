@@ -19,7 +19,7 @@ from measuring import ROOT, report
 
 sys.path.insert(0, str(ROOT))
 
-from tests.backends.apiserver import FakeApiServer
+from tests.backends.kubernetes.apiserver import FakeApiServer
 
 from phalanx import backends, plan, spec
 from phalanx.backends.agent_zip import carry

@@ -47,7 +47,7 @@ SUITES = (
     Suite("test-kubernetes", ("kubernetes",), _by_variable("PHALANX_TEST_KUBERNETES", "PHALANX_TEST_KUBECONFIG")),
     Suite("test-mlflow", ("mlflow_client",), _by_packages("mlflow")),
     Suite("test-postgres", ("store/test_postgres.py", "server/test_two_servers.py"), _by_variable(POSTGRES)),
-    Suite("test-s3", ("scheduler/test_remote_s3.py",), _by_packages("moto", "s3fs")),
+    Suite("test-s3", ("artifacts/test_remote_s3.py",), _by_packages("moto", "s3fs")),
     Suite("test-slurm", ("slurm",), _by_variable("PHALANX_TEST_SLURM")),
     Suite("test-trackers", ("frameworks_tracking",), _by_path("frameworks_tracking")),
     Suite("test-web", ("web",), _by_variable("PHALANX_TEST_WEB")),

@@ -19,7 +19,7 @@ from phalanx.backends.kubernetes.cluster.settings import find
 from phalanx.backends.kubernetes.target import Settings
 from phalanx.cli.commands.serve import command as serve_command
 from phalanx.spec.cluster_fields import KUBERNETES
-from tests.backends.kubernetes_schemas import validate
+from tests.backends.kubernetes.schemas import validate
 from tests.cli.running import COMMAND
 
 ROOT = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"

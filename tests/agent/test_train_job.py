@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from phalanx.agent import train_job
-from tests.agent.podding import Pod
+from tests.agent.pods import Pod
 from tests.agent.running import wait_for
 from tests.agent.test_zip import interpreters
 from tests.leftovers import PATIENCE_S, marked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.apiserver import FakeApiServer
+from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.cli.running import called, is_silent_about_itself, quick
 
 

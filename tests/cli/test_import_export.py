@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 from tests.cli.running import COMMAND
-from tests.exchange.encoding import tf_scalar, wandb_exit, wandb_history, wandb_run, write_wandb
-from tests.exchange.mlflow_stores import RUN, START_MS, database, experiment, file_run, put, sql_run
+from tests.formats.encoding import tf_scalar, wandb_exit, wandb_history, wandb_run, write_wandb
+from tests.formats.mlflow_stores import RUN, START_MS, database, experiment, file_run, put, sql_run
 
 
 def mlruns(folder: Path) -> Path:

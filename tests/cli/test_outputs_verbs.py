@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from phalanx.cli.render.progress import ProgressMeter
+from tests.artifacts.test_outputs import sha256
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import Answer, is_silent_about_itself
 from tests.scheduler.leftovers import Left
-from tests.scheduler.test_outputs import sha256
 
 ESCAPE = b"\x1b]0;owned\x07\x1b[31mred"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.backends.slurm.engine import COMMANDS
-from tests.backends.apiserver import FakeApiServer
+from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 from tests.cli.running import Answer, is_silent_about_itself
 

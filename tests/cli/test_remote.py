@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from phalanx.cli import phalanx
 from tests.cli.homes import THREE, Place, ended, wait_for
 from tests.cli.running import COMMAND, Answer
-from tests.client.answering import said, somebody
+from tests.client.answers import said, somebody
 
 TRAIN = """
 import os, sys

@@ -15,7 +15,7 @@ from phalanx import Client
 from phalanx.client import RequestRefused, ServerUnreachable
 from phalanx.client.live_events import LiveEvent, parsed
 from phalanx.errors import CallError
-from tests.client.answering import Said, said, somebody
+from tests.client.answers import Said, said, somebody
 from tests.server.site import Site
 
 RUNS = {"count": 0, "runs": []}

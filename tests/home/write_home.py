@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.exchange.encoding import data, tf_record, tf_scalar
+from tests.formats.encoding import data, tf_record, tf_scalar
 
 PATIENCE_S = 90.0
 PASSWORD = "not a real password"

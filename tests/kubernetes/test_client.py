@@ -22,7 +22,7 @@ from phalanx.backends.kubernetes.cluster.api import (
 from phalanx.backends.kubernetes.cluster.discovery import discover
 from phalanx.backends.kubernetes.engine.informer import Informer
 from phalanx.backends.kubernetes.target import RUN, Settings
-from tests.backends.apiserver import FakeApiServer
+from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.cli.homes import wait_for
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.proxy import Proxy

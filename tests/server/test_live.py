@@ -23,8 +23,8 @@ from phalanx.spool import PointWriter
 from phalanx.store import StatusChange, Store
 from tests.server.site import Site
 from tests.server.started import start, until
+from tests.server.test_daemon import Serve
 from tests.server.test_queue import put, run_of
-from tests.server.test_serving import Serve
 
 
 class Event(NamedTuple):

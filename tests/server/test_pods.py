@@ -37,7 +37,7 @@ from phalanx.spool import PointWriter
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.uploads import Uploader, UploadRefused
-from tests.agent.podding import Pod
+from tests.agent.pods import Pod
 from tests.server.site import Site
 
 FILE = b"""

@@ -11,7 +11,7 @@ import pytest
 from phalanx.plan import Plan
 from phalanx.sites.model import NodeKind
 from tests.sites.making import resources, run, told
-from tests.sites.test_probing import recorded_site
+from tests.sites.test_probe import recorded_site
 
 RECORDED = sorted((Path(__file__).parent.parent / "backends" / "recorded").glob("slurm-*/refused.json"))
 FINE: dict[str, Any] = {"timeout": "10m", "slurm": {"account": "research"}, **resources(cpu=1, memory="100Mi")}
