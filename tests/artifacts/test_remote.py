@@ -325,12 +325,12 @@ import sys
 from pathlib import Path
 from phalanx.home.home import Home
 from phalanx.artifacts.remote import push
-from phalanx.artifacts.downloads import free, restore
+from phalanx.artifacts.downloads import free_local, restore
 home = Home(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
     push(home, "r1", sys.argv[2])
-    free(home, "r1")
+    free_local(home, "r1")
     restore(home, "r1")
 """
         for number in range(6):

@@ -19,11 +19,11 @@ SERVE = """
 import sys
 from pathlib import Path
 from phalanx.home.home import Home
-from phalanx.scheduler.runner import serve_until_idle
+from phalanx.scheduler.runner import run_until_idle
 from phalanx.store import Store
 home = Home(Path(sys.argv[1]))
 with Store.open(home.path) as store:
-    serve_until_idle(home, store, float(sys.argv[2]))
+    run_until_idle(home, store, float(sys.argv[2]))
 """
 
 
@@ -144,11 +144,11 @@ def test_a_background_scheduler_that_fails_closes_what_engines_opened(
 ) -> None:
     opened = Connection()
 
-    def turn(scheduler: Scheduler) -> int:
+    def run_pass(scheduler: Scheduler) -> int:
         scheduler.places.connections.get("cluster", lambda: opened)
         raise RuntimeError("nobody thought of it")
 
-    monkeypatch.setattr(Scheduler, "turn", turn)
+    monkeypatch.setattr(Scheduler, "run_pass", run_pass)
     with pytest.raises(RuntimeError, match="nobody thought of it"):
         run_until_idle(works.home, works.store)
     assert opened.is_closed

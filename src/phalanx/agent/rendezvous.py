@@ -109,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
+class RendezvousServer(ThreadingHTTPServer):
     daemon_threads = True
     store: KeyValueStore
 
@@ -117,10 +117,10 @@ class Server(ThreadingHTTPServer):
         """A rank that was killed in the middle of a request is told by others."""
 
 
-def serving(listener: socket.socket, sizes: Mapping[str, int]) -> Server:
+def serving(listener: socket.socket, sizes: Mapping[str, int]) -> RendezvousServer:
     """A server at a socket that listens already; whoever calls lets it serve."""
     store = KeyValueStore(sizes)
-    server = Server(listener.getsockname()[:2], type("BoundHandler", (Handler,), {"store": store}), False)
+    server = RendezvousServer(listener.getsockname()[:2], type("BoundHandler", (Handler,), {"store": store}), False)
     server.store = store
     server.socket.close()
     server.socket = listener
