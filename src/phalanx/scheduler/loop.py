@@ -24,14 +24,14 @@ from phalanx.home.attempts import AttemptFolder, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
-from phalanx.insight.autopsy import FirstFailure
-from phalanx.scheduler import active_runs
+from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, this_machine
-from phalanx.scheduler.engine_executor import SEGMENT_OVER, EngineExecutor, StartRequest
+from phalanx.scheduler.engine_executor import EngineExecutor, StartRequest
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
+from phalanx.scheduler.retry import Action
 from phalanx.store import Run, Store, StoreError
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -266,21 +266,45 @@ class Scheduler(Ledger):
         if verdict is None:
             self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
-        if now.is_finished:
-            self.finish(run, Status.SUCCEEDED, active_runs.success_reason(run, seen))
-        elif stop is not None:
-            self.finish(run, Status.STOPPED, stop)
-        elif now.goes_on:
-            self._go_on(run, seat, SEGMENT_OVER)
-        else:
-            watched, failed = self.watched[run.id], now.failed
-            if failed is not None and failed.end["cause"] == "stopped":
+        watched = self.watched[run.id]
+        if now.failed is not None and not now.is_finished and stop is None:
+            if now.failed.end["cause"] == "stopped":
                 seen = active_runs.apply_verdict(seen, verdict)
-                failed = AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed
-            assert failed is not None, "it ended neither well nor because somebody asked for it"
-            active_runs.save_replicas(self.store, watched, run, seen, failed)
-            self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
+                now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
+            active_runs.save_replicas(self.store, watched, run, seen, now.failed)
+        decision = retry.decide(
+            now,
+            stop=stop,
+            stopped_by_engine=verdict.why if verdict.cause == "stopped" else None,
+            is_external=run.backend == OUTSIDE,
+            restarts=watched.restarts,
+            max_restarts=watched.plan.get("max_restarts") or 0,
+        )
+        self._carry_out(run, seen, now, decision)
         return True
+
+    def _carry_out(
+        self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, decision: retry.Decision
+    ) -> None:
+        match decision.action:
+            case Action.SUCCEED:
+                self.finish(run, Status.SUCCEEDED, active_runs.success_reason(run, seen))
+            case Action.STOP:
+                self.finish(run, Status.STOPPED, decision.reason)
+            case Action.RESUME:
+                self._go_on(run, self.seat(run), decision.reason)
+            case Action.RESTART:
+                self._keep_failure(run, now)
+                self.gatherers.finish(run)
+                self.change(run, Status.WARNING, decision.reason)
+                self.watched.pop(run.id, None)
+            case Action.FAIL:
+                self._keep_failure(run, now)
+                self.finish(run, Status.FAILED, decision.reason)
+
+    def _keep_failure(self, run: Run, now: AttemptOutcome) -> None:
+        if now.failed is not None:
+            self.store.put_fact(run.id, "failure", now.failed.as_fact(run.attempt))
 
     def _go_on(self, run: Run, seat: AttemptFolder, why: str) -> bool:
         """The next attempt follows, not for any fault of the run's: its place starts it again, or its segment ended."""
@@ -333,20 +357,3 @@ class Scheduler(Ledger):
         """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
         if run.backend != OUTSIDE:
             self.places.of(run).sweep(run)
-
-    def _fail(self, run: Run, failed: FirstFailure, ended_by_others: str | None) -> None:
-        """`ended_by_others`: how a place says that somebody ended the run there."""
-        foreign = failed.end["cause"] == "stopped"
-        if foreign and (run.backend == OUTSIDE or ended_by_others is not None):
-            self.finish(run, Status.STOPPED, ended_by_others or failed.end.get("message", ""))
-            return
-        self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
-        reason = f"{failed.replica}: its agent was told to end, not by us" if foreign else failed.reason
-        watched = self.watched[run.id]
-        allowed = watched.plan.get("max_restarts") or 0
-        if watched.restarts < allowed:
-            self.gatherers.finish(run)
-            self.change(run, Status.WARNING, f"{reason}; restart {watched.restarts + 1} of {allowed} follows")
-            self.watched.pop(run.id, None)
-        else:
-            self.finish(run, Status.FAILED, reason)
