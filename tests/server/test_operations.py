@@ -270,13 +270,13 @@ def test_live_streams_are_ended_at_once_and_systemd_knows(home: Path, manager: s
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert "phalanx_live_listeners 1\n" in server.get("/metrics").text
     told_at = time.monotonic()
     assert server.end() == ""
-    assert ended.wait(5)
+    assert ended.wait(15)
     thread.join()
-    assert time.monotonic() - told_at < 5
+    assert time.monotonic() - told_at < 15  # it does not wait for the stream until its grace period is over
     assert faults == []  # the stream ended as a stream should
     assert manager.recv(100) == b"STOPPING=1"
 

@@ -460,7 +460,8 @@ def test_a_stream_that_breaks_off_says_so(api: Api, server: FakeApiServer) -> No
 def test_silence_that_lasts_too_long_is_a_fault(api: Api, server: FakeApiServer) -> None:
     server.put(pod("one"))
     server.set_pod_phase("one", "Running")
-    with api.log("one", "main", follow=True, idle_s=0.1) as lines, pytest.raises(ApiUnreachable, match="in time"):
+    # A busy server may be silent from the beginning on, or only after its first bytes.
+    with pytest.raises(ApiUnreachable, match="in time"), api.log("one", "main", follow=True, idle_s=0.1) as lines:
         list(lines)
 
 

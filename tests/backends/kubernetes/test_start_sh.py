@@ -79,7 +79,7 @@ class Image:
     def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
         answer = subprocess.run(
             self.command(*arguments), env=self.variables(**variables),
-            capture_output=True, text=True, check=False, timeout=20,
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         return answer.returncode, answer.stdout, answer.stderr
 
