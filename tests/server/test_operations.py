@@ -85,7 +85,7 @@ def in_terminal(home: Path, *arguments: str, **environment: str) -> str:
     os.close(theirs)
     shown = b""
     try:
-        while select.select([ours], [], [], 20 if b"#token=" not in shown and b"MLFLOW" not in shown else 0.7)[0]:
+        while select.select([ours], [], [], 60 if b"#token=" not in shown and b"MLFLOW" not in shown else 0.7)[0]:
             try:
                 shown += os.read(ours, 65_536)
             except OSError:  # it has ended
