@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from importlib.util import find_spec
 
-pytest_plugins = ["tests.deadlines", "tests.suites", "tests.tree_guard", "tests.works"]
+pytest_plugins = ["tests.deadlines", "tests.suites", "tests.tree_guard", "tests.shared_fixtures"]
 
 if find_spec("hypothesis") is not None:  # suites of other interpreters do without it
     from tests.examples import load_default

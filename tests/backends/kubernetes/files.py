@@ -154,4 +154,4 @@ def objects_of(job: Job) -> list[dict[str, Any]]:
     return found
 
 
-EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/*/*.yml"))
+EXAMPLES = sorted(Path(__file__).parents[3].glob("examples/*/*.yml"))
