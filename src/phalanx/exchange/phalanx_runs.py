@@ -34,10 +34,8 @@ from phalanx.tracking.external_folder import new_id
 
 MAX_DOCUMENT = 64 << 20
 MOST_ATTEMPTS = 10_000
-TREES = (  # whose files are copied as they are
-    *(run_paths.CODE, run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS),
-    run_paths.SERIES,
-)
+# Folders whose files are copied as they are
+TREES = (run_paths.CODE, run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS, run_paths.SERIES)
 ATTEMPT_FILES = re.compile(r"log|spool|[\w.-]+\.(points|events)|media/[\w. -]+")
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,40}")
