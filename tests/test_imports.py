@@ -20,43 +20,54 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = "phalanx"
 EVERYTHING = "*"
 
+FILES_OF_RUNS = ("atomic_files", "locks", "run_paths")
 # What each package may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "extras": {"errors"},
-    "frames": set(),
+    "atomic_files": set(),
+    "locks": set(),
+    "run_paths": set(),
+    "frames": {"run_paths"},
     "naming": set(),
     "placeholders": set(),
     "spool": set(),
     "uploads": set(),
-    "agent": {"frames", "naming", "placeholders", "spool", "uploads"},
-    "tracking": {"spool", "placeholders", "uploads"},
+    "agent": {*FILES_OF_RUNS, "frames", "naming", "placeholders", "spool", "uploads"},
+    "tracking": {*FILES_OF_RUNS, "spool", "placeholders", "uploads"},
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
-    "store": {"spool", "errors", "extras", "naming"},
-    "logs": {"spool", "errors", "naming"},
-    "formats": {"spool", "errors"},
-    "home": {"agent", "tracking", "store", "spool", "errors"},
-    "backends": {"plan", "sites", "home", "agent", "tracking", "frames", "naming", "placeholders", "errors", "extras"},
-    "insight": {"plan", "home", "store", "spool", "naming", "errors"},
-    "artifacts": {"home", "store", "plan", "errors", "extras"},
-    "registry": {"artifacts", "home", "store", "tracking", "spool", "errors"},
+    "store": {*FILES_OF_RUNS, "spool", "errors", "extras", "naming"},
+    "logs": {*FILES_OF_RUNS, "spool", "errors", "naming"},
+    "formats": {*FILES_OF_RUNS, "spool", "errors"},
+    "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "spool", "errors"},
+    "backends": {
+        *FILES_OF_RUNS,
+        *("plan", "sites", "home", "agent", "tracking", "frames", "naming", "placeholders", "errors", "extras"),
+    },
+    "insight": {*FILES_OF_RUNS, "plan", "home", "store", "spool", "naming", "errors"},
+    "artifacts": {*FILES_OF_RUNS, "home", "store", "plan", "errors", "extras"},
+    "registry": {*FILES_OF_RUNS, "artifacts", "home", "store", "tracking", "spool", "errors"},
     "ingest": {
+        *FILES_OF_RUNS,
         *("formats", "registry", "artifacts", "insight", "home", "store"),
         *("tracking", "spool", "naming", "errors", "extras"),
     },
-    "exchange": {"ingest", "formats", "home", "store", "tracking", "spool", "errors", "extras"},
+    "exchange": {*FILES_OF_RUNS, "ingest", "formats", "home", "store", "tracking", "spool", "errors", "extras"},
     "scheduler": {
+        *FILES_OF_RUNS,
         *("backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
         *("agent", "tracking", "naming", "errors"),
     },
     "submission": {
+        *FILES_OF_RUNS,
         *("scheduler", "backends", "sites", "plan", "spec", "artifacts", "registry", "ingest", "home", "store"),
         *("agent", "tracking", "placeholders", "errors"),
     },
     "client": {
+        *FILES_OF_RUNS,
         "extras",
         "submission",
         "scheduler",
@@ -73,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
-PORTABLE = ("naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
+PORTABLE = (*FILES_OF_RUNS, "naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {
     "server": (

@@ -16,6 +16,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
+
 PREFIX = b"::phalanx "
 LONGEST = 8192  # bytes of a line: Docker and containerd cut at 16 KiB
 BATCH_LINES = 64  # plain lines between two positions
@@ -23,11 +25,11 @@ BATCH_BYTES = 32_768
 LARGEST_WHOLE = 16 << 20  # of a file that comes whole: a figure, not a model
 MOST_UNFINISHED = 16  # files of which only a part has come
 FARTHEST = 1 << 44  # where a piece may stand
-LOG = "log"
-KEPT = ("outputs", "artifacts", "models")  # folders of the run itself, whose files travel where they are small
+# Folders of the run itself, whose files travel where they are small
+KEPT = (run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS)
 LONGEST_PATH = 400  # of such a file, with room for bytes of it beside
-_OWN = ("agent.json", "end.json", LOG, "spool", "agent.log")
-_NAME = re.compile(r"(?:media/)?[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,199}\Z")
+_OWN = (run_paths.AGENT, run_paths.END, run_paths.LOG, run_paths.SPOOL, run_paths.AGENT_LOG)
+_NAME = re.compile(rf"(?:{run_paths.MEDIA}/)?[A-Za-z0-9_][A-Za-z0-9_.+=@-]{{0,199}}\Z")
 
 
 class Piece(NamedTuple):
@@ -45,7 +47,8 @@ def is_file(name: str) -> bool:
     """Whether a file of an attempt's folder travels, and may be written where it arrives."""
     if name in _OWN:
         return True
-    return _NAME.match(name) is not None and name.startswith("media/") | name.endswith((".points", ".events"))
+    is_tracked = name.startswith(f"{run_paths.MEDIA}/") or name.endswith((".points", ".events"))
+    return is_tracked and _NAME.match(name) is not None
 
 
 def is_kept(name: str) -> bool:
@@ -93,11 +96,11 @@ class Encoder:
                 left -= len(line)
                 self._assumed = offset + len(line)
             else:
-                yield from self.grown(self.first, LOG, offset, line)
+                yield from self.grown(self.first, run_paths.LOG, offset, line)
             offset += len(line)
 
     def _position(self, offset: int, *, is_cut: bool) -> bytes:
-        content = {"r": self.first, "f": LOG, "at": offset}
+        content = {"r": self.first, "f": run_paths.LOG, "at": offset}
         return _line({**content, "cut": 1} if is_cut else content)
 
     def grown(self, member: str, file: str, offset: int, data: bytes) -> Iterator[bytes]:
@@ -174,7 +177,7 @@ class Decoder:
             return []
         data = line if self._is_cut else line + b"\n"
         self._is_cut = False
-        piece = Piece(self.members[0], LOG, self._position, data)
+        piece = Piece(self.members[0], run_paths.LOG, self._position, data)
         self._position += len(data)
         return [piece]
 
@@ -190,7 +193,7 @@ class Decoder:
         member, file = content["r"], content["f"]
         at = _number(content.get("at"))
         if at is not None:
-            if (member, file) == (self.members[0], LOG):
+            if (member, file) == (self.members[0], run_paths.LOG):
                 self._position, self._is_cut = at, content.get("cut") == 1
             return []
         offset, data = _number(content.get("o")), _bytes(content.get("d"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from phalanx import run_paths
 from phalanx.errors import CallError
-from phalanx.exchange import importer
 from phalanx.exchange.importer import Importer
 from phalanx.formats import safe_files
 from phalanx.formats.foreign_run import (
@@ -55,7 +55,7 @@ def test_a_run_is_there_with_what_it_was(target: Target) -> None:
     end = target.end(outcome.run_id)
     assert (end["cause"], end["message"], end["ended_at"]) == ("error", "it fell", 1.6e9 + 5)
     assert target.points(outcome.run_id, "loss") == [(3, 0.5)]
-    assert not list(target.run_folder(outcome.run_id).rglob(importer.UNFINISHED))
+    assert not list(target.run_folder(outcome.run_id).rglob(run_paths.IMPORT_MARK))
 
 
 def settled(target: Target) -> None:
@@ -83,7 +83,7 @@ def test_a_source_that_names_a_run_twice_brings_it_once(target: Target) -> None:
 
 def test_an_import_that_was_killed_halfway_is_done_again(target: Target) -> None:
     first = target.bring_in(run_of(source="mlflow:1"))
-    (target.attempt(first.run_id) / importer.UNFINISHED).touch()  # as a kill leaves it
+    (target.attempt(first.run_id) / run_paths.IMPORT_MARK).touch()  # as a kill leaves it
     settled(target)
     again = target.bring_in(run_of(source="mlflow:1"))
     assert (again.state, target.home.run_ids()) == ("imported", [again.run_id])

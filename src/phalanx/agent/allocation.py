@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
-from phalanx.agent.launcher import write_whole
 from phalanx.agent.supervisor import End
 from phalanx.agent.virtualenv import VirtualenvError
+from phalanx.atomic_files import write_atomic
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself
@@ -74,7 +75,7 @@ def _scratch(plan: dict[str, Any]) -> str:
 
 
 def _archive(facts_file: str) -> str | None:
-    path = os.path.join(os.path.dirname(facts_file), "venv.tar")
+    path = os.path.join(os.path.dirname(facts_file), run_paths.VIRTUALENV_ARCHIVE)
     return path if os.path.exists(path) else None
 
 
@@ -138,12 +139,18 @@ def _give_up(name: str, facts_file: str, message: str, lines: list[str]) -> None
 
 
 def attempt_of(facts_file: str) -> int:
-    return int(os.path.basename(facts_file)[len("attempt-") : -len(".json")])
+    attempt = run_paths.attempt_number(os.path.splitext(os.path.basename(facts_file))[0])
+    if attempt is None:
+        raise ValueError(f"{facts_file} is not named after an attempt")
+    return attempt
+
+
+def _run_folder(facts_file: str) -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(facts_file)))
 
 
 def _folder(facts_file: str, name: str, attempt: int) -> str:
-    run = os.path.dirname(os.path.dirname(os.path.abspath(facts_file)))
-    return os.path.join(run, "replicas", name, f"attempt-{attempt}")
+    return os.path.join(_run_folder(facts_file), run_paths.attempt_folder(name, attempt))
 
 
 def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[str]) -> int:
@@ -154,8 +161,8 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
     if missing:
         print(f"phalanx: nothing was heard of {', '.join(missing[:8])}", file=sys.stderr)
         return 1
-    attempt, job = attempt_of(facts_file), os.path.dirname(os.path.abspath(facts_file))
-    run = os.path.dirname(job)
+    attempt, run = attempt_of(facts_file), _run_folder(facts_file)
+    job = os.path.join(run, run_paths.JOB)
     hosts = list(dict.fromkeys(rank["host"] for rank in told))
     names = [*plan["order"], *(replica_name(replica) for replica in plan["replicas"] if replica["role"] == LAUNCHER)]
     interfaces = {rank["interface"] for rank in told}
@@ -173,13 +180,13 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         "port": {name: found[name]["port"] if name in found else told[0]["port"] for name in names},
         "interface": {"*": shared},
         "path": {
-            "outputs": os.path.join(run, "outputs"),
-            "logs": os.path.join(run, "replicas"),
-            "hostfile": os.path.join(job, "hostfile"),
-            "hosts.sh": os.path.join(job, "hosts.sh"),
+            "outputs": os.path.join(run, run_paths.OUTPUTS),
+            "logs": os.path.join(run, run_paths.REPLICAS),
+            "hostfile": os.path.join(job, run_paths.HOSTFILE),
+            "hosts.sh": os.path.join(job, run_paths.HOSTS_SCRIPT),
             "*": os.path.join(run, "data"),
         },
-        "folders": {name: os.path.join(run, "replicas", name, f"attempt-{attempt}") for name in names},
+        "folders": {name: os.path.join(run, run_paths.attempt_folder(name, attempt)) for name in names},
         "working": os.getcwd(),
         "client": _client(job),
         "gpus": _gpus(plan, found),
@@ -191,17 +198,19 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         },
     }
     slots = {host: sum(rank["host"] == host for rank in told) for host in hosts}
-    write_whole(os.path.join(job, "hostfile"), "".join(f"{host} slots={count}\n" for host, count in slots.items()))
-    write_whole(os.path.join(job, "hosts.sh"), "".join(f"echo {host}:{count}\n" for host, count in slots.items()))
+    hostfile = "".join(f"{host} slots={count}\n" for host, count in slots.items())
+    write_atomic(os.path.join(job, run_paths.HOSTFILE), hostfile.encode())
+    hosts_script = "".join(f"echo {host}:{count}\n" for host, count in slots.items())
+    write_atomic(os.path.join(job, run_paths.HOSTS_SCRIPT), hosts_script.encode())
     packages = {rank["host"]: rank["packages"] for rank in told if rank["packages"]}
     if packages:
-        write_whole(os.path.join(job, f"attempt-{attempt}.packages.json"), json.dumps(packages))
-    write_whole(facts_file, json.dumps(facts))
+        write_atomic(os.path.join(run, run_paths.packages_file(attempt)), json.dumps(packages).encode())
+    write_atomic(facts_file, json.dumps(facts).encode())
     return 0
 
 
 def _client(job: str) -> list[str]:
-    client = os.path.join(job, "tracking.zip")
+    client = os.path.join(job, run_paths.CLIENT_ARCHIVE)
     return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
 
 
@@ -233,8 +242,8 @@ def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> f
         return 0.0
     spent = 0.0
     for earlier in range(first, attempt):
-        began = _read(os.path.join(os.path.dirname(facts_file), f"attempt-{earlier}.json")).get("began_at")
-        ends = [_read(os.path.join(_folder(facts_file, name, earlier), "end.json")) for name in plan["order"]]
+        began = _read(os.path.join(_run_folder(facts_file), run_paths.facts_file(earlier))).get("began_at")
+        ends = [_read(os.path.join(_folder(facts_file, name, earlier), run_paths.END)) for name in plan["order"]]
         ended = max((end["ended_at"] for end in ends if end.get("cause") != "lost" and "ended_at" in end), default=None)
         if began is not None and ended is not None:
             spent += max(0.0, ended - began)
@@ -270,7 +279,7 @@ def conclude(plan: dict[str, Any], facts_file: str) -> int:
     essential = [name for name in running if not is_helper(name)] or list(running)
     if plan.get("launch") == "mpirun":
         essential = [name for name in running if is_launcher(name)]
-    causes = [_read(os.path.join(_folder(facts_file, name, attempt), "end.json")).get("cause") for name in essential]
+    causes = [_read(os.path.join(_folder(facts_file, name, attempt), run_paths.END)).get("cause") for name in essential]
     if all(cause == "finished" for cause in causes):
         return 0
     if "segment" in causes and all(cause in ("segment", "finished", "stopped") for cause in causes):

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from phalanx import run_paths
 from phalanx.agent import processes
 from phalanx.agent.pod_entry import (
     ENDING,
@@ -72,7 +73,7 @@ def _bring_code(pod: Pod) -> None:
     if code.get("kind") not in ("bundle", "server"):
         return
     bundle = os.path.join(pod.root, "bundle", "code.tar.gz")
-    target = str(code.get("path") or os.path.join(pod.root, "code"))
+    target = str(code.get("path") or os.path.join(pod.root, run_paths.CODE))
     if os.path.exists(bundle):
         unpack_code(bundle, target)
         return

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, End, Supervisor, Task
+from phalanx.atomic_files import write_atomic, write_new
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 from phalanx.placeholders import Hole, decode, fill
 
@@ -226,7 +228,7 @@ def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str
 
     server = serving(listener, sizes)
     Thread(target=server.serve_forever, daemon=True).start()
-    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "end.json")) for folder in folders):
+    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, run_paths.END)) for folder in folders):
         time.sleep(0.5)
     until = time.monotonic() + longer_s
     while server.store.is_used() and time.monotonic() < until:
@@ -251,7 +253,7 @@ def _supervise(task: Task) -> None:
         # Whoever sees us announced may tell us to end: from then on that must reach the supervisor, not kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         os.makedirs(task.folder, mode=0o700, exist_ok=True)
-        log = os.open(os.path.join(task.folder, "agent.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(os.path.join(task.folder, run_paths.AGENT_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -272,33 +274,20 @@ def _announce(folder: str) -> bool:
     """Who watches this replica, so that others can tell whether it still does. False when another agent was faster,
     or when the replica was given up before we came: it must not run then."""
     stat = processes.read_stat(os.getpid())
-    draft = os.path.join(folder, f"agent.draft.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    if os.path.exists(os.path.join(folder, run_paths.END)):
+        return False
     try:
-        os.write(descriptor, json.dumps(content).encode())
-    finally:
-        os.close(descriptor)
-    target = os.path.join(folder, "agent.json")
-    is_first = not os.path.exists(os.path.join(folder, "end.json"))
-    try:
-        if is_first:
-            os.link(draft, target)  # unlike a rename, it fails when there is one
+        write_new(os.path.join(folder, run_paths.AGENT), json.dumps(content).encode(), sync=False)
     except FileExistsError:
-        is_first = False
-    except OSError:  # a filesystem without links
-        is_first = not os.path.exists(target)
-        if is_first:
-            os.rename(draft, target)
-            return True
-    os.unlink(draft)
-    return is_first
+        return False
+    return True
 
 
 def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Sequence[str] = ()) -> None:
     """The end of a replica that never began; one that has an end keeps it."""
     os.makedirs(task_folder, mode=0o700, exist_ok=True)
-    path = os.path.join(task_folder, "end.json")
+    path = os.path.join(task_folder, run_paths.END)
     if os.path.exists(path):
         return
     content = {
@@ -307,14 +296,4 @@ def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Se
         "started_at": None, "ended_at": time.time(), "host": socket.gethostname(),
         "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
     }  # fmt: skip
-    write_whole(path, json.dumps(content))
-
-
-def write_whole(path: str, text: str) -> None:
-    draft = f"{path}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.rename(draft, path)
+    write_atomic(path, json.dumps(content).encode())

@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.agent import launcher, processes
 from phalanx.agent.preflight import PATIENCE_S, PreflightFailed
 from phalanx.agent.stdout_courier import Output, StdoutCourier, kept_files
@@ -70,7 +71,7 @@ class Pod(NamedTuple):
 
     @property
     def replicas(self) -> str:
-        return os.path.join(self.run_folder, "replicas")
+        return os.path.join(self.run_folder, run_paths.REPLICAS)
 
     @property
     def courier(self) -> str:
@@ -80,7 +81,7 @@ class Pod(NamedTuple):
 
     @property
     def outputs(self) -> str:
-        return str(self.place.get("outputs") or os.path.join(self.run_folder, "outputs"))
+        return str(self.place.get("outputs") or os.path.join(self.run_folder, run_paths.OUTPUTS))
 
     @property
     def working(self) -> str:
@@ -97,13 +98,13 @@ class Pod(NamedTuple):
         return os.path.join(self.run_folder, ".phalanx-build", f"{self.member}.{self.attempt}")
 
     def folder(self, name: str) -> str:
-        return os.path.join(self.replicas, name, f"attempt-{self.attempt}")
+        return os.path.join(self.replicas, name, run_paths.attempt_name(self.attempt))
 
 
 def find(environment: dict[str, str]) -> Pod:
     """Raises NotHere."""
     root = environment.get(ROOT_VARIABLE) or ROOT
-    job = os.path.join(root, "job")
+    job = os.path.join(root, run_paths.JOB)
     try:
         with gzip.open(os.path.join(job, "plan.json.gz"), "rb") as stream:
             plan = json.loads(stream.read())
@@ -192,7 +193,7 @@ def _python(pod: Pod) -> dict[str, Any]:
 
 
 def _client(pod: Pod) -> list[str]:
-    client = os.path.join(pod.root, "agent", "tracking.zip")
+    client = os.path.join(pod.root, "agent", run_paths.CLIENT_ARCHIVE)
     return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
 
 
@@ -259,10 +260,10 @@ def _go_on(pod: Pod, folder: str) -> bool:
     except OSError:
         is_ours = False
     try:
-        for name in ("agent.json", "end.json") if is_ours and us else ():
+        for name in (run_paths.AGENT, run_paths.END) if is_ours and us else ():
             if os.path.exists(os.path.join(folder, name)):
                 os.unlink(os.path.join(folder, name))
-        if not os.path.exists(os.path.join(folder, "agent.json")):
+        if not os.path.exists(os.path.join(folder, run_paths.AGENT)):
             with open(mark, "w", encoding="utf-8") as stream:
                 stream.write(us)
     except OSError:
@@ -338,7 +339,7 @@ class PodReplica:
 
     def _give_up(self, end: End) -> None:
         for name in self.pod.names:
-            with open(os.path.join(self.pod.folder(name), "log"), "ab") as log:
+            with open(os.path.join(self.pod.folder(name), run_paths.LOG), "ab") as log:
                 log.write(f"phalanx: {end.message}\n".encode())
             launcher.write_failure(self.pod.folder(name), name, self.pod.attempt, end)
 
@@ -413,7 +414,7 @@ class PodReplica:
                 f"phalanx: {len(stay)} files ({sum(stay) / 2**20:.1f} MiB) of outputs end with this pod: to keep them, "
                 "name a store in `environment.artifact_refs`, or run with a Phalanx server that pods reach\n"
             )
-            with open(os.path.join(pod.folder(pod.member), "log"), "ab") as log:
+            with open(os.path.join(pod.folder(pod.member), run_paths.LOG), "ab") as log:
                 log.write(text.encode())
 
 
@@ -464,7 +465,7 @@ def _code(end: Mapping[str, Any]) -> int:
 
 def _read_end(folder: str) -> dict[str, Any]:
     try:
-        with open(os.path.join(folder, "end.json"), "rb") as stream:
+        with open(os.path.join(folder, run_paths.END), "rb") as stream:
             found = json.loads(stream.read())
     except (OSError, ValueError):
         return {}

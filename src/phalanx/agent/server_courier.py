@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from phalanx import run_paths
 from phalanx.agent.stdout_courier import attempt_files, is_growing, kept_files
 from phalanx.uploads import Uploader, UploadRefused, UploadTargetUnknown, UploadUnavailable, started
 
@@ -71,8 +72,8 @@ class ServerCourier:
     def _files(self, is_last: bool, is_time: bool) -> Iterator[tuple[str, str, bool]]:
         """What the server is to have. Ends last, after outputs: the server takes nothing more once all have ended."""
         ends = []
-        for member, name, path in attempt_files(os.path.join(self.run_folder, "replicas"), self.attempt):
-            if name == "end.json":
+        for member, name, path in attempt_files(os.path.join(self.run_folder, run_paths.REPLICAS), self.attempt):
+            if name == run_paths.END:
                 ends.append((f"{member}/{name}", path, False))
             else:
                 yield f"{member}/{name}", path, is_growing(name)

@@ -11,7 +11,8 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
-from phalanx.frames import KEPT, LARGEST_WHOLE, LOG, LONGEST, Encoder, is_file
+from phalanx import run_paths
+from phalanx.frames import KEPT, LARGEST_WHOLE, LONGEST, Encoder, is_file
 
 STRETCH = 1 << 18  # bytes of one file at once
 MOST_WAITING = 1 << 20  # bytes that wait for the output
@@ -19,8 +20,8 @@ TURN_S = 0.05  # of work in one turn: training needs the processor more than its
 CUT_S = 2.0  # after so long, a line that is not finished is passed on all the same
 STUCK_S = 30.0  # at the end, for an output that takes nothing
 LAST_S = 300.0  # for all of it
-WHOLE = ("agent.json", "end.json")
-GROWING = (LOG, "spool", "agent.log")
+WHOLE = (run_paths.AGENT, run_paths.END)
+GROWING = (run_paths.LOG, run_paths.SPOOL, run_paths.AGENT_LOG)
 ENDINGS = (".points", ".events")
 
 
@@ -78,9 +79,9 @@ class Output:
 def attempt_files(replicas: str, attempt: int) -> Iterator[tuple[str, str, str]]:
     """What there is of an attempt that belongs at home: the member, the file's name, its path. Ends come last."""
     for member in _listed(replicas):
-        folder = os.path.join(replicas, member, f"attempt-{attempt}")
-        names = [name for name in _listed(folder) if name not in WHOLE and name != "media"]
-        names += [f"media/{name}" for name in _listed(os.path.join(folder, "media"))]
+        folder = os.path.join(replicas, member, run_paths.attempt_name(attempt))
+        names = [name for name in _listed(folder) if name not in WHOLE and name != run_paths.MEDIA]
+        names += [f"{run_paths.MEDIA}/{name}" for name in _listed(os.path.join(folder, run_paths.MEDIA))]
         for name in (WHOLE[0], *names, WHOLE[1]):
             path = os.path.join(folder, name)
             if is_file(name) and os.path.isfile(path) and not os.path.islink(path):
@@ -190,8 +191,8 @@ class StdoutCourier:
 
     def _files(self) -> list[tuple[str, str, str]]:
         if self.is_log_alone:
-            path = os.path.join(self.replicas, self.first, f"attempt-{self.attempt}", LOG)
-            return [(self.first, LOG, path)]
+            path = os.path.join(self.replicas, self.first, run_paths.attempt_name(self.attempt), run_paths.LOG)
+            return [(self.first, run_paths.LOG, path)]
         along = [(self.first, name, path) for name, path in self.kept]
         return [*attempt_files(self.replicas, self.attempt), *along]
 
@@ -204,7 +205,7 @@ class StdoutCourier:
         with open(path, "rb") as stream:
             stream.seek(offset)
             data = stream.read(min(STRETCH, size - offset))
-        is_plain = (member, name) == (self.first, LOG)
+        is_plain = (member, name) == (self.first, run_paths.LOG)
         if is_plain and not is_last:
             data = self._whole_lines(offset, data)
         for line in self.encoder.log(offset, data) if is_plain else self.encoder.grown(member, name, offset, data):

@@ -15,6 +15,7 @@ import socket
 import time
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
 from phalanx.agent.preflight import PATIENCE_S
@@ -32,7 +33,6 @@ FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found 
 ABORT_S = 2.0  # for a command that hangs to say where
 HEAR_S = 2.0  # for a signal that was sent to all to reach us, too
 LISTEN_S = 1.0  # how often we look for what we are told by files
-ASKED_TO_END, ASKED_TO_ABORT = "asked-to-end", "asked-to-abort"
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
@@ -81,8 +81,8 @@ class ProcessExit(NamedTuple):
 class Supervisor:
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.spool = Writer(os.path.join(task.folder, "spool"))
-        self.log_path = os.path.join(task.folder, "log")
+        self.spool = Writer(os.path.join(task.folder, run_paths.SPOOL))
+        self.log_path = os.path.join(task.folder, run_paths.LOG)
         self.started_at = time.time()
         self.started = time.monotonic()
         self.meter = processes.UsageMeter()
@@ -98,7 +98,7 @@ class Supervisor:
         self._reserve()
 
     def _reserve(self) -> None:
-        self.end_draft = os.path.join(self.task.folder, "end.draft")
+        self.end_draft = os.path.join(self.task.folder, run_paths.END_DRAFT)
         descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(descriptor, b" " * END_RESERVED)
@@ -375,7 +375,7 @@ class Supervisor:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.rename(self.end_draft, os.path.join(self.task.folder, "end.json"))
+        os.rename(self.end_draft, os.path.join(self.task.folder, run_paths.END))
 
 
 def last_lines(path: str) -> list[str]:
@@ -418,12 +418,12 @@ def _become(argv: list[str], environment: dict[str, str]) -> None:
 
 def _asked(task: Task) -> signal.Signals | None:
     """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
-    if os.path.exists(os.path.join(task.folder, ASKED_TO_ABORT)):
+    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_ABORT)):
         return signal.SIGQUIT
-    if os.path.exists(os.path.join(task.folder, ASKED_TO_END)):
+    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_END)):
         return signal.SIGTERM
     served = task.serves
-    if served and all(os.path.exists(os.path.join(folder, "end.json")) for folder in served):
+    if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
         return signal.SIGTERM
     return None
 

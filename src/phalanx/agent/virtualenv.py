@@ -7,7 +7,6 @@ Standard library only, Python 3.8+.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import hashlib
 import json
@@ -19,6 +18,8 @@ import tarfile
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from phalanx.locks import locked
 
 STEP_LINES = 30
 # Of a Python: whether it has pip, and where its packages are when that is a virtual environment.
@@ -109,8 +110,7 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
         os.makedirs(place, mode=0o700, exist_ok=True)
         if os.stat(place).st_uid != os.getuid():
             raise VirtualenvError(f"{place} belongs to somebody else", [])
-        with open(os.path.join(place, "lock"), "w") as lock, open(os.path.join(place, "log"), "a") as log:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(os.path.join(place, "lock")), open(os.path.join(place, "log"), "a") as log:
             _raise_as_before(place)
             venv = os.path.join(place, "venv")
             if not os.path.exists(os.path.join(place, "done")):

@@ -29,11 +29,11 @@ from phalanx.artifacts.trees import (
     LINK,
     Progress,
     Tree,
-    draft_beside,
     no_progress,
     path_parts,
     run_tree,
 )
+from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.store import DONE
@@ -187,7 +187,7 @@ def _write(item: DownloadItem, target: Path, say: Say) -> bool:
     faults = []
     for pieces, wanted in item.ways:
         try:
-            with draft_beside(place) as draft:
+            with draft_of(place) as draft:
                 _fill(draft, item, pieces(say), wanted)
         except CallError as fault:
             faults.append(str(fault))
@@ -196,9 +196,9 @@ def _write(item: DownloadItem, target: Path, say: Say) -> bool:
     raise DigestMismatch("; ".join(faults))
 
 
-def _fill(draft: Path, item: DownloadItem, pieces: Iterator[bytes], wanted: str | None) -> None:
+def _fill(draft: str, item: DownloadItem, pieces: Iterator[bytes], wanted: str | None) -> None:
     digest = hashlib.sha256()
-    with draft.open("xb") as out:
+    with open(draft, "xb") as out:
         for piece in pieces:
             digest.update(piece)
             out.write(piece)

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import locks, run_paths
 from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester, digest_of_files, read_kept
 from phalanx.artifacts.trees import FILE, FOLDER, LINK, OWNED, ROOTS, TreeEntry, path_parts, run_tree
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home import locks
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
 from phalanx.store import DONE, Artifact, Store
 
@@ -56,7 +56,7 @@ class OutputManifest:
 
 
 def manifest_file(run_folder: Path) -> Path:
-    return run_folder / "outputs.json"
+    return run_folder / run_paths.OUTPUTS_MANIFEST
 
 
 def read_manifest(run_folder: Path) -> OutputManifest:
@@ -99,7 +99,7 @@ def locked(run_folder: Path) -> Iterator[None]:
     """One at a time. Raises CallError."""
     with ExitStack() as held:
         try:
-            held.enter_context(locks.locked(run_folder / "outputs.lock"))
+            held.enter_context(locks.locked(run_folder / run_paths.OUTPUTS_LOCK))
         except OSError as fault:
             raise CallError(f"cannot work in {run_folder}: {(fault.strerror or str(fault)).lower()}") from None
         yield
@@ -164,7 +164,7 @@ def _unlogged(run_id: str, path: str, manifest: OutputManifest, known: dict[str,
     if steps[0] not in OWNED or any("/".join(steps[:count]) in known for count in range(2, len(steps) + 1)):
         return None
     at = _time(manifest.files[path].at) or datetime.now(UTC)
-    if steps[0] == "models":
+    if steps[0] == run_paths.MODELS:
         return Artifact(run_id, "/".join(steps[:3]), "model", steps[1], 0, None, at)
     return Artifact(run_id, path, "file", "/".join(steps[1:]), 0, None, at)
 

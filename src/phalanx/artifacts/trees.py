@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
-ROOTS = ("outputs", "artifacts", "models")  # of a run's folder
-OWNED = ("artifacts", "models")  # we put the files there, and nobody changes them in place
+ROOTS = (run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS)  # of a run's folder
+OWNED = (run_paths.ARTIFACTS, run_paths.MODELS)  # we put the files there, and nobody changes them in place
 CHUNK = 1 << 20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -151,15 +151,3 @@ def _found(path: str, name: str, folder: int) -> TreeEntry | None:
 def _kind(mode: int) -> str:
     kinds = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK}
     return kinds.get(stat.S_IFMT(mode), OTHER)
-
-
-@contextmanager
-def draft_beside(target: Path) -> Iterator[Path]:
-    """A name to write under; it becomes the target when all went well, and is gone when not."""
-    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}")
-    try:
-        yield draft
-        draft.replace(target)
-    finally:
-        with suppress(OSError):
-            draft.unlink()

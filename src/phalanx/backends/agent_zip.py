@@ -9,7 +9,6 @@ import hashlib
 import marshal
 import os
 import shutil
-import tempfile
 import zipfile
 from functools import cache
 from importlib.machinery import SourceFileLoader
@@ -18,8 +17,14 @@ from io import BytesIO
 from pathlib import Path
 from types import CodeType
 
+from phalanx import run_paths
+from phalanx.atomic_files import draft_of
+
 _PACKAGE = Path(__file__).parent.parent
-_MODULES = ("__init__.py", "frames.py", "naming.py", "placeholders.py", "uploads.py", "spool.py")
+_MODULES = (
+    *("__init__.py", "atomic_files.py", "frames.py", "locks.py", "naming.py", "placeholders.py", "run_paths.py"),
+    *("spool.py", "uploads.py"),
+)
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # Where Phalanx is installed beside the training, the rest of it is found through the client's package.
 _REST = """
@@ -67,7 +72,7 @@ def carry(job: Path, kept: Path) -> None:
     """Both into the folder of a job that may wait for days, or go elsewhere: it does not depend on us any more then.
     `kept`: where they are once made. Raises OSError."""
     job.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, source in (("agent.pyz", agent_file(kept)), ("tracking.zip", client_file(kept))):
+    for name, source in ((run_paths.AGENT_ARCHIVE, agent_file(kept)), (run_paths.CLIENT_ARCHIVE, client_file(kept))):
         target = job / name
         target.unlink(missing_ok=True)
         try:
@@ -115,15 +120,13 @@ def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
 
 def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
     """Sources, and what this Python makes of them: other Pythons compile for themselves, this one need not."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        draft = Path(scratch) / "archive"
+    with draft_of(target) as draft:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in {**sources, **own}.items():
                 archive.writestr(name, text)
                 code = compile(text, name, "exec", dont_inherit=True) if name in own else _code(name)
                 archive.writestr(str(Path(name).with_suffix(".pyc")), _compiled(text, code))
-        draft.chmod(0o600)
-        os.replace(draft, target)
+        os.chmod(draft, 0o600)
 
 
 def _code(name: str) -> CodeType:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
 from phalanx.tracking import external_folder
 
@@ -151,16 +152,9 @@ def _write(environment: Mapping[str, str], known: Logins) -> Path:
     """There whole or not at all, and never readable by others, not even for a moment."""
     path = logins_file(environment)
     data = {"default": known.default, "servers": {url: {"token": token} for url, token in known.tokens.items()}}
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(data, stream, indent=1)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_atomic(path, json.dumps(data, indent=1).encode(), sync=False)
     except OSError as fault:
         raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
     return path

@@ -19,7 +19,8 @@ from typing import Any
 
 import yaml
 
-from phalanx import __version__
+from phalanx import __version__, run_paths
+from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
 from phalanx.exchange import phalanx_runs
 from phalanx.exchange.table_files import json_line
@@ -61,13 +62,13 @@ class Exporter:
         if not phalanx_runs.is_run(source):
             raise CallError(f"run {run.id} has no folder in {self.home.runs}: `phalanx doctor` tells more")
         safe_files.make_folder(folder)
-        safe_files.write(folder / "run.json", encode_run(run))
+        safe_files.write(folder / run_paths.RUN, encode_run(run))
         _write_json(folder / "params.json", dict(run.params))
         _write_json(folder / "labels.json", self.store.labels(run.id))
-        self._copy(source, folder, "history", source / "history")
+        self._copy(source, folder, run_paths.HISTORY, source / run_paths.HISTORY)
         self._write_plan(source, folder)
         for name, path in phalanx_runs.files_of(source):
-            if name == "spec.yml":
+            if name == run_paths.SPEC:
                 self._write_spec(path, folder / name)
             elif self.with_files or not (name.startswith(FILES_OF_RUNS) or "/media/" in name):
                 self._copy(source, folder, name, path)
@@ -90,12 +91,12 @@ class Exporter:
     def _write_plan(self, source: Path, folder: Path) -> None:
         """Who ran, and not with which variables: those may be secrets."""
         try:
-            plan = phalanx_runs.document(source / "plan.json", source)
+            plan = phalanx_runs.document(source / run_paths.PLAN, source)
         except (OSError, FileRefused, ValueError):
             raise CallError(f"the plan of run {source.name} cannot be read: `phalanx doctor` tells more") from None
         bare: dict[str, Any] = {"environment": {}, "defaults": {}}
         replicas = [{**replica, **bare} for replica in plan.get("replicas", ())]
-        _write_json(folder / "plan.json", {**plan, "environment": {}, "replicas": replicas})
+        _write_json(folder / run_paths.PLAN, {**plan, "environment": {}, "replicas": replicas})
 
     def _write_spec(self, path: Path, target: Path) -> None:
         try:
@@ -123,14 +124,16 @@ class Exporter:
             _write_json(folder / "index.json", index)
 
     def _write_events(self, source: Path, target: Path) -> None:
-        found = [(name, path) for name, path in safe_files.walk(source / "replicas") if name.endswith(".events")]
+        tracked = safe_files.walk(source / run_paths.REPLICAS)
+        found = [(name, path) for name, path in tracked if name.endswith(".events")]
         if not found:
             return
         with _new_text(target) as stream:
             for name, path in found:
-                replica, attempt, _ = (*name.split("/"), "", "")[:3]
+                replica, folder, _ = (*name.split("/"), "", "")[:3]
+                attempt = run_paths.attempt_number(folder)
                 for event in _events(path, self.losses):
-                    told = {"replica": replica, "attempt": attempt.removeprefix("attempt-"), **event}
+                    told = {"replica": replica, "attempt": folder if attempt is None else str(attempt), **event}
                     stream.write(json_line(told))
                     self.counts["events"] += 1
 
@@ -167,19 +170,17 @@ def target_folder(path: Path) -> Iterator[Path]:
         draft.mkdir(mode=0o700)
         yield draft
         if path.suffix.lower() == ".zip":
-            archive = draft.with_suffix(".zip")
-            _pack(draft, archive, path.stem)
-            archive.replace(path)
+            with draft_of(path) as archive:
+                _pack(draft, archive, path.stem)
         else:
             draft.rename(path)
     except OSError as fault:
         raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-        draft.with_suffix(".zip").unlink(missing_ok=True)
 
 
-def _pack(folder: Path, archive: Path, name: str) -> None:
+def _pack(folder: Path, archive: str, name: str) -> None:
     with zipfile.ZipFile(archive, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for inside, path in safe_files.walk(folder):
             packed.write(path, f"{name}/{inside}")

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.formats import plain_values, safe_files
 from phalanx.formats.foreign_run import (
@@ -35,7 +36,6 @@ from phalanx.spool import JSON, MAX_PAYLOAD, PointWriter, Writer, frame
 from phalanx.store import Run, Store
 
 SOURCE = "phalanx.source"  # the label that tells where a run came from
-UNFINISHED = "import.unfinished"  # a file of an attempt that is being imported, or whose import was killed
 PATIENCE_S = 3600.0  # without a sign of life for so long, an import was killed
 LARGEST_PICTURE = 64 << 20
 LARGEST_LOG = 256 << 20
@@ -105,7 +105,7 @@ class Importer:
         try:
             with ExitStack() as undo:
                 undo.callback(remove, self.home, self.store, made.id)
-                (attempt / UNFINISHED).touch(mode=0o600)
+                (attempt / run_paths.IMPORT_MARK).touch(mode=0o600)
                 with RunImport(attempt, made.created_at.timestamp(), losses) as sink:
                     for record in _records(run, losses):
                         sink.take(record)
@@ -114,7 +114,7 @@ class Importer:
                 at = max(ending.at or sink.last, made.created_at.timestamp())
                 external_runs.finish(self.home, made.id, ending.status, ending.reason, at)
                 external_runs.adopt(self.home, self.store, made.id)
-                (attempt / UNFINISHED).unlink()
+                (attempt / run_paths.IMPORT_MARK).unlink()
                 undo.pop_all()
         except OSError as fault:
             reason = (fault.strerror or str(fault)).lower()
@@ -123,7 +123,7 @@ class Importer:
         return ImportOutcome("imported", run.source, run.name, project, made.id, ending.status, sink.counts)
 
     def _is_unfinished(self, run_id: str) -> bool:
-        return any(self.home.run(run_id).path.glob(f"replicas/*/attempt-*/{UNFINISHED}"))
+        return any(self.home.run(run_id).path.glob(f"{run_paths.ATTEMPT_FOLDERS}/{run_paths.IMPORT_MARK}"))
 
     def _create(self, run: ForeignRun, project: str) -> tuple[Run, Path]:
         labels = {plain_values.name(name): plain_values.text(text) for name, text in run.labels.items()}
@@ -309,6 +309,6 @@ class RunImport:
         self.logged += len(data)
         if self.logged > LARGEST_LOG:
             raise FileRefused("logs that are too long")
-        with (self.attempt / "log").open("ab") as stream:
+        with (self.attempt / run_paths.LOG).open("ab") as stream:
             stream.write(data)
         return 1

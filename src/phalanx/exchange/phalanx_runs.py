@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.exchange.importer import ImportOutcome
 from phalanx.formats import plain_values, safe_files
@@ -33,11 +34,12 @@ from phalanx.tracking.external_folder import new_id
 
 MAX_DOCUMENT = 64 << 20
 MOST_ATTEMPTS = 10_000
-TREES = ("code", "outputs", "artifacts", "models", "series")  # whose files are copied as they are
+# Folders whose files are copied as they are
+TREES = (run_paths.CODE, run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS, run_paths.SERIES)
 ATTEMPT_FILES = re.compile(r"log|spool|[\w.-]+\.(points|events)|media/[\w. -]+")
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_ATTEMPT = re.compile(r"([a-z][a-z0-9_]{0,40}-\d{1,6})/attempt-(\d{1,6})/(.+)")
+_ATTEMPT = re.compile(r"([a-z][a-z0-9_]{0,40}-\d{1,6})/" + run_paths.attempt_name(r"(\d{1,6})") + r"/(.+)")
 _TEXTS = ("project", "kind", "backend", "user", "status", "reason")
 _MAYBE_TEXTS = ("name", "description", "framework", "original", "cloning", "group", "commit")
 _TIMES = ("created_at", "updated_at", "started_at", "finished_at")
@@ -51,7 +53,7 @@ class PhalanxRun(NamedTuple):
 
 
 def is_run(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in ("run.json", "history"))
+    return all((folder / name).is_file() for name in (run_paths.RUN, run_paths.HISTORY))
 
 
 def runs_in(source: Path) -> list[Path]:
@@ -69,9 +71,9 @@ def runs_in(source: Path) -> list[Path]:
 def read(folder: Path) -> PhalanxRun:
     """Raises Refused when it is none that we could have written."""
     try:
-        run = _run(document(folder / "run.json", folder))
+        run = _run(document(folder / run_paths.RUN, folder))
         history = list(_history(folder, run.id))
-        plan = document(folder / "plan.json", folder)
+        plan = document(folder / run_paths.PLAN, folder)
         for replica in plan["replicas"]:
             is_ours = _ROLE.fullmatch(_text(replica["role"])) and isinstance(replica["argv"], list)
             if not (is_ours and _is_count(replica["index"]) and _is_count(replica["rank"])):
@@ -128,7 +130,7 @@ def _time(value: Any) -> datetime:
 
 
 def _history(folder: Path, run_id: str) -> Iterator[StatusChange]:
-    records, _, _ = split(safe_files.read_bytes(folder / "history", folder, MAX_DOCUMENT))
+    records, _, _ = split(safe_files.read_bytes(folder / run_paths.HISTORY, folder, MAX_DOCUMENT))
     number = 0
     for record in records:
         data = _json(record)
@@ -184,8 +186,8 @@ class PhalanxImporter:
         return _outcome("imported", own, project, run_id, counts)
 
     def _fill(self, draft: Path, own: PhalanxRun, losses: ImportLosses) -> Counter[str]:
-        safe_files.write(draft / "run.json", encode_run(own.run))
-        safe_files.write(draft / "plan.json", json.dumps(own.plan).encode())
+        safe_files.write(draft / run_paths.RUN, encode_run(own.run))
+        safe_files.write(draft / run_paths.PLAN, json.dumps(own.plan).encode())
         for change in own.history:
             RunFolder(draft).append(change)
         last = own.history[-1]
@@ -195,7 +197,7 @@ class PhalanxImporter:
         counts: Counter[str] = Counter()
         for name, path in files_of(own.folder):
             try:
-                if name.endswith(".events") and name.startswith("replicas/"):
+                if name.endswith(".events") and name.startswith(f"{run_paths.REPLICAS}/"):
                     _copy_events(path, own.folder, draft / name, losses)
                 else:
                     safe_files.copy(path, own.folder, draft / name)
@@ -236,29 +238,29 @@ def _outcome(state: str, own: PhalanxRun, project: str | None, run_id: str, coun
 
 def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
     """What is copied as it is. Replicas first: points move from there to `series` once a run is over."""
-    for name, path in safe_files.walk(folder / "replicas"):
+    for name, path in safe_files.walk(folder / run_paths.REPLICAS):
         found = _ATTEMPT.fullmatch(name)
         if found is not None and ATTEMPT_FILES.fullmatch(found[3]):
-            yield f"replicas/{name}", path
+            yield f"{run_paths.REPLICAS}/{name}", path
     for tree in TREES:
         if not (folder / tree).is_symlink():
             for name, path in safe_files.walk(folder / tree):
                 yield f"{tree}/{name}", path
-    if (folder / "spec.yml").is_file():
-        yield "spec.yml", folder / "spec.yml"
+    if (folder / run_paths.SPEC).is_file():
+        yield run_paths.SPEC, folder / run_paths.SPEC
 
 
 def documents_of(folder: Path, losses: ImportLosses) -> Iterator[tuple[str, bytes]]:
     """What is read, and written anew: how replicas ended, and what the run's surroundings were."""
-    for name, path in safe_files.walk(folder / "replicas"):
-        if name.endswith("/end.json") and _ATTEMPT.fullmatch(name):
+    for name, path in safe_files.walk(folder / run_paths.REPLICAS):
+        if name.endswith(f"/{run_paths.END}") and _ATTEMPT.fullmatch(name):
             try:
-                yield f"replicas/{name}", json.dumps(_end(document(path, folder))).encode()
+                yield f"{run_paths.REPLICAS}/{name}", json.dumps(_end(document(path, folder))).encode()
             except (OSError, FileRefused, ValueError, TypeError, KeyError, RecursionError):
                 losses.add("ends of replicas that could not be read", example=name)
     try:
-        records = document(folder / "records.json", folder)
-        yield "records.json", json.dumps({k: v for k, v in records.items() if k != "environment"}).encode()
+        records = document(folder / run_paths.RECORDS, folder)
+        yield run_paths.RECORDS, json.dumps({k: v for k, v in records.items() if k != "environment"}).encode()
     except FileMissing:
         return
     except (OSError, FileRefused, ValueError, RecursionError):

@@ -9,6 +9,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from phalanx.atomic_files import draft_of, write_atomic
+
 MAX_DEPTH = 40
 MAX_FILES = 1_000_000
 SPARE_BYTES = 256 << 20  # of the disk, which no copy may take
@@ -85,26 +87,18 @@ def copy(path: Path, root: Path, target: Path) -> int:
         make_folder(target.parent)
         if size + SPARE_BYTES > shutil.disk_usage(target.parent).free:
             raise FileRefused("files for which the disk has no room")
-        draft = target.with_name(f".{os.getpid()}.draft")
-        try:
-            with os.fdopen(new(draft), "wb") as copied:
-                left = size  # not more: it may grow for ever
-                while left and (piece := source.read(min(left, _PIECE))):
-                    copied.write(piece)
-                    left -= len(piece)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)  # there only when something failed
+        with draft_of(target) as draft, os.fdopen(new(draft), "wb") as copied:
+            left = size  # not more: it may grow for ever
+            while left and (piece := source.read(min(left, _PIECE))):
+                copied.write(piece)
+                left -= len(piece)
     return size - left
 
 
 def write(target: Path, data: bytes) -> None:
     """A private file, there whole or not at all. Raises OSError."""
     make_folder(target.parent)
-    draft = target.with_name(f".{os.getpid()}.draft")
-    with os.fdopen(new(draft), "wb") as stream:
-        stream.write(data)
-    draft.replace(target)
+    write_atomic(target, data, sync=False)
 
 
 def make_folder(folder: Path) -> None:
@@ -117,7 +111,7 @@ def make_folder(folder: Path) -> None:
         place.mkdir(mode=0o700, exist_ok=True)
 
 
-def new(path: Path) -> int:
+def new(path: str | os.PathLike[str]) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 

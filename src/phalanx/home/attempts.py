@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.agent.supervisor import ASKED_TO_ABORT, ASKED_TO_END, last_lines
-from phalanx.home.atomic_files import make_private, read_json, write_atomic
+from phalanx import run_paths
+from phalanx.agent.supervisor import last_lines
+from phalanx.atomic_files import make_private, read_json, write_atomic
 
-SAID = ("log", "agent.json")
+SAID = (run_paths.LOG, run_paths.AGENT)
 
 
 class AttemptFolder(NamedTuple):
@@ -29,11 +30,11 @@ class AttemptFolder(NamedTuple):
     replicas: tuple[str, ...]
 
     def folder(self, replica: str) -> Path:
-        return self.run_folder / "replicas" / replica / f"attempt-{self.attempt}"
+        return self.run_folder / run_paths.attempt_folder(replica, self.attempt)
 
     @property
     def facts_file(self) -> Path:
-        return self.run_folder / "job" / f"attempt-{self.attempt}.json"
+        return self.run_folder / run_paths.facts_file(self.attempt)
 
 
 class ReplicaState(NamedTuple):
@@ -56,12 +57,13 @@ def read_facts(seat: AttemptFolder) -> dict[str, Any]:
 
 def request_end(folder: Path, number: int) -> None:
     """For an agent that no signal of ours reaches: to end its replica, or to have it say where it hangs."""
-    (folder / (ASKED_TO_ABORT if number == signal.SIGQUIT else ASKED_TO_END)).touch(mode=0o600)
+    name = run_paths.ASKED_TO_ABORT if number == signal.SIGQUIT else run_paths.ASKED_TO_END
+    (folder / name).touch(mode=0o600)
 
 
 def read_end(folder: Path) -> Any:
     """A damaged one counts as none: the replica is then declared lost."""
-    end = read_json(folder / "end.json")
+    end = read_json(folder / run_paths.END)
     return end if isinstance(end, dict) and isinstance(end.get("ended_at"), int | float) and "cause" in end else None
 
 
@@ -72,13 +74,13 @@ def tail_of(log: Path) -> tuple[str, ...]:
 
 def replica_tail(seat: AttemptFolder, replica: str) -> list[str]:
     """The end of a replica's log."""
-    return last_lines(str(seat.folder(replica) / "log"))
+    return last_lines(str(seat.folder(replica) / run_paths.LOG))
 
 
 def last_activity(seat: AttemptFolder) -> float:
     """When any replica, or a process that it started, last wrote a line or a metric. When they began, if none has."""
     newest = 0.0
-    for place in (seat.run_folder / "replicas").glob(f"*/attempt-{seat.attempt}"):
+    for place in seat.run_folder.glob(run_paths.attempt_folder("*", seat.attempt)):
         try:
             with os.scandir(place) as entries:
                 said = (entry for entry in entries if entry.name in SAID or entry.name.endswith((".points", ".events")))
@@ -106,10 +108,10 @@ def record_lost(  # noqa: PLR0913
         "version": 1, "replica": replica, "attempt": seat.attempt,
         "cause": cause, "code": None, "signal": None, "message": message,
         "started_at": None, "ended_at": time.time() if just_now else last_write(folder), "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": last_lines(str(folder / "log")) or list(lines), "peak": {},
+        "log_bytes": 0, "last_lines": last_lines(str(folder / run_paths.LOG)) or list(lines), "peak": {},
     }  # fmt: skip
     if read_end(folder) is None:
-        write_atomic(folder / "end.json", json.dumps(content).encode())
+        write_atomic(folder / run_paths.END, json.dumps(content).encode())
 
 
 def last_write(folder: Path) -> float:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from phalanx import run_paths
+from phalanx.atomic_files import make_private, write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import make_private, write_atomic
 from phalanx.home.run_folder import RunFolder, encode_run
 from phalanx.store import Run, StatusChange
 from phalanx.tracking import external_folder
@@ -78,7 +79,7 @@ class Home:
                 undo.callback(shutil.rmtree, draft, ignore_errors=True)
                 self.keep_environment(run.id, environment)
                 draft.mkdir(mode=0o700)
-                for name, data in {"run.json": encode_run(run), **files}.items():
+                for name, data in {run_paths.RUN: encode_run(run), **files}.items():
                     make_private((draft / name).parent, draft)
                     write_atomic(draft / name, data, sync=False)
                 if fill is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
+from phalanx import locks
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 
@@ -15,7 +15,7 @@ class Lease:
     def __init__(self, home: Home) -> None:
         path = home.path / "scheduler.lock"
         try:
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.descriptor = locks.open_lock(path)
         except OSError as fault:
             raise CallError(f"cannot open {path}: {(fault.strerror or str(fault)).lower()}") from None
         self.held = False
@@ -23,15 +23,14 @@ class Lease:
     def take(self) -> bool:
         if not self.held:
             try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.held = locks.take(self.descriptor, wait=False)
             except OSError:
                 return False
-            self.held = True
-        return True
+        return self.held
 
     def release(self) -> None:
         if self.held:
-            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            locks.release(self.descriptor)
             self.held = False
 
     def close(self) -> None:

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.home.atomic_files import write_atomic
+from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange
-
-RESUME_REQUEST = "resume.json"  # in a run's folder: who asked
 
 
 class RunFolder:
@@ -21,16 +20,16 @@ class RunFolder:
 
     @property
     def plan_file(self) -> Path:
-        return self.path / "plan.json"
+        return self.path / run_paths.PLAN
 
     @property
     def stop_file(self) -> Path:
-        return self.path / "stop.json"
+        return self.path / run_paths.STOP
 
     def read(self) -> Run | None:
         """The run as it was submitted, with what its history says; None when it cannot be read."""
         try:
-            run = decode_run(json.loads((self.path / "run.json").read_bytes()))
+            run = decode_run(json.loads((self.path / run_paths.RUN).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         for change in self.history():
@@ -39,7 +38,7 @@ class RunFolder:
 
     def history(self) -> list[StatusChange]:
         found: list[StatusChange] = []
-        for record in Reader(self.path / "history").poll():
+        for record in Reader(self.path / run_paths.HISTORY).poll():
             change = _decode_change(self.path.name, record.data())
             if change.number == len(found) + 1:  # any other was written by two at once: the first one counts
                 found.append(change)
@@ -48,7 +47,7 @@ class RunFolder:
     def append(self, change: StatusChange) -> None:
         """One more line of the history. That a run is over is on the disk itself before anyone is told; the steps
         before it need not outlive the machine, which its processes do not either."""
-        writer = Writer(self.path / "history")
+        writer = Writer(self.path / run_paths.HISTORY)
         try:
             writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})
             if change.status in DONE:
@@ -70,10 +69,10 @@ class RunFolder:
             return None
 
     def replica_folders(self, attempt: int) -> Iterator[tuple[str, Path]]:
-        base = self.path / "replicas"
+        base = self.path / run_paths.REPLICAS
         for folder in sorted(base.iterdir()) if base.is_dir() else ():
-            if (folder / f"attempt-{attempt}").is_dir():
-                yield folder.name, folder / f"attempt-{attempt}"
+            if (folder / run_paths.attempt_name(attempt)).is_dir():
+                yield folder.name, folder / run_paths.attempt_name(attempt)
 
 
 def encode_run(run: Run) -> bytes:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from phalanx.agent.processes import is_alive_here
+from phalanx.atomic_files import write_new
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
 from phalanx.store import Run
 
 PREFIX = "phr"
@@ -75,14 +75,8 @@ def server_secret(home: Path) -> bytes:
     try:
         return _read_secret(path)
     except FileNotFoundError:
-        draft = home / f".server.secret.{os.getpid()}.{secrets.token_hex(4)}"
-        write_atomic(draft, secrets.token_hex(SECRET_BYTES).encode())
-        try:
-            os.link(draft, path)  # unlike a rename, it fails when another process was faster
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        with suppress(FileExistsError):  # another process was faster
+            write_new(path, secrets.token_hex(SECRET_BYTES).encode())
         return _read_secret(path)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
@@ -94,7 +95,7 @@ def finish(home: Home, run_id: str, status: str, reason: str, at: float | None =
     folder = home.run(run_id)
     attempt = external_folder.attempt_folder(str(folder.path))
     try:
-        began = json.loads((folder.path / "run.json").read_bytes())["created_at"]
+        began = json.loads((folder.path / run_paths.RUN).read_bytes())["created_at"]
         external_folder.write_end(attempt, _CAUSES.get(status, "error"), reason or status, began, at)
     except (OSError, ValueError, KeyError) as fault:
         raise CallError(f"the end of run {run_id} cannot be kept: {fault}") from None

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.errors import CallError, StoreError
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
@@ -45,7 +46,7 @@ class RunIndexer:
         self.folder = home.run(run.id).path
         names = sorted(replicas, key=lambda name: name.rpartition("-")[0] not in LOWEST)
         self.order = {name: place for place, name in enumerate(names)}
-        self.folders = {name: self.folder / "replicas" / name / f"attempt-{run.attempt}" for name in names}
+        self.folders = {name: self.folder / run_paths.attempt_folder(name, run.attempt) for name in names}
         after = {name: row.step for name, row in store.summaries(run.id).items() if row.step is not None}
         self.before = after if run.attempt > 1 else {}
         self.progress_since: dict[str, Any] | None = None
@@ -79,8 +80,8 @@ class RunIndexer:
 
     def _look_for_more(self) -> None:
         """Processes that a replica started itself write beside it: `worker-0.1`."""
-        for name in sorted(os.listdir(self.folder / "replicas")):
-            folder = self.folder / "replicas" / name / f"attempt-{self.attempt}"
+        for name in sorted(os.listdir(self.folder / run_paths.REPLICAS)):
+            folder = self.folder / run_paths.attempt_folder(name, self.attempt)
             if name not in self.folders and name.partition(".")[0] in self.folders and folder.is_dir():
                 self.order[name] = len(self.order)
                 self.folders[name] = folder
@@ -106,7 +107,7 @@ class RunIndexer:
                     self.owners[metric] = name
                     changed[metric] = points.summaries[metric]
         # The attempts before it have a part in the line; and what is compacted is not in the files any more.
-        if is_over and (self.attempt > 1 or (self.folder / "series").is_dir()):
+        if is_over and (self.attempt > 1 or (self.folder / run_paths.SERIES).is_dir()):
             from phalanx.store.series.run_series import RunSeries
 
             changed = RunSeries(self.folder).summaries()

@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.home.atomic_files import write_atomic
+from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
 
 if TYPE_CHECKING:
@@ -33,14 +34,14 @@ PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "e
 
 class EventFileFollower:
     def __init__(self, run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> None:
-        self.outputs = run_folder / "outputs"
+        self.outputs = run_folder / run_paths.OUTPUTS
         self.attempt = attempt
         self.replicas = replicas
         self.look_at = 0.0
         self.followers: dict[str, EventFileReader] = {}
         self.scribes: dict[str, EventFileConverter] = {}
         self.first_folder: str | None = None
-        later = (folder.parent / f"attempt-{attempt + 1}" for folder in replicas.values())
+        later = (folder.parent / run_paths.attempt_name(attempt + 1) for folder in replicas.values())
         self.is_past = any(folder.exists() for folder in later)  # then what is new in the outputs is not of this one
 
     def follow(self, *, is_over: bool = False) -> None:
@@ -154,7 +155,7 @@ class EventFileConverter:
         self.events: Writer | None = None
         self.first_folder: str | None = None  # what was seen first in the run
         # An earlier attempt's files are among the outputs still, and what they said is known.
-        earlier = [folder.parent / f"attempt-{number}" / f"{NAME}.events" for number in range(1, attempt)]
+        earlier = [folder.parent / run_paths.attempt_name(number) / f"{NAME}.events" for number in range(1, attempt)]
         self.read_to: dict[str, int] = {}
         for path in earlier:
             for record in Reader(path).poll():
@@ -220,7 +221,7 @@ class EventFileConverter:
         if count > IMAGES_KEPT:
             return
         ending = {b"\x89P": ".png", b"\xff\xd8": ".jpg", b"GI": ".gif"}.get(item.data[:2], "")
-        media = self.folder / "media"
+        media = self.folder / run_paths.MEDIA
         media.mkdir(mode=0o700, exist_ok=True)
         inside = f"media/{NAME}-{item.step}-{list(self.images).index(told['name'])}-{count}{ending}"
         descriptor = os.open(self.folder / inside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.insight.advice import RecordedRun, Seat, asked_of
 from phalanx.insight.resource_edits import ResourceAmount
 from phalanx.insight.samples import read_attempts
@@ -19,7 +20,7 @@ SPOOLS_READ = 64  # replicas whose every look is read; of the others, what their
 def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
     """A run as its folder has it. Of a trial, the GPUs of the second half count. Raises OSError, ValueError, KeyError
     or TypeError when it has no plan that can be read."""
-    plan = json.loads((run_folder / "plan.json").read_bytes())
+    plan = json.loads((run_folder / run_paths.PLAN).read_bytes())
     uses = uses_of(run_folder, plan, is_trial=is_trial)
     return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
 
@@ -48,7 +49,7 @@ def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False
 def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[Seat, int]:
     """How many GPUs each replica really had; nothing where that was not written down."""
     try:
-        facts = json.loads((run_folder / "job" / f"attempt-{attempt}.json").read_bytes())
+        facts = json.loads((run_folder / run_paths.facts_file(attempt)).read_bytes())
     except (OSError, ValueError):
         return {}
     given = facts.get("gpus") if isinstance(facts, dict) else None

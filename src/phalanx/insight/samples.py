@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.spool import JSON, Reader
 
 
@@ -175,7 +176,7 @@ def read_notes(spool: Path, wanted: tuple[bytes, ...] = _MEASURED) -> list[dict[
 
 def read_end(folder: Path) -> dict[str, Any] | None:
     try:
-        end = json.loads((folder / "end.json").read_bytes())
+        end = json.loads((folder / run_paths.END).read_bytes())
     except (OSError, ValueError):
         return None
     return end if isinstance(end, dict) else None
@@ -186,8 +187,8 @@ def read_attempts(
 ) -> dict[int, ProcessSamples]:
     """All attempts of one process of which anything is known. Without notes: what its end says, which is quicker."""
     found = {}
-    for number, folder in attempt_folders(run_folder / "replicas" / name):
-        notes = read_notes(folder / "spool") if with_notes else []
+    for number, folder in attempt_folders(run_folder / run_paths.REPLICAS / name):
+        notes = read_notes(folder / run_paths.SPOOL) if with_notes else []
         known = recorded(name, notes, read_end(folder), limit_mib)
         if known is not None:
             found[number] = known
@@ -195,9 +196,5 @@ def read_attempts(
 
 
 def attempt_folders(folder: Path) -> list[tuple[int, Path]]:
-    numbers = (
-        (int(path.name.removeprefix("attempt-")), path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if path.name.removeprefix("attempt-").isdigit()
-    )
-    return sorted(numbers)
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((number, path) for path in found if (number := run_paths.attempt_number(path.name)) is not None)

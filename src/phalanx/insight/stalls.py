@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx import run_paths
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.insight.autopsy import ends_with_exception
@@ -38,7 +39,7 @@ def is_stuck(seat: AttemptFolder) -> bool:
         return False
     if not any(ends_with_exception(attempts.replica_tail(seat, name)) for name in seat.replicas):
         return False
-    uses = [newest_use(seat.folder(name) / "spool") for name in seat.replicas]
+    uses = [newest_use(seat.folder(name) / run_paths.SPOOL) for name in seat.replicas]
     if any(use is not None and (use.cpu_percent is None or time.time() - use.at > STUCK_S) for use in uses):
         return False  # nobody knows
     return sum(use.cpu_percent or 0.0 for use in uses if use is not None) < IDLE_PERCENT

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.insight.samples import attempt_folders, read_end, read_notes
 from phalanx.store.series.run_series import RunSeries
 
@@ -114,8 +115,8 @@ def measure(run_folder: Path, names: Iterable[str], attempt: int, *, finished: b
 
 def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | None:
     """When a replica's command began, and the last that was heard of it."""
-    folder = dict(attempt_folders(run_folder / "replicas" / name)).get(attempt)
-    notes = read_notes(folder / "spool", (b'"at"',)) if folder is not None else []
+    folder = dict(attempt_folders(run_folder / run_paths.REPLICAS / name)).get(attempt)
+    notes = read_notes(folder / run_paths.SPOOL, (b'"at"',)) if folder is not None else []
     times = [float(note["at"]) for note in notes if isinstance(note.get("at"), int | float)]
     begun = next((float(note["at"]) for note in notes if "start" in note), None)
     if folder is None or begun is None:
@@ -126,11 +127,11 @@ def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | No
 
 def _lines_since(run_folder: Path, name: str, attempt: int, moment: float) -> int:
     """How many lines a replica wrote after a moment, by what its agent noted of its log's size."""
-    folder = run_folder / "replicas" / name / f"attempt-{attempt}"
-    offset = log_size_at(read_notes(folder / "spool", (b'"log"',)), moment)
+    folder = run_folder / run_paths.attempt_folder(name, attempt)
+    offset = log_size_at(read_notes(folder / run_paths.SPOOL, (b'"log"',)), moment)
     count = 0
     try:
-        with (folder / "log").open("rb") as stream:
+        with (folder / run_paths.LOG).open("rb") as stream:
             stream.seek(offset)
             while piece := stream.read(CHUNK):
                 count += piece.count(b"\n")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from phalanx import run_paths
 from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
 from phalanx.naming import replica_name
 from phalanx.spool import Reader, split
@@ -30,26 +31,26 @@ class LogSource(NamedTuple):
 def log_sources(run_folder: Path) -> list[LogSource]:
     """The replicas that run something, by rank; those that left a folder when the plan cannot be read."""
     try:
-        planned = json.loads((run_folder / "plan.json").read_bytes())["replicas"]
+        planned = json.loads((run_folder / run_paths.PLAN).read_bytes())["replicas"]
         return [
             LogSource(replica_name(r), r["role"], r["rank"])
             for r in planned
             if r["argv"] and "/" not in replica_name(r)
         ]
     except (OSError, ValueError, LookupError, TypeError):
-        base = run_folder / "replicas"
+        base = run_folder / run_paths.REPLICAS
         found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
         return [LogSource(name, name.rpartition("-")[0], None) for name in found]
 
 
 def attempt_folder(run_folder: Path, replica: str, attempt: int) -> Path:
-    return run_folder / "replicas" / replica / f"attempt-{attempt}"
+    return run_folder / run_paths.attempt_folder(replica, attempt)
 
 
 def open_log(folder: Path) -> BinaryIO | None:
     """The log in the folder of a replica's attempt; None when there is none, or something else stands there."""
     try:
-        descriptor = os.open(folder / "log", _FLAGS)
+        descriptor = os.open(folder / run_paths.LOG, _FLAGS)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -67,7 +68,7 @@ class ReplicaLog:
         self.attempt = attempt
         self.offset = 0 if tail is None else tail_start(self.folder, tail)
         self.last_at = float("-inf")
-        self.times = TimeIndex(TimeNoteFollower(self.folder / "spool", self.offset))
+        self.times = TimeIndex(TimeNoteFollower(self.folder / run_paths.SPOOL, self.offset))
 
     def lines(self, until: float | None = None) -> Iterator[LogLine]:
         """The lines that came since the last look. With `until` only whole ones, and only those that were written
@@ -93,7 +94,7 @@ class ReplicaLog:
     def end(self) -> dict[str, Any] | None:
         """How the replica ended; None when it has not, or nobody wrote it down."""
         try:
-            found = json.loads((self.folder / "end.json").read_bytes())
+            found = json.loads((self.folder / run_paths.END).read_bytes())
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.errors import CallError
-from phalanx.home.locks import take
+from phalanx.locks import open_lock, take
 from phalanx.spool import Reader, Writer
 from phalanx.store.model_index import ModelEvent, ModelIndex
 from phalanx.tracking.external_folder import user_name
@@ -81,7 +81,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock(self.lock)
         try:
             deadline = time.monotonic() + PATIENCE_S
             while not take(descriptor, wait=False):

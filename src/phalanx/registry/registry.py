@@ -19,12 +19,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.artifacts.objects import LEFTOVERS_S, FileRecord, Objects, TreeDigester, digest_of_files, read_kept
 from phalanx.artifacts.outputs import index_outputs, update_manifest
 from phalanx.artifacts.remote import refuse_credentials
 from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, LINK, OWNED, Progress, Tree, TreeEntry, no_progress, run_tree
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
 from phalanx.registry.journal import Journal
 from phalanx.registry.names import check_alias, check_name, fitting_name, split_reference
@@ -223,7 +224,7 @@ class Registry:
 
     def _code(self, run_id: str, settling: TreeDigester) -> str | None:
         """The digest of the snapshot that a run ran from."""
-        tree = Tree(self.home.run(run_id).path / "code")
+        tree = Tree(self.home.run(run_id).path / run_paths.CODE)
         files = TreeDigester(None, settling.progress).digest(tree, list(tree.walk()), {})
         return digest_of_files((path, kept.digest) for path, kept in files.items())
 
@@ -379,7 +380,7 @@ def keep_file(tree: Tree, found: TreeEntry, place: Path) -> None:
 def lineage_of(home: Home, store: Store, run: Run) -> dict[str, Any]:
     """What made a version: as much as is known when it is registered."""
     try:
-        git = json.loads((home.run(run.id).path / "records.json").read_bytes()).get("git") or {}
+        git = json.loads((home.run(run.id).path / run_paths.RECORDS).read_bytes()).get("git") or {}
     except (OSError, ValueError, AttributeError):
         git = {}
     found = {

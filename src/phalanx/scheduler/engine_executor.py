@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import atomic_files, run_paths
 from phalanx.backends.contract import (
     ENDED,
     RUNNING,
@@ -20,7 +21,7 @@ from phalanx.backends.contract import (
     JobRejected,
     Observation,
 )
-from phalanx.home import atomic_files, attempts
+from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaState
 from phalanx.home.run_tokens import run_token
 from phalanx.store import Run
@@ -361,7 +362,7 @@ def _sight(folder: Path, end: Any, verdict: Observation | None, said: tuple[str,
     if end is not None:
         return ReplicaState("ended", end=end)
     if verdict is None:
-        return ReplicaState("running" if (folder / "agent.json").exists() else "absent")
+        return ReplicaState("running" if (folder / run_paths.AGENT).exists() else "absent")
     return ReplicaState("lost", message=verdict.why, cause=verdict.cause, lines=said)
 
 
@@ -380,7 +381,7 @@ def _before(seat: AttemptFolder) -> AttemptFolder:
 
 
 def _handle_file(seat: AttemptFolder) -> Path:
-    return seat.run_folder / "job" / f"attempt-{seat.attempt}.handle"
+    return seat.run_folder / run_paths.handle_file(seat.attempt)
 
 
 def _write_handle(seat: AttemptFolder, handle: str | None) -> None:

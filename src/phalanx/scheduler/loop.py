@@ -16,6 +16,7 @@ from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
 
+from phalanx import run_paths
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
 from phalanx.errors import CallError
@@ -193,7 +194,7 @@ class Scheduler(Ledger):
     def _start(self, run: Run) -> None:
         seat, place = self.seat(run), self.places.of(run)
         try:
-            working = Path(json.loads((seat.run_folder / "submitted.json").read_bytes())["working"])
+            working = Path(json.loads((seat.run_folder / run_paths.SUBMITTED).read_bytes())["working"])
             if isinstance(place, EngineExecutor):
                 given = self.home.environment(run.id)
                 place.order(StartRequest(seat, working, {**given, **place.token_for(self.home.path, run)}))
@@ -310,7 +311,7 @@ class Scheduler(Ledger):
         """The next attempt follows, not for any fault of the run's: its place starts it again, or its segment ended."""
         watched = self.watched[run.id]
         for name in seat.replicas:
-            if (seat.folder(name) / "agent.json").exists():
+            if (seat.folder(name) / run_paths.AGENT).exists():
                 attempts.record_lost(seat, name, why)
         active_runs.save_replicas(
             self.store, watched, run, active_runs.observe_replicas(self.places.of(run), watched, run, seat)

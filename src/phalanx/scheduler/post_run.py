@@ -12,9 +12,10 @@ import sys
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from phalanx import run_paths
 from phalanx.errors import CallError, StoreError
 from phalanx.home.home import Home
-from phalanx.home.locks import locked
+from phalanx.locks import locked
 from phalanx.store import Store
 from phalanx.store.series.points import SUFFIX
 
@@ -37,15 +38,16 @@ def enqueue(home: Home, run_id: str) -> None:
 
 def tracked(folder: Path) -> bool:
     """Whether there is anything to settle."""
-    return any(folder.glob(f"replicas/*/attempt-*/*{SUFFIX}")) or any(
-        (folder / name).is_dir() and any((folder / name).iterdir()) for name in ("artifacts", "models", "outputs")
+    kept = (folder / name for name in (run_paths.ARTIFACTS, run_paths.MODELS, run_paths.OUTPUTS))
+    return any(folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*{SUFFIX}")) or any(
+        place.is_dir() and any(place.iterdir()) for place in kept
     )
 
 
 def _pays(folder: Path) -> bool:
-    if os.environ.get(URL) or any((folder / name).is_dir() for name in ("artifacts", "models")):
+    if os.environ.get(URL) or any((folder / name).is_dir() for name in (run_paths.ARTIFACTS, run_paths.MODELS)):
         return True
-    return sum(path.stat().st_size for path in folder.glob(f"replicas/*/attempt-*/*{SUFFIX}")) >= PAYS_BYTES
+    return sum(path.stat().st_size for path in folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*{SUFFIX}")) >= PAYS_BYTES
 
 
 def start(home: Home) -> None:
@@ -98,8 +100,8 @@ def process(home: Home, store: Store, run_id: str) -> None:
 
     folder = home.run(run_id).path
     try:
-        attempts = sorted({int(path.name.rpartition("-")[2]) for path in folder.glob("replicas/*/attempt-*")})
-        for attempt in attempts:
+        numbers = (run_paths.attempt_number(path.name) for path in folder.glob(run_paths.ATTEMPT_FOLDERS))
+        for attempt in sorted({number for number in numbers if number is not None}):
             compact(folder, attempt)
         if folder.is_dir():
             finalize_outputs(home, store, run_id)

@@ -7,9 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.home.run_folder import RESUME_REQUEST
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status
 
@@ -21,7 +21,7 @@ def apply_requests(home: Home, store: Store) -> None:
         with suppress(CallError):  # removed meanwhile
             run = store.find(run_id)
             if run.is_done:
-                _resume(home, store, run, _asked_by(home.run(run_id).path / RESUME_REQUEST))
+                _resume(home, store, run, _asked_by(home.run(run_id).path / run_paths.RESUME))
         (home.resumes / run_id).unlink(missing_ok=True)
 
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.agent import processes
 from phalanx.agent.processes import boot_id
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
-from phalanx.home.locks import locked
 from phalanx.home.run_tokens import MOST_SERVERS, server_file, server_secret, server_url
+from phalanx.locks import locked
 from phalanx.server.auth.rate_limits import RateLimits
 from phalanx.server.auth.tokens import Tokens
 from phalanx.server.ops.access_log import UvicornLogHandler

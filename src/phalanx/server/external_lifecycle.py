@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from phalanx import run_paths
+from phalanx.atomic_files import make_private, write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import make_private, write_atomic
 from phalanx.home.home import Home
 from phalanx.ingest import external_runs
 from phalanx.ingest.adoption import add_to_store
@@ -62,14 +63,14 @@ def check(run: Run) -> Run:
 
 def place(here: Context, run: Run, replica: str = REPLICA) -> Path:
     """The folder of a replica's present attempt, for what the server writes about the run."""
-    return here.home.run(run.id).path / "replicas" / replica / f"attempt-{max(1, run.attempt)}"
+    return here.home.run(run.id).path / run_paths.attempt_folder(replica, max(1, run.attempt))
 
 
 def heartbeat(home: Home, run: Run) -> None:
     """The watcher's file is as old as the last sign of life."""
-    folder = home.run(run.id).path / "replicas" / REPLICA / f"attempt-{max(1, run.attempt)}"
+    folder = home.run(run.id).path / run_paths.attempt_folder(REPLICA, max(1, run.attempt))
     with suppress(OSError):
-        os.utime(folder / "agent.json")
+        os.utime(folder / run_paths.AGENT)
 
 
 def finish(here: Context, run: Run, status: str, reason: str, at: float | None) -> Run:
@@ -98,14 +99,14 @@ def reopen(here: Context, run: Run) -> Run:
     if not run.is_done:
         return run
     folder, attempt = here.home.run(run.id), run.attempt + 1
-    seat = folder.path / "replicas" / REPLICA / f"attempt-{attempt}"
-    before = folder.path / "replicas" / REPLICA / f"attempt-{run.attempt}" / "agent.json"
+    seat = folder.path / run_paths.attempt_folder(REPLICA, attempt)
+    before = folder.path / run_paths.attempt_folder(REPLICA, run.attempt) / run_paths.AGENT
     make_private(seat, folder.path)
     try:
         watcher = json.loads(before.read_bytes())
     except (OSError, ValueError):
         watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": 86_400.0, "is_agent": False}
-    write_atomic(seat / "agent.json", json.dumps(watcher).encode())
+    write_atomic(seat / run_paths.AGENT, json.dumps(watcher).encode())
     now, number = datetime.now(UTC), len(folder.history())
     folder.append(StatusChange(run.id, number + 1, run.attempt, "resuming", "begun again by its client", now))
     folder.append(StatusChange(run.id, number + 2, attempt, "running", "under way", now))

@@ -17,9 +17,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.home.atomic_files import make_private
+from phalanx import run_paths
+from phalanx.atomic_files import make_private
 from phalanx.home.home import Home
-from phalanx.home.locks import take
+from phalanx.locks import open_lock, take
 from phalanx.server.write_gate import WriteGate
 from phalanx.spool import JSON, PointWriter, Writer, frame
 
@@ -91,7 +92,7 @@ class RunWriter:
         self._events: dict[Path, Writer] = {}
 
     def attempt(self, replica: str, attempt: int) -> Path:
-        return self.run_folder / "replicas" / replica / f"attempt-{attempt}"
+        return self.run_folder / run_paths.attempt_folder(replica, attempt)
 
     def points(self, folder: Path, points: Iterable[LoggedPoint]) -> None:
         """Raises OSError."""
@@ -147,7 +148,7 @@ def is_there(path: Path, descriptor: int) -> bool:
 def alone_with(path: Path) -> Iterator[None]:
     """One process at a time, by a file that is there only as long."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock(path)
         try:
             take(descriptor, wait=True)
             if not is_there(path, descriptor):

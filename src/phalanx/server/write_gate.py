@@ -6,7 +6,6 @@ store, too. In between the two, what it has read is older than what the store ha
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from phalanx.home.locks import take
+from phalanx import locks
 
 PATIENCE_S = 5.0  # how long a turn waits for requests to other servers
 LOOK_S = 0.002
@@ -94,31 +93,27 @@ class SharedWriteGate(WriteGate):
         super().__init__()
         self.patience_s = patience_s
         self._entrance = path.with_name(f"{path.stem}-entrance{path.suffix}")
-        self._descriptor = _opened(path)
+        self._descriptor = locks.open_lock(path)
 
     def _arrive(self) -> None:
-        entrance = _opened(self._entrance)
+        entrance = locks.open_lock(self._entrance)
         try:
-            fcntl.flock(entrance, fcntl.LOCK_SH)
+            locks.take(entrance, wait=True, shared=True)
         finally:
             os.close(entrance)
 
     def _join(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        locks.take(self._descriptor, wait=True, shared=True)
 
     def _claim(self) -> None:
         deadline = time.monotonic() + self.patience_s
-        entrance = _opened(self._entrance)
+        entrance = locks.open_lock(self._entrance)
         try:
-            fcntl.flock(entrance, fcntl.LOCK_EX)
-            while not take(self._descriptor, wait=False) and time.monotonic() < deadline:
+            locks.take(entrance, wait=True)
+            while not locks.take(self._descriptor, wait=False) and time.monotonic() < deadline:
                 time.sleep(LOOK_S)
         finally:
             os.close(entrance)
 
     def _part(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        locks.release(self._descriptor)

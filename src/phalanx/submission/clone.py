@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from phalanx import spec
+from phalanx import run_paths, spec
 from phalanx.artifacts.downloads import restore
+from phalanx.atomic_files import read_json
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import read_json
 from phalanx.home.home import Home
 from phalanx.store import Run, Store
 from phalanx.submission.availability import require_engine_of
@@ -22,7 +22,7 @@ from phalanx.submission.virtualenvs import variables
 def spec_of(home: Home, run: Run) -> spec.Spec:
     """The spec that a run was made of. Raises CallError when its folder has lost it, or never had one."""
     require_managed(run)
-    path = home.run(run.id).path / "spec.yml"
+    path = home.run(run.id).path / run_paths.SPEC
     try:
         return spec.load([(str(path), path.read_bytes())])
     except OSError:
@@ -31,7 +31,7 @@ def spec_of(home: Home, run: Run) -> spec.Spec:
 
 def submitted(home: Home, run: Run) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((home.run(run.id).path / "submitted.json").read_bytes())
+        found: dict[str, Any] = json.loads((home.run(run.id).path / run_paths.SUBMITTED).read_bytes())
     except (OSError, ValueError):
         return {}
     return found
@@ -50,7 +50,7 @@ def clone(  # noqa: PLR0913 - what makes a run of another
     the outputs along. Raises CallError."""
     require_managed(original)
     source = submitted(home, original)
-    code = home.run(original.id).path / "code"
+    code = home.run(original.id).path / run_paths.CODE
     is_snapshot = source.get("working") == str(code)
     working = Path(source.get("from" if is_snapshot else "working", "."))
     if not (code if is_snapshot else working).is_dir():
@@ -61,7 +61,7 @@ def clone(  # noqa: PLR0913 - what makes a run of another
     if venv is not None:
         environment = variables(Path(venv), environment)
     require_engine_of(home, original, environment)
-    archive = home.run(original.id).path / "job" / "venv.tar"
+    archive = home.run(original.id).path / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE
     wishes = {
         "venv": venv,
         "on": original.backend,
@@ -74,11 +74,11 @@ def clone(  # noqa: PLR0913 - what makes a run of another
         "cloning": cloning,
         "user": user,
         "archive": archive if archive.exists() else None,
-        "cluster": read_json(home.run(original.id).path / "cluster.json"),
+        "cluster": read_json(home.run(original.id).path / run_paths.CLUSTER),
     }
     if cloning == "copy":
         restore(home, original.id)
-    outputs = home.run(original.id).path / "outputs"
+    outputs = home.run(original.id).path / run_paths.OUTPUTS
     bring = outputs if cloning == "copy" and outputs.is_dir() else None
     run, _ = submit(
         home,

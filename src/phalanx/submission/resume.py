@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from phalanx import run_paths
 from phalanx.artifacts.downloads import restore
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
-from phalanx.home.run_folder import RESUME_REQUEST
 from phalanx.store import Run
 from phalanx.submission.availability import require_engine_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -29,5 +29,5 @@ def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str
     require_engine_of(home, run, environment)
     restore(home, run.id)
     home.keep_environment(run.id, environment)
-    write_atomic(home.run(run.id).path / RESUME_REQUEST, json.dumps({"by": by}).encode())
+    write_atomic(home.run(run.id).path / run_paths.RESUME, json.dumps({"by": by}).encode())
     (home.resumes / run.id).touch(mode=0o600)

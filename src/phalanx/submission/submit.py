@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx import backends, plan, spec
+from phalanx import backends, plan, run_paths, spec
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
 from phalanx.errors import CallError
@@ -59,27 +59,27 @@ def submit(  # noqa: PLR0913 - all that makes a run
     job = _job(home, made, run.backend, wishes.get("cluster") or {}, environment)
     if run.backend not in LOCAL_BACKENDS and not backends.find(run.backend).shares_files:
         snapshot = snapshot or (code is None and put_code is None)  # it goes along
-    own_code = home.run(run_id).path / "code"
+    own_code = home.run(run_id).path / run_paths.CODE
     has_code = snapshot or code is not None or put_code is not None
 
     def fill(folder: Path) -> None:
         if code is not None:
-            shutil.copytree(code, folder / "code", symlinks=True)
+            shutil.copytree(code, folder / run_paths.CODE, symlinks=True)
         elif snapshot:
-            snapshots.take(working, folder / "code")
+            snapshots.take(working, folder / run_paths.CODE)
         elif put_code is not None:
-            put_code(folder / "code")
+            put_code(folder / run_paths.CODE)
         if outputs is not None:
-            shutil.copytree(outputs, folder / "outputs", symlinks=True)
+            shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if run.backend in LOCAL_BACKENDS:
             pack(home.agents)  # now, so that a disk without room for the agent refuses the run and does not strand it
         elif job is not None and job.carries_agent:
             _carry(folder, home, wishes.get("archive"))
 
     files = {
-        "spec.yml": to_yaml(modern_document(loaded)).encode(),
-        "plan.json": json.dumps(document(made)).encode(),
-        "submitted.json": json.dumps(
+        run_paths.SPEC: to_yaml(modern_document(loaded)).encode(),
+        run_paths.PLAN: json.dumps(document(made)).encode(),
+        run_paths.SUBMITTED: json.dumps(
             {
                 "working": str(own_code if has_code else working),
                 "from": str(own_code if put_code is not None else working),
@@ -97,11 +97,11 @@ def submit(  # noqa: PLR0913 - all that makes a run
 
 def _carry(folder: Path, home: Home, archive: str | None) -> None:
     """Put beside a job what it needs to run without us: the agent, and the archive of its virtual environment."""
-    carry(folder / "job", home.agents)
+    carry(folder / run_paths.JOB, home.agents)
     for script in folder.glob("*.sh"):
         script.chmod(0o700)
     if archive is not None:
-        os.link(archive, folder / "job" / "venv.tar")
+        os.link(archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
 
 
 def _run(loaded: spec.Spec, made: Plan, project: str, wishes: Mapping[str, Any]) -> Run:

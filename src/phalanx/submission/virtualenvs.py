@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.agent.virtualenv import expand, is_file, pip_words
+from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
 from phalanx.spec.model import Build, PythonOptions, Spec
 
@@ -68,10 +69,8 @@ def packed(wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str]
     target = venv.with_name("venv.tar")
     if not target.exists() or target.stat().st_mtime < (venv.parent / "done").stat().st_mtime:
         say("packing the virtual environment")
-        draft = target.with_suffix(".draft")
-        with tarfile.open(draft, "w") as archive:
+        with draft_of(target) as draft, tarfile.open(draft, "w") as archive:
             archive.add(venv, arcname=".")
-        draft.replace(target)
     return target
 
 

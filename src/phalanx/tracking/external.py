@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.run import TrackedRun, ending
@@ -76,7 +77,7 @@ def begin(
         os.path.basename(run_folder),
         about.project,
         external_folder.attempt_folder(run_folder),
-        os.path.join(run_folder, "outputs"),
+        os.path.join(run_folder, run_paths.OUTPUTS),
         0,
         is_managed=False,
         has_agent=False,

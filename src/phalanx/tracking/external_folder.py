@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.spool import Writer
 
 REPLICA = "master-0"
@@ -44,7 +46,7 @@ def default_home() -> str:
 
 
 def attempt_folder(run_folder: str, replica: str = REPLICA, attempt: int = 1) -> str:
-    return os.path.join(run_folder, "replicas", replica, f"attempt-{attempt}")
+    return os.path.join(run_folder, run_paths.attempt_folder(replica, attempt))
 
 
 def create(
@@ -68,12 +70,12 @@ def create(
         raise FileExistsError(f"there is a run {run_id} already")
     os.mkdir(draft, 0o700)
     try:
-        write_json(os.path.join(draft, "run.json"), _run_document(run_id, about, now))
-        write_json(os.path.join(draft, "plan.json"), _plan_document(about))
+        write_json(os.path.join(draft, run_paths.RUN), _run_document(run_id, about, now))
+        write_json(os.path.join(draft, run_paths.PLAN), _plan_document(about))
         make_private(attempt_folder(draft))
-        os.mkdir(os.path.join(draft, "outputs"), 0o700)
-        write_json(os.path.join(attempt_folder(draft), "agent.json"), dict(watcher or this_process()))
-        history = Writer(os.path.join(draft, "history"))
+        os.mkdir(os.path.join(draft, run_paths.OUTPUTS), 0o700)
+        write_json(os.path.join(attempt_folder(draft), run_paths.AGENT), dict(watcher or this_process()))
+        history = Writer(os.path.join(draft, run_paths.HISTORY))
         try:
             for number, status, reason in ((1, "created", about.source), (2, "running", "under way")):
                 change = {"number": number, "attempt": number - 1, "status": status, "reason": reason, "at": now}
@@ -167,7 +169,7 @@ def _boot_id() -> str:
 
 def write_end(folder: str, cause: str, message: str, started_at: float | None, at: float | None = None) -> None:
     """How the one replica of such a run ended: finished, error or stopped. The first word counts. Raises OSError."""
-    path = os.path.join(folder, "end.json")
+    path = os.path.join(folder, run_paths.END)
     if os.path.exists(path):
         return
     content = {
@@ -190,24 +192,7 @@ def write_end(folder: str, cause: str, message: str, started_at: float | None, a
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
     """A private file that is there completely or not at all."""
-    draft = f"{path}.{os.getpid()}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(json.dumps(content, default=str).encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
-    finally:
-        remove_draft(draft)
-
-
-def remove_draft(draft: str) -> None:
-    """What is left of a file that could not be written; nothing when it could."""
-    try:
-        os.unlink(draft)
-    except OSError:
-        pass
+    write_atomic(path, json.dumps(content, default=str).encode())
 
 
 def make_private(folder: str) -> None:

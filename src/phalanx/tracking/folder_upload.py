@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.values import error_text
@@ -35,7 +36,7 @@ LONGEST_TURN_S = 30.0  # while the server cannot be reached
 LAST_S = 15.0  # how long the end of a training may wait for the server
 BEAT_S = 10.0
 GROWING = (".points", ".events")
-ATTEMPT = f"replicas/{REPLICA}/attempt-1"
+ATTEMPT = run_paths.attempt_folder(REPLICA, 1)
 
 
 class FolderUploader:
@@ -108,7 +109,7 @@ class FolderUploader:
 
     def _introduce(self) -> None:
         if not self.is_known:
-            with open(os.path.join(self.run_folder, "run.json"), "rb") as stream:
+            with open(os.path.join(self.run_folder, run_paths.RUN), "rb") as stream:
                 run = json.load(stream)
             wanted = ("id", "project", "name", "description", "tags", "params", "user", "created_at")
             about = json.dumps({name: run.get(name) for name in wanted}).encode()
@@ -123,7 +124,7 @@ class FolderUploader:
 
     def _tell_end(self) -> bool:
         try:
-            with open(os.path.join(attempt_folder(self.run_folder), "end.json"), "rb") as stream:
+            with open(os.path.join(attempt_folder(self.run_folder), run_paths.END), "rb") as stream:
                 end = json.load(stream)
         except (OSError, ValueError):
             end = {"cause": "error", "message": "its process ended without a word", "ended_at": None}
@@ -142,7 +143,7 @@ class FolderUploader:
         for name in sorted(os.listdir(attempt)):
             if name.endswith(GROWING):
                 yield os.path.join(attempt, name), f"{ATTEMPT}/{name}"
-        for base in ("artifacts", "models", f"{ATTEMPT}/media"):
+        for base in (run_paths.ARTIFACTS, run_paths.MODELS, f"{ATTEMPT}/{run_paths.MEDIA}"):
             for folder, _, names in os.walk(os.path.join(self.run_folder, base)):
                 for name in sorted(names):
                     if not name.startswith("."):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.recorder import Recorder, warn
@@ -86,7 +87,7 @@ class TrackedRun(Recorder):
 
         def note() -> dict[str, Any]:
             source = os.fsdecode(path)
-            copied = self._copy("artifacts", source, name or os.path.basename(os.path.abspath(source)))
+            copied = self._copy(run_paths.ARTIFACTS, source, name or os.path.basename(os.path.abspath(source)))
             return {
                 "path": copied.path,
                 "name": name or os.path.basename(copied.path),
@@ -121,7 +122,7 @@ class TrackedRun(Recorder):
             stamp = f"{int(time.time())}-{self.rank}-{os.getpid()}-{next(self._copies)}"
             inside = "" if os.path.isdir(source) else "/" + os.path.basename(source)
             copied = self._copy(
-                "models", source, f"{saved_files.safe_name(str(name).replace('/', '_'))}/{stamp}{inside}"
+                run_paths.MODELS, source, f"{saved_files.safe_name(str(name).replace('/', '_'))}/{stamp}{inside}"
             )
             return {
                 "name": short_name(conversion.clean(str(name))),

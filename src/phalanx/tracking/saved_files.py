@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from phalanx.tracking.external_folder import make_private, remove_draft
+from phalanx.atomic_files import draft_of
+from phalanx.tracking.external_folder import make_private
 from phalanx.tracking.values import NotANumber, error_text
 
 LONGEST_PART = 200  # bytes of one step of a path: file systems take 255
@@ -77,14 +78,8 @@ def copy_file(source: str, target: str) -> int:
 
 def save_file(save: Callable[[str], Any], target: str, ending: str = "") -> int:
     """A file that `save` writes, there whole or not at all. Answers the size. `ending`: for libraries that go by it."""
-    folder = os.path.dirname(target)
-    make_private(folder)
-    draft = os.path.join(folder, f".{os.urandom(8).hex()}.draft{ending}")  # threads and other machines save here, too
-    try:
+    make_private(os.path.dirname(target))
+    with draft_of(target, ending) as draft:
         save(draft)
         os.chmod(draft, 0o600)
-        size = os.stat(draft).st_size
-        os.replace(draft, target)
-        return size
-    finally:
-        remove_draft(draft)
+        return os.stat(draft).st_size

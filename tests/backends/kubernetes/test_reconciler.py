@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from phalanx import atomic_files
 from phalanx.backends.contract import ENDED, WAITING
 from phalanx.backends.kubernetes.cluster.api import Api, connect
 from phalanx.backends.kubernetes.engine import pod_logs, reconciler
@@ -20,7 +21,6 @@ from phalanx.backends.kubernetes.engine.reconciler import AttemptReconciler
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects
 from phalanx.frames import PREFIX, Encoder
-from phalanx.home import atomic_files
 from phalanx.home.attempts import AttemptFolder
 from tests.backends.kubernetes.runs import GANG, ONE, Works, an_end, mode_of, read_end, told, until, works
 from tests.backends.kubernetes.test_states import INDEX, failed, job, pod

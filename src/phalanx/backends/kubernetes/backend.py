@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.backends import agent_zip
 from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
@@ -18,7 +19,7 @@ from phalanx.errors import CallError
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 
-SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", "plan.json", "manifests.yaml", "cluster.json"
+SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", run_paths.PLAN, "manifests.yaml", run_paths.CLUSTER
 REMEMBERED = ("kubeconfig", "context", "namespace")  # which cluster a run went to, whatever is the current one later
 
 

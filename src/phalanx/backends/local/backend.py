@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from phalanx import agent
+from phalanx import agent, run_paths
 from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
@@ -95,7 +95,7 @@ class Local:
         ranks = {replica.name: replica.rank for replica in plan.replicas}
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
-            "plan.json": json.dumps(document(plan), indent=1) + "\n",
+            run_paths.PLAN: json.dumps(document(plan), indent=1) + "\n",
             "start.sh": _start_script(plan, running),
             "shared.sh": _SHARED.format(
                 run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, plan, ranks))
@@ -120,7 +120,7 @@ def starts_itself(plan: Plan, replica: Replica) -> bool:
 
 def host_files(slots: int) -> dict[str, str]:
     """The hosts of a run as mpirun reads them, and as a script that horovodrun may ask."""
-    return {"hostfile": f"127.0.0.1 slots={slots}\n", "hosts.sh": f"echo localhost:{slots}\n"}
+    return {run_paths.HOSTFILE: f"127.0.0.1 slots={slots}\n", run_paths.HOSTS_SCRIPT: f"echo localhost:{slots}\n"}
 
 
 def _start_script(plan: Plan, running: list[Replica]) -> str:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from phalanx import run_paths
 from phalanx.agent import processes
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
+from phalanx.atomic_files import make_private, read_json, write_atomic
 from phalanx.backends.agent_zip import agent_file, client_paths
 from phalanx.backends.local.backend import host_files
-from phalanx.home.atomic_files import make_private, read_json, write_atomic
 from phalanx.home.attempts import AttemptFolder, ReplicaState, last_write, read_end, record_lost
 from phalanx.naming import is_launcher
 
@@ -64,14 +65,14 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
     only after `sweep`, and when no replica was ever seen. Raises OSError when nothing was started,
     CalledProcessError or TimeoutExpired when a part may have been.
     """
-    for folder in (seat.run_folder / "outputs", seat.facts_file.parent, *map(seat.folder, seat.replicas)):
+    for folder in (seat.run_folder / run_paths.OUTPUTS, seat.facts_file.parent, *map(seat.folder, seat.replicas)):
         make_private(folder, seat.run_folder)
     command = [
         sys.executable,
         "-I",
         "-S",
         str(agent_file(agents)),
-        str(seat.run_folder / "plan.json"),
+        str(seat.run_folder / run_paths.PLAN),
         str(seat.facts_file),
     ]
     client = client_paths(agents)
@@ -82,10 +83,10 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
         "interface": {"*": "lo"},
         "port": dict(zip(seat.replicas, ports, strict=True)),
         "path": {
-            "outputs": str(seat.run_folder / "outputs"),
-            "logs": str(seat.run_folder / "replicas"),
-            "hostfile": str(seat.run_folder / "job" / "hostfile"),
-            "hosts.sh": str(seat.run_folder / "job" / "hosts.sh"),
+            "outputs": str(seat.run_folder / run_paths.OUTPUTS),
+            "logs": str(seat.run_folder / run_paths.REPLICAS),
+            "hostfile": str(seat.run_folder / run_paths.JOB / run_paths.HOSTFILE),
+            "hosts.sh": str(seat.run_folder / run_paths.JOB / run_paths.HOSTS_SCRIPT),
             "*": str(seat.run_folder / "data"),
         },
         "folders": {name: str(seat.folder(name)) for name in seat.replicas},
@@ -140,7 +141,7 @@ def observe_replica(folder: Path) -> ReplicaState:
     end = read_end(folder)
     if end is not None:
         return ReplicaState("ended", end=end)
-    agent = read_json(folder / "agent.json")
+    agent = read_json(folder / run_paths.AGENT)
     if agent is None:
         return ReplicaState("absent")
     if agent["boot"] == boot_id():

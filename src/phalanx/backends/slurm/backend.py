@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from phalanx import sites
+from phalanx import run_paths, sites
 from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
@@ -44,14 +44,14 @@ fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
 first=$((${{2:-1}}))
 attempt=$first # a job that Slurm starts again is the next attempt; it does not always say that it does
-while [ -e "$here/job/attempt-$attempt.json" ]; do attempt=$((attempt + 1)); done
+while [ -e "$here/{facts}" ]; do attempt=$((attempt + 1)); done
 {modules}python=
 for found in "${{PHALANX_PYTHON:-}}" python3 python3.12 python3.11 python3.9 "${{PHALANX_FOUND_PYTHON:-}}"; do
   [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
-agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
-before=$here/job/attempt-$((attempt - 1)).json
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/{facts}")
+before=$here/{facts_before}
 if grep -qs "slurm:$SLURM_JOB_ID[^0-9]" "$before" && "${{agent[@]::5}}" "$before" --settle; then
   exit 0 # this job had just finished when Slurm lost a node of it, and started it again
 fi
@@ -62,7 +62,7 @@ unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NO
 step() {{
 {step}
 }}
-where=$here/job/attempt-$attempt.where
+where=$here/{nodes}
 step none --here >"$where" || fail "not all nodes could be prepared"
 "${{agent[@]}}" --gather "${{3:-$first}}" <"$where" || exit
 {main}
@@ -116,12 +116,15 @@ class SlurmJobs:
             leave="step none --leave\n" if is_prepared else "",
             directives="\n".join(_directives(plan, parts, site)),
             run_id=_word(plan.run_id),
+            facts=run_paths.facts_file("$attempt"),
+            facts_before=run_paths.facts_file("$((attempt - 1))"),
+            nodes=run_paths.nodes_file("$attempt"),
             words=_words(parts),
             modules=_modules(plan),
             step=_step(parts),
             main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
         )
-        files = {"run.sh": script, "plan.json": json.dumps(placed, indent=1) + "\n"}
+        files = {"run.sh": script, run_paths.PLAN: json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
     def engine(self, place: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from phalanx import run_paths
 from phalanx.backends.contract import ENDED, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm import states
 from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
@@ -54,7 +55,7 @@ class SlurmEngine:
         working: Path,
         environment: Mapping[str, str],
     ) -> str:
-        output = str(folder / "job").replace("%", "%%") + "/slurm-%j.out"
+        output = str(folder / run_paths.JOB).replace("%", "%%") + "/slurm-%j.out"
         command = [
             "sbatch",
             "--parsable",
@@ -110,7 +111,7 @@ class SlurmEngine:
             return states.restarted_for([])
 
     def log_of(self, folder: Path, handle: str) -> Path:
-        return folder / "job" / f"slurm-{_number(handle)}.out"
+        return folder / run_paths.JOB / f"slurm-{_number(handle)}.out"
 
     def fetch(self, seat: AttemptFolder, handle: str) -> None:
         """Agents write where we read."""

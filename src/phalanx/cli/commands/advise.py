@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -300,17 +299,15 @@ def copy_fault(path: Path, *, force: bool) -> str | None:
 
 def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bool) -> None:
     """There completely or not at all. Raises CallError."""
+    from phalanx.atomic_files import write_atomic
     from phalanx.spec.yaml_writer import to_yaml
 
     fault = copy_fault(path, force=force)
     if fault:
         raise CallError(fault)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(f"{title}\n{to_yaml(document)}", encoding="utf-8")
-        draft.replace(path)
+        write_atomic(path, f"{title}\n{to_yaml(document)}".encode(), sync=False, mode=0o666)  # less the umask
     except OSError as problem:
-        draft.unlink(missing_ok=True)
         raise CallError(f"cannot write {path}: {(problem.strerror or str(problem)).lower()}") from None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx import run_paths
 from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
 from phalanx.cli.render.output import print_json, print_notes, printable, report_errors, table
 from phalanx.errors import CallError
@@ -162,7 +163,7 @@ def write_job(job: Job, folder: Path) -> None:
             from phalanx.backends.agent_zip import carry
 
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                carry(folder / "job", Path(scratch))
+                carry(folder / run_paths.JOB, Path(scratch))
         for name, text in job.files.items():
             target = folder / name
             target.parent.mkdir(mode=0o700, exist_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from phalanx import run_paths
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import printable, report_errors
 
@@ -33,7 +34,7 @@ def command(run: str, detach: bool, as_json: bool) -> None:
         home, store = place.home, place.rows
         with store:
             found = store.find(run)
-            records = home.run(found.id).path / "records.json"
+            records = home.run(found.id).path / run_paths.RECORDS
             if records.exists():
                 working = Path(submitted(home, found).get("from", "."))
                 now = collect(working, os.environ, found.params)

@@ -148,7 +148,7 @@ def _is_free(port: int) -> bool:
 
 def _open(folder: Path, address: str) -> bool:
     """By way of a file that only its owner reads: what a browser is called with, everybody on the machine can see."""
-    from phalanx.home.atomic_files import write_atomic
+    from phalanx.atomic_files import write_atomic
 
     if not has_screen(os.environ, sys.platform):
         return False  # what would be started is a browser in this very terminal

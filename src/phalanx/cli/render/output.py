@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from phalanx.atomic_files import write_atomic, write_new
 from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, StoreError
 
 FILE_IS_WRONG = 1
@@ -113,16 +113,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def write_file(path: Path, text: str, *, force: bool) -> None:
     """The file, whole: a new one is never half there, and an old one is only replaced by a complete one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    write = write_atomic if force else write_new
     try:
-        fresh.write_text(text, encoding="utf-8")
-        try:
-            if force:
-                fresh.replace(path)
-            else:
-                os.link(fresh, path)  # fails when the name is taken, also by someone who came first just now
-        finally:
-            fresh.unlink(missing_ok=True)
+        write(path, text.encode(), sync=False, mode=0o666)  # less the umask
     except FileExistsError:
         raise CallError(f"{path} is there already: name another file with -o, or write over it with --force") from None
     except OSError as fault:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from phalanx import run_paths
+
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.home.home import Home
@@ -78,8 +80,8 @@ def _use_of(home: Home, replica: ReplicaRecord) -> ReplicaActivity | None:
 
     if replica.finished_at is not None:
         return None
-    folder = home.run(replica.run_id).path / "replicas" / replica.name / f"attempt-{replica.attempt}"
-    use = newest_use(folder / "spool")
+    folder = home.run(replica.run_id).path / run_paths.attempt_folder(replica.name, replica.attempt)
+    use = newest_use(folder / run_paths.SPOOL)
     return None if use is None else ReplicaActivity(use.at, use.cpu_percent, use.memory_mib, use.threads)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from phalanx import run_paths
+
 if TYPE_CHECKING:
     from phalanx.home.run_folder import RunFolder
     from phalanx.store import ReplicaRecord, StatusChange
@@ -26,10 +28,10 @@ class RunEvent(NamedTuple):
 def events_of_folder(folder: RunFolder, changes: Iterable[StatusChange]) -> list[RunEvent]:
     """What the store and the run's folder know."""
     found = [*map(_of_status, changes), *_of_stop(folder.stop_file)]
-    for attempt_folder in folder.path.glob("replicas/*/attempt-*"):
-        number = attempt_folder.name.rpartition("-")[2]
-        if number.isdigit():
-            found += _of_replica(attempt_folder, attempt_folder.parent.name, int(number))
+    for attempt_folder in folder.path.glob(run_paths.ATTEMPT_FOLDERS):
+        attempt = run_paths.attempt_number(attempt_folder.name)
+        if attempt is not None:
+            found += _of_replica(attempt_folder, attempt_folder.parent.name, attempt)
     return sorted(found, key=lambda event: event.at)
 
 
@@ -49,12 +51,12 @@ def _of_stop(path: Path) -> Iterator[RunEvent]:
 def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
     from phalanx.spool import JSON, Reader
 
-    notes = (record.data() for record in Reader(folder / "spool").poll() if record.kind == JSON)
+    notes = (record.data() for record in Reader(folder / run_paths.SPOOL).poll() if record.kind == JSON)
     start = next((note for note in notes if "start" in note), None)  # the first of all: no more than it is read
     if start is not None:
         pid = start["start"]
         yield RunEvent(start["at"], "start", name, attempt, f"started, process {pid}", {"pid": pid})
-    end = _read(folder / "end.json")
+    end = _read(folder / run_paths.END)
     if end is not None:
         facts = {key: end.get(key) for key in ("cause", "code", "signal", "message", "host", "peak")}
         yield RunEvent(end["ended_at"], "end", name, attempt, _end_text(end), facts)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from phalanx import run_paths
 from phalanx.cli.local_submission import RunRequest, submit_local
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
@@ -91,7 +92,7 @@ class HomeWorkspace:
 
     def lies_in(self, run: Run) -> Mapping[str, str]:
         folder = self.home.run(run.id).path
-        packages = folder / "job" / f"attempt-{run.attempt}.packages.json"
+        packages = folder / run_paths.packages_file(run.attempt)
         told = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
         return {**told, "folder": str(folder)}
 
@@ -308,13 +309,13 @@ def _names(folder: RunFolder) -> tuple[str, ...]:
 
 def keep_records(home: Home, run: Run) -> None:
     """What it would take to do the run again, beside it. Costs some time, so it is done while the run starts."""
-    from phalanx.home.atomic_files import write_atomic
+    from phalanx.atomic_files import write_atomic
     from phalanx.submission.clone import submitted
     from phalanx.submission.provenance import collect
 
     source = submitted(home, run)
     records = collect(Path(source.get("from", ".")), home.environment(run.id), run.params)
     try:
-        write_atomic(home.run(run.id).path / "records.json", json.dumps(records, indent=1).encode())
+        write_atomic(home.run(run.id).path / run_paths.RECORDS, json.dumps(records, indent=1).encode())
     except OSError as fault:
         click.echo(f"note: the run's surroundings could not be kept: {fault.strerror}", err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from phalanx import run_paths
 from phalanx.cli.render.output import printable
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class LogFollower:
 
     def follow(self, folder: Path, attempt: int) -> None:
         for name in self.names:
-            log = folder / "replicas" / name / f"attempt-{attempt}" / "log"
+            log = folder / run_paths.attempt_folder(name, attempt) / run_paths.LOG
             if name not in self.tails or self.tails[name].path != log:
                 self.tails[name] = LogTail(log)
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx.home.locks import locked
+from phalanx.locks import locked
 from phalanx.server.auth.identities import Identity
 from phalanx.server.auth.rate_limits import TokenBuckets, network_of
 

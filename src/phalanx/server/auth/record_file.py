@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
-from phalanx.home.locks import locked
+from phalanx.locks import locked
 
 Row = TypeVar("Row")
 

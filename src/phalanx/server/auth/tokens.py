@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.run_tokens import PREFIX, SECRET_BYTES, run_mac, run_token, server_secret
 from phalanx.server.auth.accounts import MOST_PROJECTS, Accounts, check_project
 from phalanx.server.auth.identities import ALL, Identity, least, role_named, role_or_least

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx import run_paths
 from phalanx.store import Run, Store
 from phalanx.store.run_lists import RunStamp
 from phalanx.store.series.points import SUFFIX
@@ -84,11 +85,11 @@ class FolderChanges:
                 size = entry.stat(follow_symlinks=False).st_size
             except OSError:
                 continue
-            if entry.name == "log":
+            if entry.name == run_paths.LOG:
                 logs[name] = size
             elif entry.name.endswith((SUFFIX, ".events")):
                 points += size
-            elif entry.name in ("agent.json", "end.json"):
+            elif entry.name in (run_paths.AGENT, run_paths.END):
                 ends += 1
         is_other = attempt != self.attempt
         grown = tuple(name for name, size in logs.items() if size != self.logs.get(name, 0))
@@ -98,12 +99,12 @@ class FolderChanges:
 
     def _files(self, attempt: int) -> Iterable[tuple[str, os.DirEntry[str]]]:
         try:
-            names = os.listdir(self.run_folder / "replicas")
+            names = os.listdir(self.run_folder / run_paths.REPLICAS)
         except OSError:
             return
         for name in names:
             try:
-                with os.scandir(self.run_folder / "replicas" / name / f"attempt-{attempt}") as entries:
+                with os.scandir(self.run_folder / run_paths.attempt_folder(name, attempt)) as entries:
                     for entry in entries:
                         yield name, entry
             except OSError:

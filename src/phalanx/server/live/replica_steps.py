@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx import run_paths
 from phalanx.spool import HEAD, MAX_PAYLOAD, MOMENT, NO_STEP, POINTS, split
 from phalanx.store.series.compacted import CompactedPart, parts_of
 from phalanx.store.series.points import FolderSummaries, point_files
@@ -60,7 +61,7 @@ class AttemptSteps:
             for name in replicas:
                 one = self._replicas.get(name)
                 if one is None:
-                    folder = self.run_folder / "replicas" / name / f"attempt-{self.attempt}"
+                    folder = self.run_folder / run_paths.attempt_folder(name, self.attempt)
                     one = self._replicas[name] = _Replica(folder)
                 _keep(found, name, one.look())
             # After the files: points are removed once they are in a part.

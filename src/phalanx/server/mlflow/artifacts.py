@@ -19,6 +19,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from phalanx import run_paths
 from phalanx.artifacts.trees import Tree
 from phalanx.errors import CallError
 from phalanx.registry.registry import Registry
@@ -36,7 +37,7 @@ from phalanx.server.mlflow.replica_prefix import Spoken
 from phalanx.store import Artifact, Run
 
 REGISTERED = "~models"
-OWNED = ("artifacts", "models")
+OWNED = (run_paths.ARTIFACTS, run_paths.MODELS)
 UNSUPPORTED = "Multipart upload is not supported for the current artifact repository"  # clients look for these words
 
 
@@ -99,7 +100,7 @@ def file_rows(found: list[FolderEntry] | None, below: str) -> list[dict[str, Any
 def list_of_run(call: Call) -> dict[str, Any]:
     run, path = call.run(), call.text("path", needed=False)
     below = "/".join(steps_of(path))
-    root = call.here.home.run(run.id).path / "artifacts"
+    root = call.here.home.run(run.id).path / run_paths.ARTIFACTS
     uri = f"mlflow-artifacts:/{run.id}/artifacts"
     return {"root_uri": uri, "files": file_rows(entries(root, below), below)}
 
@@ -172,7 +173,7 @@ def _writable(here: Context, request: Request, seat: ReplicaAddress | None, path
 
 def _keep(here: Context, place: ArtifactLocation, size: int) -> None:
     """Tell of a file that was kept. Those of a logged model are told of together, by the model."""
-    if place.run is None or place.root.name != "artifacts":
+    if place.run is None or place.root.name != run_paths.ARTIFACTS:
         return
     run = here.find(place.run.id)
     path, now = f"artifacts/{place.path}", datetime.now(UTC)

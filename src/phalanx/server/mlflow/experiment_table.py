@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.home.atomic_files import write_atomic
-from phalanx.home.locks import locked
+from phalanx.atomic_files import write_atomic
+from phalanx.locks import locked
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.artifacts.trees import FILE, Tree
-from phalanx.home.atomic_files import write_atomic
+from phalanx.atomic_files import write_atomic
 from phalanx.server import external_lifecycle
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.http.paths import entries, steps_of
@@ -41,7 +42,7 @@ _BAD_IN_NAME = re.compile(r"[/:.%\"']")
 
 
 def file_of(call: Call, run_id: str) -> Path:
-    return call.here.home.run(run_id).path / "logged-models.json"
+    return call.here.home.run(run_id).path / run_paths.LOGGED_MODELS
 
 
 def read_all(path: Path) -> dict[str, dict[str, Any]]:
@@ -156,7 +157,7 @@ def get(call: Call) -> dict[str, Any]:
 def list_files(call: Call) -> dict[str, Any]:
     model, path = read(call, call.steps[0]), call.text("artifact_directory_path", needed=False)
     below = "/".join(steps_of(path))
-    root = call.here.home.run(model["run_id"]).path / "models" / model["folder"]
+    root = call.here.home.run(model["run_id"]).path / run_paths.MODELS / model["folder"]
     return {"root_uri": model["artifact_uri"], "files": file_rows(entries(root, below), below)}
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from phalanx.home.atomic_files import write_atomic
+from phalanx.atomic_files import write_atomic
 from phalanx.server.mlflow.calls import Call
 from phalanx.server.mlflow.run_writes import note_labels, place
 from phalanx.server.mlflow.views import NAME, NOTE, USER

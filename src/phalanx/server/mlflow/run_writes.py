@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED
 from phalanx.server.mlflow.calls import Call, integer, number
@@ -24,7 +25,7 @@ def place(call: Call, run: Run) -> Path:
     """The folder of an attempt that what is logged belongs to: the replica's that speaks, or the first one's."""
     seat = call.seat
     if seat is not None and seat.run_id == run.id:
-        found = call.here.home.run(run.id).path / "replicas" / seat.replica / f"attempt-{seat.attempt}"
+        found = call.here.home.run(run.id).path / run_paths.attempt_folder(seat.replica, seat.attempt)
         if not found.is_dir():
             raise not_found(f"Run {run.id} has no replica {seat.replica} in attempt {seat.attempt}")
         return found

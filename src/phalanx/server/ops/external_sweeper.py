@@ -8,6 +8,7 @@ import json
 import time
 from pathlib import Path
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.server.labels import PARENT
@@ -34,7 +35,7 @@ class ExternalRunSweeper:
         self.next_at = time.monotonic() + EVERY_S
 
     def _attempt(self, run: Run) -> Path:
-        return self.home.run(run.id).path / "replicas" / external_folder.REPLICA / f"attempt-{max(1, run.attempt)}"
+        return self.home.run(run.id).path / run_paths.attempt_folder(external_folder.REPLICA, max(1, run.attempt))
 
     def _stop(self, run: Run) -> None:
         reason = self.home.run(run.id).stop_reason()
@@ -57,6 +58,6 @@ class ExternalRunSweeper:
 
 def _has_process(attempt: Path) -> bool:
     try:
-        return bool(json.loads((attempt / "agent.json").read_bytes())["pid"])
+        return bool(json.loads((attempt / run_paths.AGENT).read_bytes())["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

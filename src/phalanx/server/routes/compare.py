@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from phalanx import run_paths
 from phalanx.insight.comparison import code_entries, compare, environment_entries, flattened, read_tree
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import JsonResponse
@@ -41,11 +42,11 @@ def compare_runs(
 
 def _columns(here: Context, runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any]]]:
     folders = [here.home.run(run.id).path for run in runs]
-    records = [without_secrets(_mapping(read_tree(folder / "records.json"))) for folder in folders]
+    records = [without_secrets(_mapping(read_tree(folder / run_paths.RECORDS))) for folder in folders]
     return {
         "params": [run.params for run in runs],
         "metrics": [run.summary for run in runs],
-        "spec": [flattened(without_secrets(_mapping(read_tree(folder / "spec.yml")))) for folder in folders],
+        "spec": [flattened(without_secrets(_mapping(read_tree(folder / run_paths.SPEC)))) for folder in folders],
         "code": [code_entries(record) for record in records],
         "environment": [environment_entries(record) for record in records],
     }

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from phalanx import run_paths
 from phalanx.artifacts.outputs import browse, entry_row
 from phalanx.artifacts.trees import Tree, run_tree
 from phalanx.server.auth.identities import Identity
@@ -23,9 +24,10 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_writers import is_ours
 
 MOST_LISTED = 20_000
-OURS = ("artifacts", "models")  # folders of a run that clients put files into
+OURS = (run_paths.ARTIFACTS, run_paths.MODELS)  # folders of a run that clients put files into
 GROWING = (".points", ".events")
-_ATTEMPT = re.compile(r"(replicas/[a-z]+-\d{1,6}/attempt-([1-9]\d{0,8}))/(.+)\Z", re.ASCII)
+_ATTEMPT_FOLDER = run_paths.attempt_folder(r"[a-z]+-\d{1,6}", r"([1-9]\d{0,8})")
+_ATTEMPT = re.compile(rf"({_ATTEMPT_FOLDER})/(.+)\Z", re.ASCII)
 _SPOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.(points|events)\Z", re.ASCII)
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
@@ -60,7 +62,8 @@ def get_output(run_id: str, path: str, request: Request, here: Here) -> Response
 def get_media(run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here) -> Response:  # noqa: PLR0913 - what an address has
     """An image that a replica logged; the path is what its event has after `media/`."""
     folder = attempt_folder(here, run_id, replica, attempt)
-    return file_answer(opened(Tree(folder, ("media",)), f"media/{path}"), path, request.headers.get("range"))
+    found = opened(Tree(folder, (run_paths.MEDIA,)), f"{run_paths.MEDIA}/{path}")
+    return file_answer(found, path, request.headers.get("range"))
 
 
 @router.get("/logs/{replica}")
@@ -76,7 +79,7 @@ def get_log(  # noqa: PLR0913 - each is a parameter of the query
     """What a replica printed, in its newest attempt or another one."""
     folder = attempt_folder(here, run_id, replica, attempt or max(1, here.find(run_id).attempt))
     wanted = f"bytes=-{tail}" if tail is not None else request.headers.get("range")
-    return file_answer(opened(Tree(folder), "log"), f"{replica}.log", wanted, kind="text/plain; charset=utf-8")
+    return file_answer(opened(Tree(folder), run_paths.LOG), f"{replica}.log", wanted, kind="text/plain; charset=utf-8")
 
 
 def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Path:
@@ -84,7 +87,7 @@ def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Pa
     run = here.find(run_id)
     if not REPLICA_NAME.match(replica):
         raise RequestError(404, f"there is no replica {replica[:100]!r}")
-    folder = here.home.run(run.id).path / "replicas" / replica / f"attempt-{attempt}"
+    folder = here.home.run(run.id).path / run_paths.attempt_folder(replica, attempt)
     if not folder.is_dir():
         raise RequestError(404, f"run {run.id} has no replica {replica} in attempt {attempt}")
     return folder
@@ -120,7 +123,7 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
 def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, size: int | None) -> JsonResponse:  # noqa: PLR0913, PLR0917 - see `put_file`
     """Two that send the same file, one of which was thought dead, must not mix: the end is looked at at the desk."""
     with here.desks.of(run_id):
-        if target.name.endswith(GROWING) and target.parent.name.startswith("attempt-"):
+        if target.name.endswith(GROWING) and run_paths.attempt_number(target.parent.name) is not None:
             return append(target, offset, piece)
         return assemble(target, offset, piece, size)
 
@@ -138,7 +141,7 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
         raise RequestError(403, f"this token writes to nothing but attempt {identity.attempt}")
     if not attempt.is_dir():
         raise RequestError(404, f"run {run_id} has no {match[1]}")
-    if rest.startswith("media/"):
+    if rest.startswith(f"{run_paths.MEDIA}/"):
         return new_inside(attempt, rest)
     if not _SPOOL.match(rest) or is_ours(rest):
         raise _wrong_place(path)
@@ -146,5 +149,5 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
 
 
 def _wrong_place(path: str) -> RequestError:
-    hint = "replicas/NAME/attempt-N/WRITER.points or .events or media/…, artifacts/… and models/… are"
+    hint = f"{run_paths.attempt_folder('NAME', 'N')}/WRITER.points or .events or media/…, artifacts/… and models/… are"
     return RequestError(400, f"{path[:200]!r} is not a file that a client may write", hint)

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from phalanx import run_paths
 from phalanx.agent.stdout_courier import is_growing
 from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
 from phalanx.frames import is_file
@@ -37,7 +38,7 @@ from phalanx.store.statuses import DONE, Status
 
 PLACES = ("kubernetes", "kubeflow")  # whose runs have no folder that they share with us
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
-WORDS = ("agent.json", "end.json")
+WORDS = (run_paths.AGENT, run_paths.END)
 MAX_WORD = 1 << 20  # bytes of what an agent says of itself
 MEMBERS_KEPT_S = 60.0
 PACKED_WITH = 1  # zlib's quickest: it is sent within a cluster, to every pod of a run at once
@@ -87,7 +88,7 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
 @router.get("/code", response_class=Response)
 def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
     """The code of the run as it was submitted, as a tar.gz: the same bytes whoever asks, and when."""
-    folder = here.home.run(_present(here, run_id, attempt).id).path / "code"
+    folder = here.home.run(_present(here, run_id, attempt).id).path / run_paths.CODE
     if folder.is_symlink() or not folder.is_dir():
         raise RequestError(404, f"run {run_id} was submitted without code", "its image or a volume has it")
     headers = {name: value for name, value in SAFE.items() if name != "Accept-Ranges"}
@@ -139,7 +140,7 @@ def _target(here: Context, run_id: str, attempt: int, path: str) -> PodUpload:
     if not is_file(rest) or is_ours(rest):
         hint = "log, spool, agent.log, agent.json, end.json, NAME.points, NAME.events and media/NAME are"
         raise RequestError(400, f"{path[:200]!r} is not a file that an agent writes", hint)
-    target = _inside(folder, f"replicas/{first}/attempt-{attempt}/{rest}")
+    target = _inside(folder, f"{run_paths.attempt_folder(first, attempt)}/{rest}")
     return PodUpload(target, grows=is_growing(rest), most=MAX_WORD if rest in WORDS else MAX_FILE)
 
 
@@ -153,7 +154,7 @@ def _inside(folder: FilePath, path: str) -> FilePath:
 
 def members_of(run_folder: FilePath) -> frozenset[str]:
     """The names of all processes of the run's plan. Raises Refusal when that cannot be read."""
-    return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder / "plan.json"))
+    return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder / run_paths.PLAN))
 
 
 def _read_members(plan_file: FilePath) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from fastapi import APIRouter, Request
 from phalanx import __version__
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.home.home import Home
+from phalanx.locks import take
 from phalanx.scheduler.capacity import NOTHING, Capacity, excess, requested_by, this_machine
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
@@ -150,9 +150,8 @@ def somebody_schedules(home: Home) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not take(descriptor, wait=False, shared=True)
     except OSError:
         return True
     finally:
         os.close(descriptor)
-    return False

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from phalanx import run_paths
 from phalanx.server.context import Here
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.rows import summary_rows
@@ -95,7 +96,7 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
 
 
 def _events(run_folder: Path, replica: str | None) -> Iterator[dict[str, Any]]:
-    for path in sorted(run_folder.glob("replicas/*/attempt-*/*.events"), key=_place):
+    for path in sorted(run_folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*.events"), key=_place):
         if replica in (None, path.parent.parent.name):
             where = {"replica": path.parent.parent.name, "attempt": _place(path)[0]}
             for record in Reader(path).poll():
@@ -113,5 +114,4 @@ def _decoded(kind: int, payload: bytes) -> dict[str, Any] | None:
 
 
 def _place(path: Path) -> tuple[int, str, str]:
-    number = path.parent.name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0, path.parent.parent.name, path.name
+    return run_paths.attempt_number(path.parent.name) or 0, path.parent.parent.name, path.name

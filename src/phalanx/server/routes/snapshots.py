@@ -17,8 +17,8 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
+from phalanx.atomic_files import write_atomic
 from phalanx.backends.code_archive import MAX_BYTES, Unpacked, unpack
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
 from phalanx.server.context import Caller, Here
 from phalanx.server.http import openapi

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from phalanx import run_paths
 from phalanx.errors import CallError, SpecErrors
 from phalanx.naming import replica_name
 from phalanx.placeholders import decode, fill
@@ -88,12 +89,12 @@ def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[st
 
 def plan_of(here: Context, run_id: str) -> dict[str, Any]:
     """Raises Refusal when there is none."""
-    return _document(here, run_id, "plan.json", "no plan: it was tracked, not started, by Phalanx")
+    return _document(here, run_id, run_paths.PLAN, "no plan: it was tracked, not started, by Phalanx")
 
 
 def records_of(here: Context, run_id: str) -> dict[str, Any]:
     """Raises Refusal when there are none."""
-    return _document(here, run_id, "records.json", "no record of its surroundings")
+    return _document(here, run_id, run_paths.RECORDS, "no record of its surroundings")
 
 
 def _document(here: Context, run_id: str, name: str, missing: str) -> dict[str, Any]:

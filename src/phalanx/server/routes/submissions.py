@@ -12,9 +12,9 @@ from unicodedata import category
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
 
-from phalanx import plan
+from phalanx import plan, run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.atomic_files import write_atomic
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.server.auth.identities import ALL, Identity, Role
@@ -178,9 +178,9 @@ def _refuse_build(loaded: Spec, *, elsewhere: bool) -> None:
 def keep_records(home: Home, run: Run, environment: Mapping[str, str], git: Mapping[str, Any] | None = None) -> None:
     """What it would take to do the run again, beside it; while it starts."""
     folder = home.run(run.id).path
-    records = collect(folder / "code", environment, run.params, {"git": git})
+    records = collect(folder / run_paths.CODE, environment, run.params, {"git": git})
     with suppress(OSError):  # removed meanwhile, or the disk is full: the run itself says so
-        write_atomic(folder / "records.json", json.dumps(records, indent=1).encode())
+        write_atomic(folder / run_paths.RECORDS, json.dumps(records, indent=1).encode())
 
 
 # reading the order ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from phalanx import run_paths
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
@@ -65,7 +66,7 @@ def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attemp
             found.append(replica)
             continue
         host = replica.host or known.get(replica.name) or ours
-        since = replica.started_at or _came_at(seat.folder(replica.name) / "agent.json")
+        since = replica.started_at or _came_at(seat.folder(replica.name) / run_paths.AGENT)
         found.append(replica._replace(host=host, started_at=since))
     return found
 

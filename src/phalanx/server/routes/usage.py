@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from phalanx import run_paths
 from phalanx.insight.advice import Advice, RoleAdvice, Sizing, advise
 from phalanx.insight.resource_edits import ResourceAmount
 from phalanx.insight.run_usage import read_usage
@@ -52,7 +53,7 @@ def show_use_over_time(  # noqa: PLR0913 - each is a parameter of the query
     run = here.find(run_id)
     if not REPLICA_NAME.match(replica):
         raise RequestError(404, f"run {run.id} has no replica {replica[:100]!r}")
-    folder = here.home.run(run.id).path / "replicas" / replica / f"attempt-{attempt or max(1, run.attempt)}"
+    folder = here.home.run(run.id).path / run_paths.attempt_folder(replica, attempt or max(1, run.attempt))
     uses: CachedResponse[dict[str, Any]] = request.app.state.uses
     key = (folder, buckets, run.status, run.updated_at)
     return JsonResponse(uses.get(key, OVER_S if run.is_done else LIVE_S, lambda: over_time(folder, replica, buckets)))
@@ -128,7 +129,7 @@ def _gpus(role: RoleAdvice) -> list[dict[str, Any]]:
 
 
 def over_time(folder: Path, replica: str, buckets: int) -> dict[str, Any]:
-    known = recorded(replica, read_notes(folder / "spool"), read_end(folder))
+    known = recorded(replica, read_notes(folder / run_paths.SPOOL), read_end(folder))
     if known is None or known.until <= known.started_at:
         return {"times": [], "cpu": [], "memory_mib": [], "gpus": []}
     stretches: dict[int, list[UsageInterval]] = {}

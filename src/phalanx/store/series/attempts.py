@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.naming import replica_name
 from phalanx.spool import JSON, split
@@ -222,15 +222,13 @@ def _last_step(lines: Sequence[Sequence[Strand]]) -> int | None:
 def sources_of(run_folder: Path) -> dict[int, list[PointSource]]:
     """All files of points of a run, by attempt."""
     found: dict[int, list[PointSource]] = {}
-    base = run_folder / "replicas"
+    base = run_folder / run_paths.REPLICAS
     for replica in _names(base):
         for attempt in _names(base / replica):
-            match = re.fullmatch(r"attempt-(\d+)", attempt)
-            if match and replica.isprintable():
+            number = run_paths.attempt_number(attempt)
+            if number is not None and replica.isprintable():
                 folder = base / replica / attempt
-                found.setdefault(int(match[1]), []).extend(
-                    PointSource(replica, folder / name) for name in point_files(folder)
-                )
+                found.setdefault(number, []).extend(PointSource(replica, folder / name) for name in point_files(folder))
     return found
 
 
@@ -260,7 +258,7 @@ def rank_in(events: Path) -> int | None:
 
 def planned_ranks(run_folder: Path) -> dict[str, int]:
     try:
-        replicas = json.loads((run_folder / "plan.json").read_bytes())["replicas"]
+        replicas = json.loads((run_folder / run_paths.PLAN).read_bytes())["replicas"]
         return {replica_name(one): one["rank"] for one in replicas if isinstance(one.get("rank"), int)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import struct
 import sys
 from array import array
@@ -27,13 +26,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.store.series.leaves import LEAF_BYTES, LEAF_ROWS, Leaf, Leaves, leaf_bounds, little_endian
 from phalanx.store.series.parquet import GROUP_ROWS, read_group
 from phalanx.store.series.points import Columns
 
-FOLDER = "series"
-NAME = re.compile(r"attempt-(\d+)(?:-(\d+))?\.leaves")
+SUFFIX = ".leaves"
 HEAD = struct.Struct("<8sQI4x")
 MAGIC = b"phxleaf1"
 TAIL_BYTES = 4096  # so much of the Parquet file's end tells that it is the one
@@ -64,22 +63,18 @@ class SeriesOffset(NamedTuple):
     checksum: int
 
 
-def part_name(attempt: int, number: int) -> str:
-    """Without its suffix."""
-    return f"attempt-{attempt}" if number == 1 else f"attempt-{attempt}-{number}"
-
-
 def parts_of(run_folder: Path) -> dict[int, dict[int, Path]]:
     """The leaves of each attempt, by the number of the part."""
     found: dict[int, dict[int, Path]] = {}
     try:
-        names = os.listdir(run_folder / FOLDER)
+        names = os.listdir(run_folder / run_paths.SERIES)
     except (FileNotFoundError, NotADirectoryError):
         return found
     for name in names:
-        match = NAME.fullmatch(name)
-        if match:
-            found.setdefault(int(match[1]), {})[int(match[2] or 1)] = run_folder / FOLDER / name
+        numbers = run_paths.series_part_numbers(name.removesuffix(SUFFIX)) if name.endswith(SUFFIX) else None
+        if numbers is not None:
+            attempt, part = numbers
+            found.setdefault(attempt, {})[part] = run_folder / run_paths.SERIES / name
     return found
 
 

@@ -8,7 +8,6 @@ which readers take the compacted one; the next compaction removes what is left o
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from phalanx import run_paths
 from phalanx.errors import StoreError
+from phalanx.locks import take
 from phalanx.store.series.attempts import (
     AttemptPoints,
     PointHistory,
@@ -28,13 +29,11 @@ from phalanx.store.series.attempts import (
     sources_of,
 )
 from phalanx.store.series.compacted import (
-    FOLDER,
     TAIL_BYTES,
     CompactedPart,
     SeriesOffset,
     checksum_of,
     encode,
-    part_name,
     parts_of,
 )
 from phalanx.store.series.leaves import LEAF_BYTES, LEAF_ROWS, Leaves
@@ -68,7 +67,7 @@ def compact(run_folder: Path, attempt: int, least_bytes: int = 0) -> CompactionR
     sources = sources_of(run_folder).get(attempt, [])
     if not sources or sum(source.path.stat().st_size for source in sources) < least_bytes or not is_available():
         return None
-    folder = run_folder / FOLDER
+    folder = run_folder / run_paths.SERIES
     folder.mkdir(mode=0o700, exist_ok=True)
     with _alone(folder) as alone:
         if not alone:
@@ -95,19 +94,17 @@ def _alone(folder: Path) -> Iterator[bool]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
+            is_ours = take(descriptor, wait=False)
         except OSError:
-            pass  # a filesystem without locks: then the scheduler's lease must do
-        yield True
+            is_ours = True  # a filesystem without locks: then the scheduler's lease must do
+        yield is_ours
     finally:
         os.close(descriptor)
 
 
 def _remove_drafts(folder: Path, attempt: int) -> None:
-    for pattern in (f".attempt-{attempt}.*", f".attempt-{attempt}-*"):
+    name = run_paths.attempt_name(attempt)
+    for pattern in (f".{name}.*", f".{name}-*"):
         for draft in folder.glob(pattern):
             draft.unlink(missing_ok=True)
 
@@ -176,11 +173,11 @@ class _Writing:
     """A part that is being written."""
 
     def __init__(self, run_folder: Path, attempt: AttemptPoints, spent: Mapping[PointSource, PointFile]) -> None:
-        self.folder = run_folder / FOLDER
+        self.folder = run_folder / run_paths.SERIES
         self.attempt = attempt
         self.spent = spent
         self.consumed = {source.name: (file.offset, _checksum(source, file)) for source, file in spent.items()}
-        name = part_name(attempt.number, self._free_number(run_folder))
+        name = run_paths.series_part(attempt.number, self._free_number(run_folder))
         self.parquet, self.leaves = self.folder / f"{name}.parquet", self.folder / f"{name}.leaves"
 
     def _free_number(self, run_folder: Path) -> int:
@@ -190,7 +187,7 @@ class _Writing:
         return next(number for number in count(1) if self._is_free(run_folder, number))
 
     def _is_free(self, run_folder: Path, number: int) -> bool:
-        name = part_name(self.attempt.number, number)
+        name = run_paths.series_part(self.attempt.number, number)
         leaves, parquet = self.folder / f"{name}.leaves", self.folder / f"{name}.parquet"
         consumed: Mapping[str, Sequence[int]] | None
         if leaves.exists():
@@ -243,7 +240,7 @@ def _are_there(consumed: Mapping[str, Sequence[int]], run_folder: Path, attempt:
     """Whether the files of points are where they were."""
     for name, (size, checksum) in consumed.items():
         replica, _, file = name.rpartition("/")
-        if checksum_of(run_folder / "replicas" / replica / f"attempt-{attempt}" / file, 0, size) != checksum:
+        if checksum_of(run_folder / run_paths.attempt_folder(replica, attempt) / file, 0, size) != checksum:
             return False
     return True
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import atomic_files, run_paths
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import (
     CONFIG_MAPS,
@@ -48,7 +49,6 @@ from phalanx.backends.kubernetes.observe.stuck_pods import GIVE_UP_S
 from phalanx.backends.kubernetes.render import names, payload
 from phalanx.backends.kubernetes.render.native_jobs import TTL_S
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
-from phalanx.home import atomic_files
 from phalanx.home.attempts import AttemptFolder
 
 HANDS = 8  # requests at once
@@ -398,4 +398,4 @@ def _is_made_by_us(work: Object) -> bool:
 
 
 def log_of(folder: Path, attempt: int) -> Path:
-    return folder / "job" / f"kubernetes-{attempt}.out"
+    return folder / run_paths.JOB / f"kubernetes-{attempt}.out"

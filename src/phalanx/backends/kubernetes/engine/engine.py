@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from phalanx import atomic_files
 from phalanx.backends.contract import ENDED, RUNNING, Connections, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
 from phalanx.backends.kubernetes.engine import controller, staged_objects
@@ -18,7 +19,7 @@ from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import ENGINE, AttemptObjects, Object, deleted_at, labels_of
 from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError
-from phalanx.home import atomic_files, attempts
+from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 
 UNKEPT_S = 30.0

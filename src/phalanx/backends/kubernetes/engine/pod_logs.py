@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from phalanx import atomic_files, run_paths
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable, Stream
-from phalanx.frames import LOG, Decoder, Piece, is_file, is_kept, is_position
-from phalanx.home import atomic_files
+from phalanx.frames import Decoder, Piece, is_file, is_kept, is_position
 from phalanx.home.attempts import AttemptFolder
 
 FOLLOWED = 24  # logs at once that are held open
@@ -161,7 +161,7 @@ class PodLogReader:
             return
         if not is_file(piece.file):
             return
-        if piece.is_whole and piece.file in ("agent.json", "end.json"):
+        if piece.is_whole and piece.file in (run_paths.AGENT, run_paths.END):
             self.heard(piece.member, piece.file, piece.data)
         elif piece.is_whole:
             folder = self._folder(piece.member, piece.file)
@@ -347,11 +347,11 @@ def write_positions(seat: AttemptFolder, kept: Mapping[str, Any]) -> None:
 
 
 def _positions_file(seat: AttemptFolder) -> Any:
-    return seat.run_folder / "job" / f"attempt-{seat.attempt}.positions.json"
+    return seat.run_folder / run_paths.positions_file(seat.attempt)
 
 
 def log_size(seat: AttemptFolder, replica: str) -> int:
     try:
-        return (seat.folder(replica) / LOG).stat().st_size
+        return (seat.folder(replica) / run_paths.LOG).stat().st_size
     except OSError:
         return 0

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.contract import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
@@ -38,7 +39,7 @@ from phalanx.backends.kubernetes.observe.states import CAUSES, PodEnd, evicted_b
 from phalanx.backends.kubernetes.observe.stuck_pods import StuckPodTracker
 from phalanx.backends.kubernetes.target import MEMBERS
 from phalanx.frames import PREFIX
-from phalanx.home import atomic_files, attempts
+from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.naming import is_helper, is_launcher
 
@@ -273,12 +274,12 @@ class AttemptReconciler:
         except (ValueError, RecursionError):
             return
         folder = self.seat.folder(member)
-        if file == "agent.json":
+        if file == run_paths.AGENT:
             tracked.held.pop(member, None)  # it is started again
         if not isinstance(said, dict) or (folder / file).exists():
             return
         atomic_files.make_private(folder, self.seat.run_folder)
-        if file == "agent.json":
+        if file == run_paths.AGENT:
             atomic_files.write_atomic(folder / file, data, sync=False)
         elif said.get("cause") in CAUSES and isinstance(said.get("ended_at"), int | float):
             said |= {"replica": member, "attempt": self.seat.attempt, "version": 1}

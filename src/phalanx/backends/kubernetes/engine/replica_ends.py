@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.kubernetes.engine.pod_logs import log_size
 from phalanx.backends.kubernetes.observe.states import PodEnd
-from phalanx.home import atomic_files, attempts
+from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
-
-HELD = "end.held"
 
 
 class ReplicaEnds:
@@ -28,12 +27,12 @@ class ReplicaEnds:
 
     def __init__(self, seat: AttemptFolder) -> None:
         self.seat = seat
-        self.files = {name: str(seat.folder(name) / "end.json") for name in seat.replicas}  # looked at all the time
+        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # looked at all the time
         self.ended: dict[str, Mapping[str, Any]] = {}
         self.held: dict[str, Mapping[str, Any]] = {}
         self.guard = threading.Lock()
         for name in seat.replicas:
-            end = atomic_files.read_json(seat.folder(name) / HELD)
+            end = atomic_files.read_json(seat.folder(name) / run_paths.END_HELD)
             if isinstance(end, dict):
                 self.held[name] = end
 
@@ -57,20 +56,20 @@ class ReplicaEnds:
         with self.guard:
             for name in self.held:
                 with suppress(FileNotFoundError):
-                    (self.seat.folder(name) / HELD).rename(self.files[name])
+                    (self.seat.folder(name) / run_paths.END_HELD).rename(self.files[name])
         self.heed()
 
     def missing(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name not in self.ended and name not in self.held]
 
     def has_agent(self, name: str) -> bool:
-        return (self.seat.folder(name) / "agent.json").exists()
+        return (self.seat.folder(name) / run_paths.AGENT).exists()
 
     def write_agent(self, name: str, pod: str) -> None:
         folder = self.seat.folder(name)
         if not self.has_agent(name):
             atomic_files.make_private(folder, self.seat.run_folder)
-            atomic_files.write_atomic(folder / "agent.json", json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
+            atomic_files.write_atomic(folder / run_paths.AGENT, json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
 
     def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
         """As its agent would have. Does nothing when there is one."""
@@ -95,8 +94,8 @@ class ReplicaEnds:
             if not self.missing([name]):
                 return
             if len(self.missing(self.files)) > 1:
-                atomic_files.write_atomic(folder / "end.json", json.dumps(said).encode())
+                atomic_files.write_atomic(folder / run_paths.END, json.dumps(said).encode())
                 self.ended[name] = said
             else:
-                atomic_files.write_atomic(folder / HELD, json.dumps(said).encode())
+                atomic_files.write_atomic(folder / run_paths.END_HELD, json.dumps(said).encode())
                 self.held[name] = said

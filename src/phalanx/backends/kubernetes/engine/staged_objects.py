@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx import run_paths
 from phalanx.backends import agent_zip, code_archive
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, Api, ApiFault, ApiUnreachable, kind_of
@@ -35,7 +36,7 @@ from phalanx.backends.kubernetes.target import ATTEMPT, RUN
 from phalanx.naming import member_name, replica_name
 from phalanx.placeholders import decode, fill
 
-SKELETON, PLAN = "manifests.json", "plan.json"
+SKELETON, PLAN = "manifests.json", run_paths.PLAN
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
 MOST_PACKED = 8 * payload.LARGEST_CODE  # where packing stops: nothing will carry it
 BEING_REMOVED = "the objects of the attempt before are being removed"
@@ -68,7 +69,7 @@ def load(
     place = json.loads(owner["data"][payload.PLACE])
     found = [*others, _agent(folder, owner)]
     if image_builds.carries_code([owner, *others]):
-        code = packed(folder / "code")
+        code = packed(folder / run_paths.CODE)
         if len(code) <= payload.LARGEST_CODE:
             found.append(_bytes_map(owner, "code", {payload.CODE: code}))
         elif server is not None and place["code"]["kind"] == "bundle":
@@ -135,7 +136,7 @@ def _owned(one: Document, owner: Mapping[str, Any], uid: str) -> Document:
 
 def _agent(folder: Path, owner: Document) -> Document:
     try:
-        agent, client = ((folder / "job" / name).read_bytes() for name in (payload.AGENT, payload.CLIENT))
+        agent, client = ((folder / run_paths.JOB / name).read_bytes() for name in (payload.AGENT, payload.CLIENT))
     except FileNotFoundError:
         agent, client = agent_zip.carried()
     return _bytes_map(owner, "agent", {payload.AGENT: agent, payload.CLIENT: client})

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from phalanx import run_paths
 from phalanx.backends.kubernetes.render import names, pods, volumes
 from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.target import DOMAIN, RUN_AT, ClusterTarget
@@ -23,7 +24,7 @@ from phalanx.plan.document import document
 from phalanx.plan.model import Plan, Replica
 
 PLACE, PLAN, START = "place.json", "plan.json.gz", "start.sh"
-AGENT, CLIENT, CODE = "agent.pyz", "tracking.zip", "code.tar.gz"
+AGENT, CLIENT, CODE = run_paths.AGENT_ARCHIVE, run_paths.CLIENT_ARCHIVE, "code.tar.gz"
 LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and bytes are written as text there
 LARGEST_APPLIED = 256 << 10  # of an object as JSON, that `kubectl apply` can keep a copy of in the object itself
 PEERS_S = 900.0

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+from phalanx import run_paths
+
 from .guards import check_no_op, say_once
 
 
@@ -86,7 +88,7 @@ class OutputsStore:
         if self.path:
             yield self.path
         if self.run is not None and self.run.folder:
-            yield os.path.normpath(os.path.join(self.run.folder, "..", "..", "..", "artifacts"))
+            yield os.path.normpath(os.path.join(self.run.folder, "..", "..", "..", run_paths.ARTIFACTS))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

@@ -1,0 +1,87 @@
+"""Files that are never half written, and folders that only their owner reads. Standard library only, Python 3.8+."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """None when the file is missing or damaged."""
+    try:
+        with open(path, "rb") as stream:
+            return json.loads(stream.read())
+    except (OSError, ValueError):
+        return None
+
+
+def make_private(folder: Path, below: Path) -> None:
+    """A folder and those between it and `below`: `mkdir(parents=True)` would leave them open to others."""
+    for missing in reversed([folder, *folder.parents][: len(folder.relative_to(below).parts)]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
+    """Write a file that is there completely or not at all, even if we are killed; private unless `mode` says otherwise.
+    Without `sync`, a power failure within seconds may lose it: acceptable for what only matters while the machine is
+    up, and many times faster. Raises OSError.
+    """
+    with draft_of(path) as draft:
+        _write(draft, data, sync=sync, mode=mode)
+
+
+def write_new(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
+    """Write a file in the same way, unless there is one. Raises FileExistsError, OSError."""
+    draft = _draft_path(path)
+    try:
+        _write(draft, data, sync=sync, mode=mode)
+        try:
+            os.link(draft, path)  # unlike a rename, it fails when there is one
+        except FileExistsError:
+            raise
+        except OSError:  # a filesystem without hard links
+            if os.path.exists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path)) from None
+            os.replace(draft, path)
+    finally:
+        _remove(draft)
+
+
+@contextmanager
+def draft_of(target: str | os.PathLike[str], ending: str = "") -> Iterator[str]:
+    """A path beside the target to write to: it replaces the target at the end, and is removed if something fails.
+    `ending`: for libraries that choose a format by it.
+    """
+    draft = _draft_path(target, ending)
+    try:
+        yield draft
+        os.replace(draft, target)
+    except BaseException:
+        _remove(draft)
+        raise
+
+
+def _draft_path(target: str | os.PathLike[str], ending: str = "") -> str:
+    """Hidden, and different for each writer: threads and other machines may write the same file."""
+    return os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.draft{ending}")
+
+
+def _write(path: str, data: bytes, *, sync: bool, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        if sync:
+            os.fsync(stream.fileno())
+
+
+def _remove(draft: str) -> None:
+    with suppress(OSError):  # it became the file, or was never written
+        os.unlink(draft)

@@ -1,0 +1,39 @@
+"""Locks on files, between processes: the kernel releases them when their holder dies. Standard library only,
+Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
+    """Yields whether we have the exclusive lock; always True with `wait`. Raises OSError when the file cannot be
+    opened."""
+    descriptor = open_lock(path)
+    try:
+        yield take(descriptor, wait=wait)
+    finally:
+        os.close(descriptor)
+
+
+def open_lock(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a lock file, which is created if missing. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def take(descriptor: int, *, wait: bool, shared: bool = False) -> bool:
+    """Lock an open file. False when others hold it and we do not wait. Raises OSError where files cannot be locked."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def release(descriptor: int) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -1,0 +1,112 @@
+"""Names of the files and folders of a run. Standard library only, Python 3.8+.
+
+Paths are relative to the run's folder. They are stored: changing one of them makes existing runs unreadable.
+"""
+
+from __future__ import annotations
+
+# In the folder of a run
+RUN = "run.json"
+SPEC = "spec.yml"
+PLAN = "plan.json"
+SUBMITTED = "submitted.json"
+RECORDS = "records.json"
+CLUSTER = "cluster.json"
+HISTORY = "history"
+STOP = "stop.json"
+RESUME = "resume.json"
+OUTPUTS_MANIFEST = "outputs.json"
+OUTPUTS_LOCK = "outputs.lock"
+LOGGED_MODELS = "logged-models.json"
+REPLICAS = "replicas"
+JOB = "job"
+CODE = "code"
+OUTPUTS = "outputs"
+ARTIFACTS = "artifacts"
+MODELS = "models"
+SERIES = "series"
+
+# In `job`
+AGENT_ARCHIVE = "agent.pyz"
+CLIENT_ARCHIVE = "tracking.zip"
+VIRTUALENV_ARCHIVE = "venv.tar"
+HOSTFILE = "hostfile"
+HOSTS_SCRIPT = "hosts.sh"
+
+# In the folder of a replica's attempt
+LOG = "log"
+SPOOL = "spool"
+MEDIA = "media"
+AGENT = "agent.json"
+AGENT_LOG = "agent.log"
+END = "end.json"
+END_DRAFT = "end.draft"
+END_HELD = "end.held"
+ASKED_TO_END = "asked-to-end"
+ASKED_TO_ABORT = "asked-to-abort"
+IMPORT_MARK = "import.unfinished"
+
+_ATTEMPT = "attempt-"
+
+
+def attempt_name(attempt: int | str) -> str:
+    """The name of an attempt in paths. A text in place of the number makes a pattern."""
+    return f"{_ATTEMPT}{attempt}"
+
+
+def attempt_number(name: str) -> int | None:
+    """The number in the name of an attempt; None for other names."""
+    return _number(name[len(_ATTEMPT) :]) if name.startswith(_ATTEMPT) else None
+
+
+def attempt_folder(replica: str, attempt: int | str) -> str:
+    return f"{REPLICAS}/{replica}/{attempt_name(attempt)}"
+
+
+ATTEMPT_FOLDERS = attempt_folder("*", "*")  # a glob pattern
+
+
+def facts_file(attempt: int | str) -> str:
+    """What an attempt was started with."""
+    return _job_file(attempt, "json")
+
+
+def nodes_file(attempt: int | str) -> str:
+    """What the nodes of a Slurm job said before an attempt was started."""
+    return _job_file(attempt, "where")
+
+
+def packages_file(attempt: int | str) -> str:
+    """What was installed on each node."""
+    return _job_file(attempt, "packages.json")
+
+
+def handle_file(attempt: int | str) -> str:
+    """What a cluster calls the job of an attempt."""
+    return _job_file(attempt, "handle")
+
+
+def positions_file(attempt: int | str) -> str:
+    """How far the logs of pods have been read."""
+    return _job_file(attempt, "positions.json")
+
+
+def _job_file(attempt: int | str, ending: str) -> str:
+    return f"{JOB}/{attempt_name(attempt)}.{ending}"
+
+
+def series_part(attempt: int, part: int = 1) -> str:
+    """The name of a file in `series`, without its suffix."""
+    return attempt_name(attempt) if part == 1 else f"{attempt_name(attempt)}-{part}"
+
+
+def series_part_numbers(name: str) -> tuple[int, int] | None:
+    """The attempt and the part in such a name; None for other names."""
+    first, dash, last = name.partition("-")[2].partition("-")
+    part = _number(last) if dash else 1
+    attempt = _number(first) if name.startswith(_ATTEMPT) else None
+    return None if attempt is None or part is None else (attempt, part)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
