@@ -30,7 +30,7 @@ from phalanx.plan.framework_checks import load
 from phalanx.scheduler.engine_executor import AT_ONCE
 from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Store
-from phalanx.submission.model import Code, Submission
+from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit
 
 SUBMITTED, ROUNDS = 150, 3
@@ -53,7 +53,7 @@ def queue(folder: Path, count: int) -> Home:
     """A home with so many runs that shall go to Slurm, where they will be held."""
     home = Home(folder)
     loaded, tree = load([("held.yml", HELD)], {})
-    held = Submission(spec=loaded, tree=tree, environment=dict(os.environ), code=Code(folder), on="slurm")
+    held = Submission(spec=loaded, tree=tree, environment=dict(os.environ), code=CodeSource(folder), on="slurm")
     with Store.open(home.path, None) as store:
         for _ in range(count):
             submit(home, store, held)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.plan.framework_checks import load
-from phalanx.submission.model import Code, Submission
+from phalanx.submission.model import CodeSource, Submission
 
 PLAIN = b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n"
 
@@ -23,4 +23,4 @@ def submission_of(
     """Of a file, or of what would stand in it; without a folder the run starts in an empty one."""
     text = file if isinstance(file, bytes) else json.dumps(file).encode()
     loaded, tree = load([("p.yml", text)], {})
-    return Submission(spec=loaded, tree=tree, environment=environment or {}, code=Code(folder), **fields)
+    return Submission(spec=loaded, tree=tree, environment=environment or {}, code=CodeSource(folder), **fields)

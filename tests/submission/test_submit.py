@@ -17,7 +17,7 @@ from phalanx.errors import CallError, Location, Note, SpecErrors
 from phalanx.home.home import Home
 from phalanx.store import Run
 from phalanx.submission.clone import clone
-from phalanx.submission.model import Code, Remark, RemarkKind, backend_of
+from phalanx.submission.model import CodeSource, Remark, RemarkKind, backend_of
 from phalanx.submission.provenance import RECORDS, record
 from phalanx.submission.submit import prepare, submit, submitted
 from tests.scheduler.working import Works
@@ -91,7 +91,7 @@ def test_a_submission_is_planned_once(works: Works, plans: list[str]) -> None:
         ({"name": "\x1b[31m"}, "`name` has control characters"),
         ({"tags": ("a", "\udcff")}, "`tags` has control characters"),
         ({"description": "a\0b"}, "`description` has control characters"),
-        ({"code": Code(commit="\n")}, "`commit` has control characters"),
+        ({"code": CodeSource(commit="\n")}, "`commit` has control characters"),
         ({"priority": 1_000_001}, "`priority`"),
         ({"timeout_s": 0.0}, "`timeout`"),
     ],
@@ -118,7 +118,7 @@ def test_a_run_has_the_commit_of_its_folder(works: Works, tmp_path: Path) -> Non
 
 def test_clones_keep_what_was_said_of_code_that_was_sent(works: Works) -> None:
     git = {"commit": "c0ffee", "branch": "main", "dirty": False, "diff": ""}
-    asked = replace(submission_of(), code=Code(commit="c0ffee", git=git))
+    asked = replace(submission_of(), code=CodeSource(commit="c0ffee", git=git))
     run = submit(works.home, works.store, asked)
     again = clone(works.home, works.store, run, "restart", {})
     third = clone(works.home, works.store, again, "rerun", {})

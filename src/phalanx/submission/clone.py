@@ -13,7 +13,7 @@ from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.spec import Spec
 from phalanx.store import Run, Store
-from phalanx.submission.model import Code, Origin, PreparedEnvironment, PreparedRun, Submission
+from phalanx.submission.model import CodeSource, Origin, PreparedEnvironment, PreparedRun, Submission
 from phalanx.submission.resume import require_managed
 from phalanx.submission.submit import create, prepare, submitted
 from phalanx.submission.virtualenvs import variables
@@ -81,7 +81,7 @@ def _submission(
     )
 
 
-def _code(home: Home, original: Run) -> Code:
+def _code(home: Home, original: Run) -> CodeSource:
     """The same folder, or a copy of the same snapshot. Raises CallError when it is gone."""
     source = submitted(home, original)
     own = home.run(original.id).path / "code"
@@ -90,9 +90,9 @@ def _code(home: Home, original: Run) -> Code:
     if not (own if is_own else working).is_dir():
         raise CallError(f"the working folder of run {original.id} is gone: {working}")
     if not is_own:
-        return Code(working)
+        return CodeSource(working)
 
     def put(target: Path) -> None:
         copytree(own, target, symlinks=True)
 
-    return Code(None if "git" in source else working, put=put, commit=original.commit, git=source.get("git"))
+    return CodeSource(None if "git" in source else working, put=put, commit=original.commit, git=source.get("git"))

@@ -17,7 +17,7 @@ from phalanx.store import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeSource:
     """Where the code of a run comes from. Without `folder` and `put` a run starts in an empty folder."""
 
     folder: Path | None = None  # a folder of the user on this machine; the run works in it, or in a copy
@@ -52,7 +52,7 @@ class Submission:
     spec: Spec
     tree: Node  # what `spec` was read from: it knows the lines that findings are about
     environment: Mapping[str, str]  # of the shell or server that submits
-    code: Code
+    code: CodeSource
     files: Sequence[tuple[str, bytes]] = ()  # what `spec` was read from, with `params`: a server reads them again
     params: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None

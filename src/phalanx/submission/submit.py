@@ -31,7 +31,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
 from phalanx.submission.git import git
-from phalanx.submission.model import Code, PreparedRun, Remark, RemarkKind, Submission, Tell
+from phalanx.submission.model import CodeSource, PreparedRun, Remark, RemarkKind, Submission, Tell
 from phalanx.tracking.external_folder import new_id, user_name
 
 SUBMITTED = "submitted.json"
@@ -43,7 +43,8 @@ def submit(home: Home, store: Store, submission: Submission, tell: Tell = lambda
 
 
 def prepare(home: Home, submission: Submission, tell: Tell) -> PreparedRun:
-    """Everything that can go wrong goes wrong here: no run is created. Raises SpecErrors, CallError."""
+    """Check and plan a run that does not exist yet. `tell` gets warnings, advice, notes and the progress of builds.
+    Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
     checks.check_runnable(home.path, submission)
@@ -112,7 +113,7 @@ def submitted(home: Home, run: Run) -> dict[str, Any]:
     return found
 
 
-def _code(submission: Submission) -> Code:
+def _code(submission: Submission) -> CodeSource:
     """The same code with `put` set unless the run works in the user's folder."""
     code = submission.code
     folder = code.folder
@@ -163,7 +164,7 @@ def _run(submission: Submission, made: Plan) -> Run:
     )
 
 
-def _commit(code: Code) -> str | None:
+def _commit(code: CodeSource) -> str | None:
     if code.commit is not None or code.folder is None or code.put is not None:
         return code.commit
     return (git(code.folder, "rev-parse", "HEAD") or "").strip() or None

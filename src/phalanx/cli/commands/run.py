@@ -70,7 +70,7 @@ def command(
         from phalanx.cli.run_watch import watch_or_detach
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.plan.framework_checks import load
-        from phalanx.submission.model import Code, Submission
+        from phalanx.submission.model import CodeSource, Submission
 
         texts, values = read_files(files), parse_params(params)
         loaded, tree = load(texts, values)
@@ -78,7 +78,7 @@ def command(
             spec=loaded,
             tree=tree,
             environment=dict(os.environ),
-            code=Code(Path.cwd(), is_snapshot=snapshot),
+            code=CodeSource(Path.cwd(), is_snapshot=snapshot),
             files=texts,
             params=values,
             name=name,

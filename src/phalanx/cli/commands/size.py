@@ -119,7 +119,7 @@ def command(
         from phalanx.insight.sizing_report import SizingReport
         from phalanx.plan.framework_checks import load
         from phalanx.spec.yaml_writer import modern_document
-        from phalanx.submission.model import Code, Submission
+        from phalanx.submission.model import CodeSource, Submission
 
         texts, values = read_files(files), parse_params(params)
         loaded, tree = load(texts, values)
@@ -128,7 +128,7 @@ def command(
             spec=loaded,
             tree=tree,
             environment=dict(os.environ),
-            code=Code(Path.cwd()),
+            code=CodeSource(Path.cwd()),
             files=texts,
             params=values,
             tags=(TAG,),

@@ -25,7 +25,7 @@ from phalanx.server.rows import run_row
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.spec.quantities import seconds
 from phalanx.submission.checks import LARGEST_PRIORITY, check_project, check_text
-from phalanx.submission.model import Code, PreparedRun, Remark, Submission
+from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
 from phalanx.submission.provenance import record
 from phalanx.submission.submit import create, prepare
 
@@ -100,7 +100,7 @@ def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller:
         spec=loaded,
         tree=tree,
         environment=environment_for_runs(),
-        code=Code(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),
+        code=CodeSource(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),
         files=files,
         params=params,
         name=text(wanted, "name", 500) or None,
