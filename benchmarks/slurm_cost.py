@@ -25,11 +25,12 @@ sys.path.insert(0, str(ROOT))
 from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import Settings
 
-from phalanx import spec
 from phalanx.home.home import Home
+from phalanx.plan.framework_checks import load
 from phalanx.scheduler.engine_executor import AT_ONCE
 from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Store
+from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit
 
 SUBMITTED, ROUNDS = 150, 3
@@ -51,10 +52,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def queue(folder: Path, count: int) -> Home:
     """A home with so many runs that shall go to Slurm, where they will be held."""
     home = Home(folder)
-    loaded = spec.load([("held.yml", HELD)])
+    loaded, tree = load([("held.yml", HELD)], {})
+    held = Submission(spec=loaded, tree=tree, environment=dict(os.environ), code=CodeSource(folder), on="slurm")
     with Store.open(home.path, None) as store:
         for _ in range(count):
-            submit(home, store, loaded, working=folder, environment=dict(os.environ), wishes={"on": "slurm"})
+            submit(home, store, held)
     return home
 
 

@@ -217,6 +217,15 @@ def test_what_cannot_run_is_refused_in_words(place: Place, fields: dict[str, Any
     assert is_silent_about_itself(answer)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"), [("--timeout", "0", "`timeout`"), ("--project", "*", "all projects")]
+)
+def test_what_a_server_would_refuse_is_refused(place: Place, option: str, value: str, said: str) -> None:
+    answer = place.call("run", "-f", place.file("true"), option, value)
+    assert answer.code == 2
+    assert said in answer.err
+
+
 def test_a_file_with_faults_is_refused_before_anything_is_made(place: Place) -> None:
     answer = place.call("run", "-f", place.file("true", enviroment={}))
     assert answer.code == 1

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from phalanx import spec
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm.engine import COMMANDS
 from phalanx.home import attempts
@@ -23,6 +22,7 @@ from phalanx.store import Run
 from phalanx.store.statuses import Status
 from phalanx.submission.submit import submit
 from tests.scheduler.working import Works
+from tests.submission.samples import submission_of
 
 FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
 
@@ -102,11 +102,8 @@ class Cluster:
         return scheduler
 
     def submit(self, environment: bytes = b"") -> str:
-        loaded = spec.load([("p.yml", FILE % environment)])
-        works = self.works
-        wishes = {"on": "slurm"}
-        run, _ = submit(works.home, works.store, loaded, working=Path("/"), environment=dict(os.environ), wishes=wishes)
-        return run.id
+        asked = submission_of(FILE % environment, folder=Path("/"), environment=os.environ, on="slurm")
+        return submit(self.works.home, self.works.store, asked).id
 
     def turn(self, times: int = 3, *, at_once: bool = True) -> None:
         """`at_once`: the engine is asked each time, however long it took the last time."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx import spec
 from phalanx.agent import processes
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
@@ -18,6 +17,7 @@ from phalanx.scheduler.capacity import Capacity
 from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Run, Store
 from phalanx.submission.submit import submit
+from tests.submission.samples import submission_of
 
 PATIENCE_S = 90.0
 ROOMY = Capacity(1000.0, 1e6, 0)
@@ -52,15 +52,8 @@ class Works:
             "environment": {**environment, "replicas": replicas},
             "run": {"cmd": command},
         }
-        run, _ = submit(
-            self.home,
-            self.store,
-            spec.load_document("test", content),
-            working=self.folder,
-            environment=dict(os.environ),
-            wishes={"priority": priority},
-        )
-        return run.id
+        asked = submission_of(content, folder=self.folder, environment=os.environ, priority=priority)
+        return submit(self.home, self.store, asked).id
 
     def discard_queue(self) -> None:
         """Forget the runs that wait: quicker than to stop each."""

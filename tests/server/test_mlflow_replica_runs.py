@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from phalanx import spec
 from phalanx.backends.local import runner
 from phalanx.spool import read
 from phalanx.store import Store
 from phalanx.store.series.run_series import RunSeries
 from phalanx.submission.submit import submit
 from tests.server.site import Site
+from tests.submission.samples import submission_of
 
 
 class Seated:
@@ -31,17 +31,9 @@ class Seated:
             "environment": {"replicas": {"n_workers": 1}},
             "run": {"cmd": "sleep 60"},
         }
-        loaded = spec.load_document("test", content)
+        asked = submission_of(content, folder=folder, environment=os.environ, project="vision", name="mine")
         with Store.open(site.home.path) as store:
-            run, _ = submit(
-                site.home,
-                store,
-                loaded,
-                working=folder,
-                environment=dict(os.environ),
-                wishes={"project": "vision", "name": "mine"},
-            )
-        self.run_id = run.id
+            self.run_id = submit(site.home, store, asked).id
         self.wait("running")
 
     def wait(self, status: str) -> None:

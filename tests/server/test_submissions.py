@@ -236,3 +236,13 @@ def test_what_git_says_of_the_code_is_kept(site: Site) -> None:
     assert site.get(f"/api/v1/runs/{run['id']}")["commit"] == "c0ffee"
     assert site.get(f"/api/v1/runs/{run['id']}/records")["git"] == git
     assert site.ask("GET", f"/api/v1/runs/{run['id']}/code-diff").text == git["diff"]
+    again = site.post(f"/api/v1/runs/{run['id']}/restart", {}, 201)
+    until(site, again["id"])
+    assert again["commit"] == "c0ffee"
+    assert site.get(f"/api/v1/runs/{again['id']}/records")["git"] == git
+
+
+def test_build_steps_that_are_not_run_are_noted(site: Site) -> None:
+    run = start(site, "true", "build: {image: python, build_steps: ['pip install x']}\n")
+    assert "the build steps are not run" in [note["message"] for note in run["notes"]]
+    until(site, run["id"])

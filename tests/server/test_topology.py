@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from phalanx.server.live.replica_steps import TAIL, ReplicaStep, ReplicaSteps
-from phalanx.spec import load
 from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, PointWriter, frame, name_payload
 from phalanx.store import ReplicaRecord, Store
 from phalanx.store.series.compaction import compact
 from phalanx.submission.submit import submit
 from tests.server.site import Site
 from tests.server.started import sent, start, until
+from tests.submission.samples import submission_of
 
 GANG = "framework: pytorch\nenvironment:\n  replicas: {n_workers: 3}\n"
 TRAIN = """import os, time
@@ -85,7 +85,7 @@ def test_a_run_that_has_not_started_shows_what_is_planned(own_site: Site) -> Non
     text = b"version: 1\nkind: experiment\nframework: pytorch\nrun: {cmd: x}\n"
     text += b"environment:\n  replicas: {n_workers: 2}\n"
     with Store.open(own_site.home.path) as store:
-        run, _ = submit(own_site.home, store, load([("a.yml", text)]), working=Path("/"), environment={}, wishes={})
+        run = submit(own_site.home, store, submission_of(text))
     told = topology(own_site, run.id)
     assert [(row["name"], row["status"]) for row in told["replicas"]] == [
         ("master-0", "waiting"),

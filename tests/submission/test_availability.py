@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx import backends, spec
+from phalanx import backends
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
 from phalanx.store import Run
@@ -17,8 +17,9 @@ from phalanx.submission.clone import clone
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
 from tests.scheduler.working import Works
+from tests.submission.samples import submission_of
 
-LOADED = spec.load([("p.yml", b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n")])
+FAR = submission_of(environment={"CLUSTER": "far"}, on="elsewhere")
 
 
 class Away:
@@ -54,28 +55,21 @@ def files(works: Works) -> set[Path]:
 
 def over(works: Works) -> Run:
     """A run that is over, and that was there."""
-    run, _ = submit(works.home, works.store, LOADED, working=Path("/"), environment={}, wishes={})
+    run = submit(works.home, works.store, submission_of())
     return run._replace(backend="elsewhere", status="succeeded")
 
 
 def test_it_is_asked_before_anything_is_built_or_judged(works: Works) -> None:
     before = files(works)
     with pytest.raises(CallError, match="the gate of far is closed"):
-        check_runnable(works.home.path, LOADED, "elsewhere", {"CLUSTER": "far"})
+        check_runnable(works.home.path, FAR)
     assert files(works) == before
 
 
 def test_it_is_asked_by_every_submission(works: Works) -> None:
     before = files(works)
     with pytest.raises(CallError, match="the gate of far is closed"):
-        submit(
-            works.home,
-            works.store,
-            LOADED,
-            working=Path("/"),
-            environment={"CLUSTER": "far"},
-            wishes={"on": "elsewhere"},
-        )
+        submit(works.home, works.store, FAR)
     assert files(works) == before
     assert works.store.ids() == set()
 

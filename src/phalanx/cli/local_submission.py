@@ -1,120 +1,45 @@
-"""How `phalanx run` turns a file into a run: on this machine, with its checks, its builds and its environment."""
+"""Submitting to the home of this machine: remarks are printed, signals wait until someone attends the run."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from phalanx.cli.interrupts import defer_signals
 from phalanx.cli.render.output import print_notes, printable
-from phalanx.errors import CallError
+from phalanx.cli.render.site_verdict import print_advice
 
 if TYPE_CHECKING:
     from phalanx.home.home import Home
-    from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run, Store
+    from phalanx.submission.model import Remark, Submission, Tell
 
 
-class RunRequest(NamedTuple):
-    """What is to be run, and how. `wishes`: name, description, tags, project, priority, timeout_s."""
-
-    texts: Sequence[tuple[str, bytes]]
-    params: Mapping[str, str]
-    loaded: Spec
-    tree: Node
-    on: str | None
-    wishes: Mapping[str, Any]
-    is_strict: bool
-    is_unchecked: bool
-    is_snapshot: bool
-    is_built: bool
-    is_quiet: bool
-
-
-def submit_local(home: Home, store: Store, order: RunRequest) -> Run:
+def submit_local(home: Home, store: Store, submission: Submission, *, quiet: bool) -> Run:
     """Raises SpecErrors, CallError."""
-    from phalanx.submission.checks import check_runnable, ignored_fields, runs_locally
-    from phalanx.submission.submit import submit
+    from phalanx.submission.submit import create, prepare
 
-    loaded, here = order.loaded, runs_locally(order.loaded, order.on)
-    check_runnable(home.path, loaded, order.on, os.environ, order.wishes.get("cluster") or {})
-    if here:
-        _warn_of_excess(loaded, strict=order.is_strict)
-    elif not order.is_unchecked:
-        _refuse_what_the_site_would(loaded, order.tree, order.on or loaded.backend or "native")
-    environment = local_virtualenv(home, loaded, build=order.is_built) if here else dict(os.environ)
-    archive = None if here else packed_virtualenv(home, loaded)
-    venv = environment.get("VIRTUAL_ENV") if here and environment != dict(os.environ) else None
+    prepared = prepare(home, submission, remark_printer(quiet=quiet))
     defer_signals()
-    run, made = submit(
-        home,
-        store,
-        loaded,
-        working=Path.cwd(),
-        environment=environment,
-        wishes={**order.wishes, "on": order.on, "venv": venv, "archive": archive},
-        snapshot=order.is_snapshot,
-    )
-    if not order.is_quiet:
-        print_notes((*loaded.notes, *made.notes), err=True)
-        for line in ignored_fields(loaded) if here else ():
-            click.echo(f"note: {printable(line)}", err=True)
-    return run
+    return create(home, store, prepared)
 
 
-def _warn_of_excess(loaded: Spec, *, strict: bool) -> None:
-    """A laptop must be able to rehearse a cluster's file; but nobody shall be surprised."""
-    from phalanx.submission.checks import capacity_excess
+def remark_printer(*, quiet: bool) -> Tell:
+    """Prints remarks to standard error; no notes when `quiet`."""
+    from phalanx.submission.model import RemarkKind
 
-    beyond = capacity_excess(loaded)
-    if beyond and strict:
-        raise CallError(f"the run asks for more than this machine has: {beyond}; without --strict it runs all the same")
-    if beyond:
-        click.echo(f"{click.style('warning', fg='yellow')}: asks for more than this machine has: {beyond}", err=True)
+    def tell(remark: Remark) -> None:
+        if remark.kind is RemarkKind.NOTE and quiet:
+            return
+        if remark.kind is RemarkKind.PROGRESS:
+            click.echo(remark.about, err=True)
+        elif isinstance(remark.about, str):
+            label = click.style("warning", fg="yellow") if remark.kind is RemarkKind.WARNING else "note"
+            click.echo(f"{label}: {printable(remark.about)}", err=True)
+        elif remark.kind is RemarkKind.ADVICE:
+            print_advice([remark.about], err=True)
+        else:
+            print_notes([remark.about], err=True)
 
-
-def _refuse_what_the_site_would(loaded: Spec, tree: Node, backend: str) -> None:
-    """Before anything waits in a queue for days. Raises SpecErrors with all faults at once."""
-    from phalanx import plan
-    from phalanx.cli.render.site_verdict import print_advice, verdict_of
-    from phalanx.errors import SpecErrors
-
-    verdict = verdict_of(loaded, plan.make(loaded, "trial"), tree, backend, None)
-    if verdict is not None:
-        print_advice(verdict, err=True)
-        if verdict.errors:
-            raise SpecErrors(verdict.errors)
-
-
-def local_virtualenv(home: Home, loaded: Spec, *, build: bool) -> dict[str, str]:
-    """The environment to run in on this machine: the user's own, or the one that the file asks for."""
-    from phalanx.submission import virtualenvs
-
-    environment = dict(os.environ)
-    if loaded.build is not None and loaded.build.build_steps and not build:
-        click.echo("note: the build steps are not run; --build runs them in a virtual environment", err=True)
-    if loaded.environment.python.modules:
-        click.echo("note: `environment.python.modules` are not loaded here: load them in this shell", err=True)
-    wanted = virtualenvs.VirtualenvSpec.by(loaded, with_steps=build)
-    if wanted is None:
-        return virtualenvs.existing_python(loaded.environment.python, environment) or environment
-    return virtualenvs.ensure(wanted, Path.cwd(), environment, home.path / "builds", _say)
-
-
-def packed_virtualenv(home: Home, loaded: Spec) -> Path | None:
-    """The environment of a run elsewhere, where the file wants it to be made here."""
-    from phalanx.submission import virtualenvs
-
-    wanted = virtualenvs.VirtualenvSpec.by(loaded, with_steps=True)
-    if wanted is None or loaded.environment.python.build_on != "login":
-        return None
-    return virtualenvs.packed(wanted, Path.cwd(), dict(os.environ), home.path / "builds", _say)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+    return tell

@@ -1,15 +1,14 @@
-"""What is looked at before a run is submitted, by whoever submits it: whether it can run at all, what its place would
-refuse, and what it will not get there."""
+"""Checks of a submission: whether it can run at all, what its backend would reject, and what it will not get there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
-from phalanx import backends, plan
-from phalanx.backends.contract import LOCAL_BACKENDS, NO_OPTIONS
-from phalanx.errors import CallError, Location, Note, SpecError
+from phalanx import backends
+from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.scheduler.capacity import excess, requested_by, this_machine
@@ -19,37 +18,78 @@ from phalanx.sites.profile_search import locate
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.submission.availability import require_engine
+from phalanx.submission.model import Remark, RemarkKind, Submission, Tell, backend_of
 
 SLURM = "slurm"
+ALL_PROJECTS = "*"
+LARGEST_PRIORITY = 1_000_000
 
 
-def runs_locally(loaded: Spec, backend: str | None) -> bool:
-    """Whether its replicas are processes of this machine."""
-    return (backend or loaded.backend or "native") in LOCAL_BACKENDS
+def check_fields(submission: Submission) -> None:
+    """Names and numbers that no run can have. Raises CallError."""
+    check_project(submission.project)
+    if abs(submission.priority) > LARGEST_PRIORITY:
+        raise CallError(f"`priority` is a whole number of up to {LARGEST_PRIORITY:,}")
+    if submission.timeout_s is not None and submission.timeout_s <= 0:
+        raise CallError('`timeout` must be longer than 0 seconds: write seconds, or a time such as "90m" or "1d12h"')
+    for name, text in {
+        "name": submission.name,
+        "on": submission.on,
+        "commit": submission.code.commit,
+        "tags": "".join(submission.tags),
+    }.items():
+        check_text(name, text or "", "Cc")
+    check_text("description", submission.description or "")
 
 
-def check_runnable(
-    home: Path,
-    loaded: Spec,
-    backend: str | None,
-    environment: Mapping[str, str],
-    cluster: Mapping[str, str | None] = NO_OPTIONS,
-) -> None:
-    """`cluster`: which one, as the command line names it. Raises CallError."""
+def check_project(name: str) -> None:
+    """Raises CallError."""
+    if name == ALL_PROJECTS:
+        raise CallError(f"`{ALL_PROJECTS}` means all projects, and cannot be the name of one")
+    check_text("project", name, "Cc")
+
+
+def check_text(field: str, text: str, *categories: str) -> None:
+    """Characters that no file and no variable can have; `categories`: of Unicode, that this field cannot have either.
+    Raises CallError."""
+    if any(sign == "\0" or category(sign) in ("Cs", *categories) for sign in text):
+        raise CallError(f"`{field}` has control characters in it, or halves of some")
+
+
+def check_runnable(home: Path, submission: Submission) -> None:
+    """Whether it can run at all, and whether its engine takes jobs now. Raises CallError."""
+    loaded, backend = submission.spec, submission.backend
     if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
         raise CallError(f"a {loaded.kind} is many runs, which `run` cannot start yet; `phalanx plan` shows its first")
-    place = backend or loaded.backend or "native"
-    if place not in LOCAL_BACKENDS and place not in backends.names():
+    if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
-        raise CallError(f"runs cannot start on `{place}` yet: --on names one of {known}")
+        raise CallError(f"runs cannot start on `{backend}` yet: --on names one of {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
-    require_engine(home, place, environment, cluster)
+    require_engine(home, backend, submission.environment, submission.cluster)
 
 
-def capacity_excess(loaded: Spec) -> str | None:
-    """What a run asks for beyond what this machine has, in words."""
-    return excess(requested_by(document(plan.make(loaded, "trial"))), this_machine()[0])
+def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
+    """A laptop must be able to rehearse a cluster's file, so a run that is too large for it is only warned about.
+    Raises CallError when `strict`."""
+    beyond = excess(requested_by(document(made)), this_machine()[0])
+    if beyond and strict:
+        raise CallError(f"the run asks for more than this machine has: {beyond}; without `strict` it runs all the same")
+    if beyond:
+        tell(Remark(RemarkKind.WARNING, f"asks for more than this machine has: {beyond}"))
+
+
+def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:
+    """What the run's cluster would reject, before anything waits in a queue for days. Raises SpecErrors with all faults
+    at once, CallError."""
+    backend = submission.on or submission.backend
+    verdict = backend_verdict([("", made)], submission.tree, backend, home=home, environment=submission.environment)
+    if verdict is None:
+        return
+    for note in verdict.notes:
+        tell(Remark(RemarkKind.ADVICE, note))
+    if verdict.errors:
+        raise SpecErrors(verdict.errors)
 
 
 def ignored_fields(loaded: Spec) -> list[str]:
@@ -89,6 +129,38 @@ class SiteVerdict:
         if self.errors:
             return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
         return told
+
+
+def backend_verdict(  # noqa: PLR0913 - plans of a file, where they go, and where that is looked up
+    plans: Sequence[tuple[str, Plan]],
+    tree: Node,
+    backend: str,
+    *,
+    home: Path,
+    environment: Mapping[str, str],
+    site: str | None = None,
+) -> SiteVerdict | None:
+    """What a backend says of plans, each with what its findings begin with: on Slurm by the profile of its site, the
+    one of that name or the one in use; elsewhere whether they can be rendered. None without a site. Raises CallError,
+    SpecErrors for what cannot be rendered and for a wrong profile."""
+    if backend == SLURM:
+        return check_site(plans, tree, site, home, environment)
+    if not backends.find(backend).shares_files:
+        _check_rendering(plans, tree, backend, home)
+    return None
+
+
+def _check_rendering(plans: Sequence[tuple[str, Plan]], tree: Node, backend: str, home: Path) -> None:
+    """For a cluster as most are: none is asked. Raises SpecErrors."""
+    faults = []
+    for prefix, made in plans:
+        try:
+            found = backends.find(backend_of(made.backend, backend))
+            found.render(made, found.target(home, made))
+        except CallError as fault:
+            faults += [SpecError(_place(tree, ""), "", f"{prefix}{line}") for line in str(fault).splitlines()]
+    if faults:
+        raise SpecErrors(faults)
 
 
 def check_site(

@@ -1,38 +1,52 @@
-"""What it takes to do a run again: its code, Python and packages, machine, and environment without secrets."""
+"""Provenance of a run: its code, Python and packages, machine, and environment without secrets."""
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
 import socket
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx import __version__
+from phalanx import __version__, run_paths
+from phalanx.atomic_files import write_atomic
+from phalanx.errors import CallError
+from phalanx.home.home import Home
 from phalanx.plan.document import HIDDEN, is_secret
+from phalanx.store import Run
 from phalanx.submission.git import git_state
+from phalanx.submission.submit import submitted
 
 
-def collect(
-    working: Path, environment: Mapping[str, str], params: Mapping[str, Any], told: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Everything that can be said of a run's surroundings. Never fails: what cannot be told is left out. `told`: what
-    whoever sent the run from elsewhere says of its code."""
+def record(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> None:
+    """Write the provenance of a new run into its folder. Takes time, so callers do it while the run starts. Raises
+    CallError when it cannot be written."""
+    records = collect(home, run, environment, command_line)
+    try:
+        write_atomic(home.run(run.id).path / run_paths.RECORDS, json.dumps(records, indent=1).encode())
+    except OSError as fault:
+        raise CallError(f"the run's surroundings could not be kept: {fault.strerror}") from None
+
+
+def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> dict[str, Any]:
+    """The provenance that a run has now, with this environment. Never fails: what is not known is left out."""
+    source, params = submitted(home, run), run.params
+    working = Path(source.get("from", "."))
     python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
         "python3", path=environment.get("PATH")
     )
     return {
         "phalanx": __version__,
-        "command_line": sys.argv if told is None else [],
+        "command_line": list(command_line),
         "working": str(working),
         "host": socket.gethostname(),
         "system": platform.platform(),
         "python": python,
         "packages": packages_of(Path(python)) if python else {},
-        "git": git_state(working) if told is None else told.get("git"),
+        "git": source["git"] if "git" in source else git_state(working),
         "environment": {
             name: HIDDEN if is_secret(name) or has_credentials(value) else value
             for name, value in sorted(environment.items())

@@ -1,4 +1,8 @@
-"""A new run: its folder, then its row. Whoever is killed in between leaves a run that the scheduler adopts."""
+"""From a submission to a run: check, plan, prepare; then create its folder and its row.
+
+`prepare` checks everything and changes nothing of the home except its virtual environments. `create` is the small
+effect after it. If it is killed between folder and row, the scheduler adopts the folder.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx import backends, plan, run_paths, spec
+from phalanx import backends, plan, run_paths
+from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
-from phalanx.backends.contract import LOCAL_BACKENDS, Job
+from phalanx.backends.contract import Job
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
@@ -25,77 +29,101 @@ from phalanx.spec.model import thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
-from phalanx.submission import availability, snapshots
+from phalanx.submission import checks, snapshots, virtualenvs
+from phalanx.submission.git import git
+from phalanx.submission.model import CodeSource, PreparedRun, Remark, RemarkKind, Submission, Tell
 from phalanx.tracking.external_folder import new_id, user_name
 
-BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
+
+def submit(home: Home, store: Store, submission: Submission, tell: Tell = lambda _: None) -> Run:
+    """A run, created and queued. Raises SpecErrors, CallError."""
+    return create(home, store, prepare(home, submission, tell))
 
 
-def submit(  # noqa: PLR0913 - all that makes a run
-    home: Home,
-    store: Store,
-    loaded: spec.Spec,
-    *,
-    working: Path,
-    environment: Mapping[str, str],
-    wishes: Mapping[str, Any],
-    outputs: Path | None = None,
-    snapshot: bool = False,
-    code: Path | None = None,
-    put_code: Callable[[Path], None] | None = None,
-) -> tuple[Run, Plan]:
-    """A run of a spec, created and queued. `wishes`: name, description, tags, project, priority, timeout_s, the run it
-    was made from (original, cloning), the virtual environment of its build (venv; archive: as a file), where it
-    runs (on; cluster: which one, by kubeconfig, context and namespace), and whose it is (user). `outputs`: what its
-    outputs begin with. `snapshot`: it runs from a copy of the working folder's code, as it does wherever that folder
-    is not; `code`: from a copy of another run's; `put_code` makes the folder of its code. Raises SpecErrors, CallError.
-    """
-    run_id = new_id()
-    project = wishes.get("project") or "default"
-    made = plan.make(loaded, run_id, project)
-    if wishes.get("timeout_s") is not None:
-        made = replace(made, timeout_s=wishes["timeout_s"])
-    run = _run(loaded, made, project, wishes)
-    job = _job(home, made, run.backend, wishes.get("cluster") or {}, environment)
-    if run.backend not in LOCAL_BACKENDS and not backends.find(run.backend).shares_files:
-        snapshot = snapshot or (code is None and put_code is None)  # it goes along
-    own_code = home.run(run_id).path / run_paths.CODE
-    has_code = snapshot or code is not None or put_code is not None
+def prepare(home: Home, submission: Submission, tell: Tell) -> PreparedRun:
+    """Check and plan a run that does not exist yet. `tell` gets warnings, advice, notes and the progress of builds.
+    Raises SpecErrors, CallError."""
+    if submission.origin is None:  # a program may have renamed its run since
+        checks.check_fields(submission)
+    checks.check_runnable(home.path, submission)
+    made = plan.make(submission.spec, new_id(), submission.project)
+    if submission.timeout_s is not None:
+        made = replace(made, timeout_s=submission.timeout_s)
+    for note in (*submission.spec.notes, *made.notes):
+        tell(Remark(RemarkKind.NOTE, note))
+    if submission.is_local:
+        checks.check_capacity(made, tell, strict=submission.is_strict)
+        for line in checks.ignored_fields(submission.spec):
+            tell(Remark(RemarkKind.NOTE, line))
+    elif not submission.is_unchecked:
+        checks.check_backend(home.path, submission, made, tell)
+    job = _job(home, submission, made)
+    environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", tell)
+    return PreparedRun(submission, _run(submission, made), made, job, environment)
+
+
+def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
+    """The run's folder, then its row. Raises CallError when the disk refuses."""
+    submission, run, job = prepared.submission, prepared.run, prepared.job
+    code, outputs = _code(submission), None
+    if submission.origin is not None and submission.origin.outputs is not None:
+        outputs = submission.origin.outputs
+        restore(home, submission.origin.run_id)
 
     def fill(folder: Path) -> None:
-        if code is not None:
-            shutil.copytree(code, folder / run_paths.CODE, symlinks=True)
-        elif snapshot:
-            snapshots.take(working, folder / run_paths.CODE)
-        elif put_code is not None:
-            put_code(folder / run_paths.CODE)
-        if outputs is not None:
+        if code.put is not None:
+            code.put(folder / run_paths.CODE)
+        if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
-        if run.backend in LOCAL_BACKENDS:
+        if submission.is_local:
             pack(home.agents)  # now, so that a disk without room for the agent refuses the run and does not strand it
         elif job is not None and job.carries_agent:
-            _carry(folder, home, wishes.get("archive"))
+            _carry(folder, home, prepared.environment.archive)
 
+    own_code = home.run(run.id).path / run_paths.CODE
+    source: dict[str, Any] = {
+        "working": str(own_code if code.put is not None else code.folder),
+        "from": str(code.folder or own_code),
+        "host": socket.gethostname(),
+        "venv": prepared.environment.venv,
+    }
+    if code.folder is None:
+        source["git"] = code.git
     files = {
-        run_paths.SPEC: to_yaml(modern_document(loaded)).encode(),
-        run_paths.PLAN: json.dumps(document(made)).encode(),
-        run_paths.SUBMITTED: json.dumps(
-            {
-                "working": str(own_code if has_code else working),
-                "from": str(own_code if put_code is not None else working),
-                "host": socket.gethostname(),
-                "venv": wishes.get("venv"),
-            }
-        ).encode(),
+        run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode(),
+        run_paths.PLAN: json.dumps(document(prepared.plan)).encode(),
+        run_paths.SUBMITTED: json.dumps(source).encode(),
     }
     if job is not None:
         files |= {name: text.encode() for name, text in job.files.items()}
-    folder = home.add(run, files, environment, fill)
+    folder = home.add(run, files, prepared.environment.variables, fill)
     add_to_store(store, folder, run)
-    return run, made
+    return run
 
 
-def _carry(folder: Path, home: Home, archive: str | None) -> None:
+def submitted(home: Home, run: Run) -> dict[str, Any]:
+    """What `create` noted of a run: where it works, where its code is from (`git`: what its sender said of it), host
+    and virtual environment. Empty when that is lost."""
+    try:
+        found: dict[str, Any] = json.loads((home.run(run.id).path / run_paths.SUBMITTED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _code(submission: Submission) -> CodeSource:
+    """The same code with `put` set unless the run works in the user's folder."""
+    code = submission.code
+    folder = code.folder
+    if code.put is not None:
+        return code
+    if folder is None:
+        return replace(code, put=lambda target: target.mkdir(mode=0o700))
+    is_copied = code.is_snapshot or not (submission.is_local or backends.find(submission.backend).shares_files)
+    return replace(code, put=lambda target: snapshots.take(folder, target)) if is_copied else code
+
+
+def _carry(folder: Path, home: Home, archive: Path | None) -> None:
     """Put beside a job what it needs to run without us: the agent, and the archive of its virtual environment."""
     carry(folder / run_paths.JOB, home.agents)
     for script in folder.glob("*.sh"):
@@ -104,57 +132,51 @@ def _carry(folder: Path, home: Home, archive: str | None) -> None:
         os.link(archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
 
 
-def _run(loaded: spec.Spec, made: Plan, project: str, wishes: Mapping[str, Any]) -> Run:
+def _run(submission: Submission, made: Plan) -> Run:
     now = datetime.now(UTC)
+    loaded, origin = submission.spec, submission.origin
     return Run(
         id=made.run_id,
-        project=project,
+        project=submission.project,
         kind=made.kind,
-        name=wishes.get("name") or loaded.name,
-        description=wishes.get("description") or loaded.description,
+        name=submission.name or loaded.name,
+        description=submission.description or loaded.description,
         framework=loaded.framework,
-        backend=backend_of(made, wishes.get("on")),
-        user=wishes.get("user") or user_name(),
+        backend=submission.backend,
+        user=submission.user or user_name(),
         status=Status.CREATED,
         reason="submitted",
         attempt=0,
-        priority=wishes.get("priority") or 0,
+        priority=submission.priority,
         created_at=now,
         updated_at=now,
         started_at=None,
         finished_at=None,
-        original=wishes.get("original"),
-        cloning=wishes.get("cloning"),
-        group=wishes.get("group"),
-        commit=wishes.get("commit"),
-        tags=tuple(dict.fromkeys([*loaded.tags, *wishes.get("tags", ())])),
+        original=origin.run_id if origin is not None else None,
+        cloning=origin.cloning if origin is not None else None,
+        group=None,
+        commit=_commit(submission.code),
+        tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
         params=thaw(loaded.params),
         summary={},
     )
 
 
-def backend_of(made: Plan, on: str | None) -> str:
-    """Where a run goes: where its submitter says, or else its file."""
-    if on is None:
-        return made.backend
-    if on == "kubernetes" and made.backend in BY_OPERATORS:
-        return "kubeflow"
-    return made.backend if on in LOCAL_BACKENDS and made.backend in LOCAL_BACKENDS else on
+def _commit(code: CodeSource) -> str | None:
+    if code.commit is not None or code.folder is None or code.put is not None:
+        return code.commit
+    return (git(code.folder, "rev-parse", "HEAD") or "").strip() or None
 
 
-def _job(
-    home: Home, made: Plan, backend: str, options: Mapping[str, str | None], environment: Mapping[str, str]
-) -> Job | None:
-    """What the run's place is given; nothing for this machine, where the plan itself is run. Raises CallError, also
-    when nothing can be submitted there now."""
-    if backend in LOCAL_BACKENDS:
+def _job(home: Home, submission: Submission, made: Plan) -> Job | None:
+    """What the run's backend is given; nothing for this machine, where the plan itself is run. Raises CallError."""
+    if submission.is_local:
         return None
+    backend = submission.backend
     if not is_safe(str(home.path)):
         raise CallError(
             f"the home {str(home.path)!r} has quotes or other characters that cannot be passed on to {backend}: "
             "PHALANX_HOME names another"
         )
-    place = backends.find(backend)
-    known = place.target(home.path, made, options=options, ask=True)
-    availability.ask(place, known, environment)
-    return place.render(made, known)
+    found = backends.find(backend)
+    return found.render(made, found.target(home.path, made, options=submission.cluster, ask=True))

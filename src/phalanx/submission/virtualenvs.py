@@ -17,6 +17,7 @@ from phalanx.agent.virtualenv import expand, is_file, pip_words
 from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
 from phalanx.spec.model import Build, PythonOptions, Spec
+from phalanx.submission.model import PreparedEnvironment, Remark, RemarkKind, Submission, Tell
 
 _REQUIREMENT_FILES = (
     "polyaxon_requirements.txt", "requirements.txt", "setup.py", "pyproject.toml", "polyaxon_setup.sh", "setup.sh",
@@ -49,6 +50,44 @@ def key_of(wanted: VirtualenvSpec, working: Path) -> str:
         path = working / name
         digest.update(name.encode() + (path.read_bytes() if path.is_file() else b"-") + b"\0")
     return digest.hexdigest()[:24]
+
+
+def prepare(submission: Submission, builds: Path, tell: Tell) -> PreparedEnvironment:
+    """What a run starts in: the submitter's environment, or the one that the file asks for. Raises CallError."""
+    loaded, environment = submission.spec, submission.environment
+    python, steps = loaded.environment.python, loaded.build.build_steps if loaded.build is not None else ()
+
+    def say(text: str) -> None:
+        tell(Remark(RemarkKind.PROGRESS, text))
+
+    if not submission.is_local:
+        elsewhere = VirtualenvSpec.by(loaded, with_steps=True)
+        if elsewhere is None or python.build_on != "login":
+            return PreparedEnvironment(environment)
+        archive = packed(elsewhere, _folder_to_install(submission), environment, builds, say)
+        return PreparedEnvironment(environment, archive=archive)
+    if steps and not submission.is_built:
+        hint = "; --build runs them in a virtual environment" if submission.may_install else ""
+        tell(Remark(RemarkKind.NOTE, f"the build steps are not run{hint}"))
+    if python.modules:
+        tell(Remark(RemarkKind.NOTE, "`environment.python.modules` are not loaded here: load them in this shell"))
+    wanted = VirtualenvSpec.by(loaded, with_steps=submission.is_built)
+    if wanted is not None:
+        inside = ensure(wanted, _folder_to_install(submission), environment, builds, say)
+    else:
+        inside = existing_python(python, environment) or dict(environment)
+    return PreparedEnvironment(inside, inside.get("VIRTUAL_ENV") if inside != environment else None)
+
+
+def _folder_to_install(submission: Submission) -> Path:
+    """The folder with the requirement files. Raises CallError: installing packages takes minutes, and nobody waits for
+    that at the other end of a request."""
+    if not submission.may_install or submission.code.folder is None:
+        raise CallError(
+            "a server does not install packages: name an environment that is there with `environment.python.venv` or "
+            "`conda`, or use `phalanx run` on the server's own machine"
+        )
+    return submission.code.folder
 
 
 def ensure(

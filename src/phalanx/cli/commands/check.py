@@ -104,7 +104,7 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
 
 
 def _print_verdict(verdict: SiteVerdict) -> None:
-    print_advice(verdict)
+    print_advice(verdict.notes)
     if verdict.errors:
         print_errors(verdict.errors)
     if verdict.site is None:

@@ -89,9 +89,9 @@ def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dic
     from phalanx.backends.contract import LOCAL_BACKENDS
     from phalanx.cli.render.plan_summary import plan_of
     from phalanx.home.home import default_home
-    from phalanx.submission.submit import backend_of
+    from phalanx.submission.model import backend_of
 
-    place = find(backend if backend in LOCAL_BACKENDS else backend_of(made, backend))
+    place = find(backend if backend in LOCAL_BACKENDS else backend_of(made.backend, backend))
     if not place.shares_files:  # where others have theirs, too
         made = plan_of(loaded, _id_of(made))
         assert made is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import click
 
@@ -27,7 +26,7 @@ def command(run: str, detach: bool, as_json: bool) -> None:
         from phalanx.cli.interrupts import defer_signals
         from phalanx.cli.run_watch import watch_or_detach
         from phalanx.cli.workspace.home import HomeWorkspace
-        from phalanx.submission.clone import clone, submitted
+        from phalanx.submission.clone import clone
         from phalanx.submission.provenance import collect, differences
 
         place = HomeWorkspace(settled=False)
@@ -36,8 +35,7 @@ def command(run: str, detach: bool, as_json: bool) -> None:
             found = store.find(run)
             records = home.run(found.id).path / run_paths.RECORDS
             if records.exists():
-                working = Path(submitted(home, found).get("from", "."))
-                now = collect(working, os.environ, found.params)
+                now = collect(home, found, os.environ)
                 for line in differences(json.loads(records.read_bytes()), now):
                     click.echo(f"{click.style('changed', fg='yellow')}: {printable(line)}", err=True)
             else:

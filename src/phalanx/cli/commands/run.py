@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from pathlib import Path
 
 import click
 
@@ -28,20 +29,31 @@ from phalanx.errors import CallError
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, kept for next time.")
 @click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
 @click.option(
-    "-l", "--log", is_flag=True, hidden=True, help="Polyaxon's flag for streaming logs, which is the default."
+    "-l",
+    "--log",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    help="Polyaxon's flag for streaming logs, which is the default.",
 )
 @json_option
 def command(
     files: tuple[str, ...],
     params: tuple[str, ...],
+    name: str | None,
+    description: str | None,
+    tags: str | None,
+    project: str,
     backend: str | None,
+    priority: int,
+    timeout: str | None,
     strict: bool,
     unchecked: bool,
     snapshot: bool,
     build: bool,
     detach: bool,
     as_json: bool,
-    **wishes: Any,
+    **cluster: str | None,
 ) -> None:
     """Run a file: on this machine, or where --on says.
 
@@ -55,39 +67,42 @@ def command(
     .polyaxonignore and .gitignore name.
     """
     with report_errors(as_json=as_json):
-        from phalanx.cli.local_submission import RunRequest
         from phalanx.cli.run_watch import watch_or_detach
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.plan.framework_checks import load
+        from phalanx.submission.model import CodeSource, Submission
 
         texts, values = read_files(files), parse_params(params)
         loaded, tree = load(texts, values)
-        order = RunRequest(
-            texts,
-            values,
-            loaded,
-            tree,
-            backend,
-            _wishes(wishes),
+        submission = Submission(
+            spec=loaded,
+            tree=tree,
+            environment=dict(os.environ),
+            code=CodeSource(Path.cwd(), is_snapshot=snapshot),
+            files=texts,
+            params=values,
+            name=name,
+            description=description,
+            tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
+            project=project,
+            priority=priority,
+            timeout_s=_seconds(timeout),
+            on=backend,
+            cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
-            is_snapshot=snapshot,
             is_built=build,
-            is_quiet=as_json,
         )
         with open_workspace(settled=False, quiet=as_json) as place:
-            run = place.acts.submit(order)
+            run = place.acts.submit(submission, quiet=as_json)
             code = watch_or_detach(place, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
 
-def _wishes(options: dict[str, Any]) -> dict[str, Any]:
+def _seconds(timeout: str | None) -> float | None:
     from phalanx.spec.quantities import seconds
 
-    timeout = options.pop("timeout")
-    options["timeout_s"] = seconds(timeout) if timeout is not None else None
-    if timeout is not None and options["timeout_s"] is None:
+    found = seconds(timeout) if timeout is not None else None
+    if timeout is not None and found is None:
         raise CallError(f'--timeout {timeout!r}: write seconds, or a time such as "90m" or "1d12h"')
-    options["cluster"] = {name: options.pop(name) for name in ("kubeconfig", "context", "namespace")}
-    options["tags"] = tuple(word.strip() for word in (options["tags"] or "").split(",") if word.strip())
-    return options
+    return found

@@ -8,12 +8,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from phalanx.cli.options import file_options, json_option, load
+from phalanx.cli.options import file_options, json_option, parse_params, read_files
 from phalanx.cli.render.output import print_json, printable, report_errors, table
 from phalanx.errors import CallError, SpecError, SpecErrors
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.insight.sizing import Choice, Cost, Trial
     from phalanx.insight.sizing_report import SizingReport
-    from phalanx.spec import Spec
     from phalanx.store import Run, Store
+    from phalanx.submission.model import Submission
 
 TAG = "sizing"
 TRAINING = ("master", "worker")  # the roles that are tried unless said
@@ -40,7 +41,7 @@ class SizedFile(NamedTuple):
 
     choice: Choice
     document: dict[str, Any]
-    spec: Spec
+    file: tuple[str, bytes]
     cost: Cost
     is_held: bool  # to the cores that it asks for
 
@@ -48,15 +49,15 @@ class SizedFile(NamedTuple):
 class SizingRequest(NamedTuple):
     """The call, as far as trials need it."""
 
-    loaded: Spec
+    submission: Submission  # of the file as it is
     document: dict[str, Any]  # of the file, in its modern form
     name: str
     seconds: float
-    project: str
-    backend: str | None
     role: str | None
-    is_here: bool
-    is_built: bool
+
+    @property
+    def is_here(self) -> bool:
+        return self.submission.is_local
 
 
 @click.command("size")
@@ -116,22 +117,33 @@ def command(
     with report_errors(as_json=as_json):
         from phalanx.cli.commands.advise import MARK, copy_fault, copy_name, write_copy
         from phalanx.insight.sizing_report import SizingReport
+        from phalanx.plan.framework_checks import load
         from phalanx.spec.yaml_writer import modern_document
-        from phalanx.submission.checks import runs_locally
+        from phalanx.submission.model import CodeSource, Submission
 
-        loaded = load(files, params)
+        texts, values = read_files(files), parse_params(params)
+        loaded, tree = load(texts, values)
         choices = _choices(tries, duration)
-        _refuse(loaded, backend)
+        submission = Submission(
+            spec=loaded,
+            tree=tree,
+            environment=dict(os.environ),
+            code=CodeSource(Path.cwd()),
+            files=texts,
+            params=values,
+            tags=(TAG,),
+            project=project,
+            timeout_s=(_seconds(duration) or 0.0) + SPARE_S,
+            on=backend,
+            is_built=build,
+        )
+        _refuse(submission)
         asked = SizingRequest(
-            loaded=loaded,
+            submission=submission,
             document=modern_document(loaded),
             name=loaded.name or TAG,
             seconds=_seconds(duration) or 0.0,
-            project=project,
-            backend=backend,
             role=role,
-            is_here=runs_locally(loaded, backend),
-            is_built=build,
         )
         attempts, left_out = _attempts(asked, choices)
         target = None
@@ -222,15 +234,16 @@ def _parsed(text: str) -> tuple[str, list[float], list[str]]:
     return name, values, faults
 
 
-def _refuse(loaded: Spec, backend: str | None) -> None:
+def _refuse(submission: Submission) -> None:
     """Raises CallError when the file cannot be tried."""
     from phalanx.home.home import default_home
     from phalanx.spec import Kind
-    from phalanx.submission.checks import check_runnable
+    from phalanx.submission.checks import check_fields, check_runnable
 
-    if loaded.kind not in (Kind.EXPERIMENT, Kind.JOB):
-        raise CallError(f"trials are of an experiment or a job; this file is a {loaded.kind}")
-    check_runnable(default_home(), loaded, backend, os.environ)
+    if submission.spec.kind not in (Kind.EXPERIMENT, Kind.JOB):
+        raise CallError(f"trials are of an experiment or a job; this file is a {submission.spec.kind}")
+    check_fields(submission)
+    check_runnable(default_home(), submission)
 
 
 def _attempts(asked: SizingRequest, choices: Sequence[Choice]) -> tuple[list[SizedFile], list[tuple[Choice, str]]]:
@@ -265,7 +278,7 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
     from phalanx.insight.sizing import Cost, label
     from phalanx.plan.document import document as encoded
     from phalanx.scheduler.capacity import excess, requested_by, this_machine
-    from phalanx.spec.yaml_writer import modern_document
+    from phalanx.spec.yaml_writer import modern_document, to_yaml
 
     name = f"the file with {label(choice)}"
     chosen = with_choice(asked.document, choice, asked.role)
@@ -278,7 +291,8 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
         held = held_to_cores(tried, planned, sorted(os.sched_getaffinity(0)), taskset)
     cost = Cost(share.gpus, share.cpus, share.memory_mib)
     final = modern_document(loads(chosen, name))
-    return SizedFile(choice, final, loads(held or tried, name), cost, held is not None), beyond
+    file = (name, to_yaml(held or tried).encode())
+    return SizedFile(choice, final, file, cost, held is not None), beyond
 
 
 def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -> dict[str, Any]:
@@ -347,14 +361,14 @@ def _try_all(
     with store:
         for line in _announced(asked, attempts, left_out, others=len(store.active())):
             say(line)
-        surroundings = _surroundings(home, asked)
+        submission = _prepared(home, asked.submission)
         for sort in INTERRUPTS:
             signal.signal(sort, lambda caught, _: interrupted.append(caught))
         attendant = SchedulerRunner(home, store)
         trials: list[Trial] = []
         try:
             for number, one in enumerate(attempts, start=1):
-                run = _submitted(home, store, asked, one, surroundings)
+                run = _submitted(home, store, submission, asked, one)
                 say(f"trial {number} of {len(attempts)}: {label(one.choice)}  (run {run.id})")
                 began, busy = time.monotonic(), busy_s(cores)
                 run = _see_through(home, store, attendant, run, asked, interrupted, say)
@@ -393,48 +407,37 @@ def _since(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before
 
 
-class TrialEnvironment(NamedTuple):
-    """What all trials run in: variables, a virtual environment, or one that is packed to be unpacked elsewhere."""
+def _prepared(home: Home, submission: Submission) -> Submission:
+    """The same in the environment that `phalanx run` would make for it: once for all trials."""
+    from phalanx.cli.local_submission import remark_printer
+    from phalanx.submission import virtualenvs
 
-    environment: dict[str, str]
-    venv: str | None
-    archive: Path | None
-
-
-def _surroundings(home: Home, asked: SizingRequest) -> TrialEnvironment:
-    """As `phalanx run` makes them, once for all."""
-    from phalanx.cli.local_submission import local_virtualenv, packed_virtualenv
-
-    if not asked.is_here:
-        return TrialEnvironment(dict(os.environ), None, packed_virtualenv(home, asked.loaded))
-    environment = local_virtualenv(home, asked.loaded, build=asked.is_built)
-    return TrialEnvironment(
-        environment, environment.get("VIRTUAL_ENV") if environment != dict(os.environ) else None, None
-    )
+    prepared = virtualenvs.prepare(submission, home.path / "builds", remark_printer(quiet=False))
+    return replace(submission, prepared=prepared)
 
 
-def _submitted(home: Home, store: Store, asked: SizingRequest, one: SizedFile, around: TrialEnvironment) -> Run:
+def _submitted(home: Home, store: Store, submission: Submission, asked: SizingRequest, one: SizedFile) -> Run:
     from phalanx.insight.sizing import label
+    from phalanx.plan.framework_checks import load
     from phalanx.submission.submit import submit
 
-    wishes = {
-        "name": f"{asked.name}-{label(one.choice).replace('=', '').replace(' ', '-')}",
-        "description": f"a trial of `phalanx size`: {label(one.choice)}",
-        "tags": (TAG,),
-        "project": asked.project,
-        "timeout_s": asked.seconds + SPARE_S,
-        "on": asked.backend,
-        "venv": around.venv,
-        "archive": around.archive,
-    }
-    return submit(home, store, one.spec, working=Path.cwd(), environment=around.environment, wishes=wishes)[0]
+    loaded, tree = load([one.file], {})
+    trial = replace(
+        submission,
+        spec=loaded,
+        tree=tree,
+        name=f"{asked.name}-{label(one.choice).replace('=', '').replace(' ', '-')}",
+        description=f"a trial of `phalanx size`: {label(one.choice)}",
+        is_unchecked=True,
+    )
+    return submit(home, store, trial)
 
 
 def _see_through(
     home: Home, store: Store, attendant: Any, run: Run, asked: SizingRequest, interrupted: Sequence[int], say: Any
 ) -> Run:
     """Until the trial is over: by itself, by its time, or because somebody wants to leave."""
-    from phalanx.cli.workspace.home import keep_records
+    from phalanx.cli.workspace.home import record_provenance
     from phalanx.scheduler.runner import TURN_S
 
     folder = home.run(run.id)
@@ -445,7 +448,7 @@ def _see_through(
         now = time.monotonic()
         if began is None and run.status == "running":
             began = now
-            keep_records(home, run)
+            record_provenance(home, run)
         if interrupted:
             folder.ask_to_stop(INTERRUPTED)
         elif began is not None and now - began >= asked.seconds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +11,7 @@ from phalanx.cli.render.output import printable
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.errors import Note
     from phalanx.plan import Plan
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 SLURM = "slurm"
 
 
-def print_advice(verdict: SiteVerdict, *, err: bool = False) -> None:
-    for note in verdict.notes:
+def print_advice(notes: Iterable[Note], *, err: bool = False) -> None:
+    for note in notes:
         where = f"{note.place.file}:{note.place.line}: " if note.place.line else ""
         path = f"{note.path}: " if note.path else ""
         click.echo(f"{click.style('advice', fg='cyan')}: {printable(f'{where}{path}{note.message}')}", err=err)
@@ -33,39 +34,15 @@ def verdict_of(
         if name is not None:
             raise CallError("--site goes with --on slurm")
         return None
-    from phalanx.backends import find
-
-    there = find(backend)
-    if backend != SLURM:
-        if name is not None:
-            raise CallError("--site goes with --on slurm")
-        if not there.shares_files:
-            _refuse_what_cannot_be_rendered(backend, loaded, made)
-        return None
+    if name is not None and backend != SLURM:
+        raise CallError("--site goes with --on slurm")
     import os
 
     from phalanx.home.home import default_home
-    from phalanx.submission.checks import check_site
+    from phalanx.submission.checks import backend_verdict
 
-    return check_site(list(_plans(loaded, made)), tree, name, default_home(), os.environ)
-
-
-def _refuse_what_cannot_be_rendered(on: str, loaded: Spec, made: Plan | None) -> None:
-    """By a cluster as most are: nobody is asked. Raises SpecErrors."""
-    from phalanx.backends import find
-    from phalanx.errors import Location, SpecError, SpecErrors
-    from phalanx.home.home import default_home
-    from phalanx.submission.submit import backend_of
-
-    faults = []
-    for prefix, one in _plans(loaded, made):
-        try:
-            there = find(backend_of(one, on))
-            there.render(one, there.target(default_home(), one))
-        except CallError as fault:
-            faults += [SpecError(Location(loaded.file), "", f"{prefix}{line}") for line in str(fault).splitlines()]
-    if faults:
-        raise SpecErrors(faults)
+    plans = list(_plans(loaded, made))
+    return backend_verdict(plans, tree, backend, home=default_home(), environment=os.environ, site=name)
 
 
 def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:

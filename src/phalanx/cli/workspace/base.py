@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.local_submission import RunRequest
     from phalanx.cli.workspace.activity import ActivitySnapshot
     from phalanx.cli.workspace.events import RunEvent
     from phalanx.cli.workspace.first_error import FirstError
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.run_series import Bucket, Series, Spread, Summary
+    from phalanx.submission.model import Submission
 
 
 class RunQueries(Protocol):
@@ -99,7 +99,7 @@ class RunLogs(Protocol):
 class RunActions(Protocol):
     """What can be done to runs."""
 
-    def submit(self, order: RunRequest) -> Run:
+    def submit(self, submission: Submission, *, quiet: bool) -> Run:
         """From then on signals are held, until somebody attends the run. Raises SpecErrors, CallError."""
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:

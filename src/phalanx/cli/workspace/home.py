@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx import run_paths
-from phalanx.cli.local_submission import RunRequest, submit_local
+from phalanx.cli.local_submission import submit_local
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 from phalanx.naming import replica_name
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from phalanx.scheduler.runner import SchedulerRunner
     from phalanx.store import Artifact, Run, Store
     from phalanx.store.series.run_series import RunSeries
+    from phalanx.submission.model import Submission
 
 RESUMED_S = 30.0  # for a scheduler that is busy
 HOLD_S = 0.3  # how long a fresh line waits for those of other replicas that were written before it
@@ -221,8 +222,8 @@ class HomeRunActions:
         self.home = home
         self.store = store
 
-    def submit(self, order: RunRequest) -> Run:
-        return submit_local(self.home, self.store, order)
+    def submit(self, submission: Submission, *, quiet: bool) -> Run:
+        return submit_local(self.home, self.store, submission, quiet=quiet)
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
         for run in runs:
@@ -270,7 +271,7 @@ class HomeRunActions:
         from phalanx.scheduler.runner import start_background
 
         start_background(self.home)
-        keep_records(self.home, run)
+        record_provenance(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Schedules it when nobody else does."""
@@ -288,7 +289,7 @@ class HomeRunActions:
                 told = print_waiting(None if quiet else waits_for(self.store, run), told)
                 if run.attempt and not started:
                     started = True
-                    keep_records(self.home, run)  # it takes time, and need not delay the start
+                    record_provenance(self.home, run)  # it takes time, and need not delay the start
                 if run.attempt and not quiet:
                     chorus.follow(folder.path, run.attempt)
                     chorus.print_new()
@@ -307,15 +308,11 @@ def _names(folder: RunFolder) -> tuple[str, ...]:
     return tuple(replica_name(replica) for replica in plan["replicas"] if replica["argv"])
 
 
-def keep_records(home: Home, run: Run) -> None:
-    """What it would take to do the run again, beside it. Costs some time, so it is done while the run starts."""
-    from phalanx.atomic_files import write_atomic
-    from phalanx.submission.clone import submitted
-    from phalanx.submission.provenance import collect
+def record_provenance(home: Home, run: Run) -> None:
+    """Costs some time, so it is done while the run starts."""
+    from phalanx.submission.provenance import record
 
-    source = submitted(home, run)
-    records = collect(Path(source.get("from", ".")), home.environment(run.id), run.params)
     try:
-        write_atomic(home.run(run.id).path / run_paths.RECORDS, json.dumps(records, indent=1).encode())
-    except OSError as fault:
-        click.echo(f"note: the run's surroundings could not be kept: {fault.strerror}", err=True)
+        record(home, run, home.environment(run.id), sys.argv)
+    except CallError as fault:
+        click.echo(f"note: {fault}", err=True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.local_submission import RunRequest
     from phalanx.cli.workspace.activity import ActivitySnapshot
     from phalanx.cli.workspace.events import RunEvent
     from phalanx.cli.workspace.first_error import FirstError
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.points import Summary
+    from phalanx.submission.model import Submission
 
 LOOK_S = 0.5  # between two looks at what we wait for
 RESUMED_S = 30.0
@@ -267,29 +267,33 @@ class ServerRunActions:
         self.client = client
         self.rows = rows
 
-    def submit(self, order: RunRequest) -> Run:
-        if order.is_built:
+    def submit(self, submission: Submission, *, quiet: bool) -> Run:
+        if submission.is_built:
             raise CallError("--build is for this machine: a server installs no packages")
-        named = [f"--{name}" for name, value in (order.wishes.get("cluster") or {}).items() if value is not None]
+        named = [f"--{name}" for name, value in submission.cluster.items() if value is not None]
         if named:
             raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
-        with ProgressMeter(quiet=order.is_quiet) as meter:
-            code = self.client.upload_code(Path.cwd(), meter.show)
-        if not order.is_quiet and sys.stderr.isatty():
+        with ProgressMeter(quiet=quiet) as meter:
+            code = self.client.upload_code(submission.code.folder or Path.cwd(), meter.show)
+        if not quiet and sys.stderr.isatty():
             told = f"{count_text(code.files)}, {bytes_text(code.size)}"
             click.echo(click.style(f"sent the code of this folder: {told}", dim=True), err=True)
         defer_signals()
         made = self.client.submit(
-            [(name, data.decode("utf-8", "replace")) for name, data in order.texts],
-            params=order.params,
+            [(name, data.decode("utf-8", "replace")) for name, data in submission.files],
+            params=submission.params,
             folder=code,
-            on=order.on,
-            strict=order.is_strict,
-            unchecked=order.is_unchecked,
-            timeout=order.wishes["timeout_s"],
-            **{name: order.wishes[name] for name in ("name", "description", "tags", "project", "priority")},
+            name=submission.name,
+            description=submission.description,
+            tags=submission.tags,
+            project=submission.project,
+            priority=submission.priority,
+            timeout=submission.timeout_s,
+            on=submission.on,
+            strict=submission.is_strict,
+            unchecked=submission.is_unchecked,
         )
-        for note in () if order.is_quiet else made.notes:
+        for note in () if quiet else made.notes:
             place = f"{note['file']}:{note['line']}:{note['column']}: " if note.get("line") else ""
             said = printable(f"{place}{note.get('message', '')}")
             click.echo(f"{click.style('note', fg='yellow')}: {said}", err=True)

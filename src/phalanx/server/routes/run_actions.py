@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 
 from fastapi import APIRouter
-from starlette.background import BackgroundTask
 
 from phalanx.errors import CallError, SpecErrors
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.routes.submissions import keep_records
+from phalanx.server.routes.submissions import recording
 from phalanx.server.rows import waiting_row
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.store import Run
-from phalanx.submission.clone import clone
+from phalanx.submission.clone import prepare_clone
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
+from phalanx.submission.submit import create
 
 TAKEN_UP_S = 5.0  # how long an answer waits for the scheduler to take up a run
 LOOK_S = 0.02
@@ -52,16 +52,15 @@ def copy_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
 
 
 def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
-    environment = environment_for_runs()
     try:
-        new = clone(here.home, here.store, run, cloning, environment, user=who)
+        prepared = prepare_clone(here.home, run, cloning, environment_for_runs(), who)
+        new = create(here.home, here.store, prepared)
     except (CallError, SpecErrors) as fault:
         raise RequestError(409, str(fault)) from None
     except OSError as fault:
         raise disk_refusal(fault) from None
     here.wake()
-    records = BackgroundTask(keep_records, here.home, new, environment)
-    return JsonResponse(waiting_row(here.store, new), 201, background=records)
+    return JsonResponse(waiting_row(here.store, new), 201, background=recording(here.home, prepared))
 
 
 @router.post("/resume")

@@ -19,7 +19,8 @@ from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_environment import without_secrets
 from phalanx.spec.yaml_writer import modern_document, to_yaml
-from phalanx.submission.clone import spec_of, submitted
+from phalanx.submission.clone import spec_of
+from phalanx.submission.submit import submitted
 
 LARGEST = 64 << 20  # bytes of a file of ours that is read whole
 

@@ -3,60 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-from unicodedata import category
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
 
-from phalanx import plan, run_paths
-from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
-from phalanx.server.auth.identities import ALL, Identity, Role
-from phalanx.server.context import Caller, Context, Here, require_role
+from phalanx.server.auth.identities import Identity, Role
+from phalanx.server.context import Caller, Here, require_role
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import JsonBody, json_object
 from phalanx.server.http.fields import LONGEST_TEXT, flag, mapping, string_list, text
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.routes.snapshots import SnapshotClaim, Uploads
+from phalanx.server.routes.snapshots import Uploads
 from phalanx.server.rows import run_row
 from phalanx.server.run_environment import environment_for_runs
-from phalanx.spec import Spec
 from phalanx.spec.quantities import seconds
-from phalanx.spec.tree import Node
-from phalanx.store import Run
-from phalanx.submission import virtualenvs
-from phalanx.submission.checks import SLURM, capacity_excess, check_runnable, check_site, ignored_fields, runs_locally
-from phalanx.submission.provenance import collect
-from phalanx.submission.submit import submit
+from phalanx.submission.checks import LARGEST_PRIORITY, check_project, check_text
+from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
+from phalanx.submission.provenance import record
+from phalanx.submission.submit import create, prepare
 
 MOST_FILES = 20
 LARGEST_FILE = 1 << 20
 MOST_PARAMS = 1000
-LARGEST_PRIORITY = 1_000_000
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
-
-
-class SubmitRequest(NamedTuple):
-    """What is to be run."""
-
-    files: Sequence[tuple[str, bytes]]
-    params: Mapping[str, str]
-    wishes: Mapping[str, Any]
-    code: str | None
-    git: Mapping[str, Any] | None  # what the sender's git says of the code
-    is_strict: bool
-    is_unchecked: bool
-
-    @property
-    def project(self) -> str:
-        return str(self.wishes["project"])
 
 
 ORDER = {
@@ -82,141 +59,77 @@ def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` refuses
     what asks for more than the machine has, `unchecked` submits also what a site would refuse; `git` may tell commit,
     branch and diff of the code. All faults of the files come at once, as `faults` with their places."""
-    order = read_order(json_object(body))
-    require_role(caller, order.project, Role.EDITOR)
+    wanted = json_object(body)
+    project = text(wanted, "project", 500) or "default"
+    check_project(project)
+    require_role(caller, project, Role.EDITOR)
+    remarks: list[Remark] = []
     try:
-        run, notes, environment = start(here, caller, order)
+        prepared = prepare(here.home, read_submission(wanted, project, here.home, caller), remarks.append)
+        run = create(here.home, here.store, prepared)
     except SpecErrors as wrong:
         faults = [error.as_json() for error in wrong.errors]
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise RequestError(
             422, f"{wrong.errors[0] if wrong.errors else 'the file is wrong'}{more}", faults=faults
         ) from None
-    records = BackgroundTask(keep_records, here.home, run, environment, order.git)
-    return JsonResponse({**run_row(run), "waits_for": None, "notes": notes}, 201, background=records)
-
-
-def start(here: Context, caller: Identity, order: SubmitRequest) -> tuple[Run, list[dict[str, Any]], Mapping[str, str]]:
-    """The run, what is worth knowing of it, and its environment. Raises SpecErrors, CallError, Refusal."""
-    loaded, tree = load(order.files, order.params)
-    on = order.wishes["on"]
-    environment = environment_for_runs()
-    check_runnable(here.home.path, loaded, on, environment)
-    notes = _judged(here.home, loaded, tree, order, environment)
-    venv = None
-    if runs_locally(loaded, on):
-        inside = _existing(loaded, environment)
-        if inside is not None:
-            environment, venv = inside, inside.get("VIRTUAL_ENV")
-        notes += [{"message": line} for line in ignored_fields(loaded)]
-    else:
-        _refuse_build(loaded, elsewhere=True)
-    claim = Uploads(here.home).claim(order.code, caller.name) if order.code is not None else None
-    try:
-        run, made = submit(
-            here.home,
-            here.store,
-            loaded,
-            working=Path("/"),
-            environment=environment,
-            wishes={**order.wishes, "user": caller.name, "venv": venv},
-            put_code=claim.take if claim is not None else _empty,
-        )
-    finally:
-        _settle(claim)
     here.wake()
-    return run, [*(note.as_json() for note in (*loaded.notes, *made.notes)), *notes], environment
+    answer = {**run_row(run), "waits_for": None, "notes": [remark.as_json() for remark in remarks]}
+    return JsonResponse(answer, 201, background=recording(here.home, prepared))
 
 
-def _empty(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
+def recording(home: Home, prepared: PreparedRun) -> BackgroundTask:
+    """The provenance of a new run is recorded while it starts."""
+
+    def work() -> None:
+        with suppress(CallError):  # removed meanwhile, or the disk is full: the run itself says so
+            record(home, prepared.run, prepared.environment.variables)
+
+    return BackgroundTask(work)
 
 
-def _settle(claim: SnapshotClaim | None) -> None:
-    if claim is not None:
-        claim.settle()
+# reading the body ----------------------------------------------------------------------------------------------------
 
 
-def _judged(
-    home: Home, loaded: Spec, tree: Node, order: SubmitRequest, environment: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """What speaks against it. Raises SpecErrors for what its site would refuse, CallError."""
-    on = order.wishes["on"]
-    if runs_locally(loaded, on):
-        beyond = capacity_excess(loaded)
-        if beyond and order.is_strict:
-            raise CallError(
-                f"the run asks for more than this machine has: {beyond}; unless `strict`, it runs all the same"
-            )
-        return [{"message": f"asks for more than this machine has: {beyond}"}] if beyond else []
-    if order.is_unchecked or (on or loaded.backend) != SLURM:
-        return []
-    verdict = check_site([("", plan.make(loaded, "trial"))], tree, None, home.path, environment)
-    if verdict.errors:
-        raise SpecErrors(verdict.errors)
-    return [note.as_json() for note in verdict.notes]
-
-
-def _existing(loaded: Spec, environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment with the Python that the file names. Raises CallError."""
-    _refuse_build(loaded, elsewhere=False)
-    return virtualenvs.existing_python(loaded.environment.python, environment)
-
-
-def _refuse_build(loaded: Spec, *, elsewhere: bool) -> None:
-    """Installing packages takes minutes, for which nobody waits at the other end of a request. Raises CallError."""
-    python = loaded.environment.python
-    if elsewhere and python.build_on != "login":
-        return
-    if virtualenvs.VirtualenvSpec.by(loaded, with_steps=elsewhere) is not None:
-        raise CallError(
-            "a server does not install packages: name an environment that is there with `environment.python.venv` or "
-            "`conda`, or use `phalanx run` on the server's own machine"
-        )
-
-
-def keep_records(home: Home, run: Run, environment: Mapping[str, str], git: Mapping[str, Any] | None = None) -> None:
-    """What it would take to do the run again, beside it; while it starts."""
-    folder = home.run(run.id).path
-    records = collect(folder / run_paths.CODE, environment, run.params, {"git": git})
-    with suppress(OSError):  # removed meanwhile, or the disk is full: the run itself says so
-        write_atomic(folder / run_paths.RECORDS, json.dumps(records, indent=1).encode())
-
-
-# reading the order ---------------------------------------------------------------------------------------------------
-
-
-def read_order(wanted: Mapping[str, Any]) -> SubmitRequest:
-    """Raises Refusal, CallError."""
-    project = text(wanted, "project", 500) or "default"
-    if project == ALL:
-        raise RequestError(400, f"`{ALL}` means all projects, and cannot be the name of one")
-    wishes: dict[str, Any] = {
-        "name": text(wanted, "name", 500) or None,
-        "description": text(wanted, "description") or None,
-        "tags": string_list(wanted, "tags"),
-        "project": project,
-        "priority": _priority(wanted),
-        "timeout_s": _timeout(wanted),
-        "on": text(wanted, "on", 100) or None,
-        "commit": None,
-    }
-    git = _git(wanted)
-    if git is not None:
-        wishes["commit"] = git["commit"] or None
-    for name in ("name", "project", "on", "commit"):
-        _refuse_odd(name, wishes[name] or "", "Cc")
-    _refuse_odd("tags", "".join(wishes["tags"]), "Cc")
-    _refuse_odd("description", wishes["description"] or "")
-    return SubmitRequest(
-        files=_files(wanted),
-        params=_params(wanted),
-        wishes=wishes,
-        code=text(wanted, "code", 100) or None,
-        git=git,
+def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller: Identity) -> Submission:
+    """Raises RequestError, CallError, SpecErrors."""
+    files, params, git = _files(wanted), _params(wanted), _git(wanted)
+    put_code = _put_code(home, text(wanted, "code", 100), caller)
+    loaded, tree = load(files, params)
+    return Submission(
+        spec=loaded,
+        tree=tree,
+        environment=environment_for_runs(),
+        code=CodeSource(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),
+        files=files,
+        params=params,
+        name=text(wanted, "name", 500) or None,
+        description=text(wanted, "description") or None,
+        tags=string_list(wanted, "tags"),
+        project=project,
+        priority=_priority(wanted),
+        timeout_s=_timeout(wanted),
+        on=text(wanted, "on", 100) or None,
+        user=caller.name,
         is_strict=flag(wanted, "strict"),
         is_unchecked=flag(wanted, "unchecked"),
+        may_install=False,
     )
+
+
+def _put_code(home: Home, snapshot: str, caller: Identity) -> Callable[[Path], None] | None:
+    """Moves a snapshot that was sent before into the folder of a run."""
+    if not snapshot:
+        return None
+
+    def put(folder: Path) -> None:
+        claim = Uploads(home).claim(snapshot, caller.name)
+        try:
+            claim.take(folder)
+        finally:
+            claim.settle()
+
+    return put
 
 
 def _files(wanted: Mapping[str, Any]) -> list[tuple[str, bytes]]:
@@ -254,19 +167,13 @@ def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
         for name, value in found.items()
     }
     for name, value in texts.items():
-        _refuse_odd("params", name + value)
+        check_text("params", name + value)
     return texts
-
-
-def _refuse_odd(name: str, told: str, *kinds: str) -> None:
-    """Signs that no file and no variable can have. Raises Refusal."""
-    if any(sign == "\0" or category(sign) in ("Cs", *kinds) for sign in told):
-        raise RequestError(400, f"`{name}` has control characters in it, or halves of some")
 
 
 def _priority(wanted: Mapping[str, Any]) -> int:
     found = wanted.get("priority") or 0
-    if not isinstance(found, int) or isinstance(found, bool) or abs(found) > LARGEST_PRIORITY:
+    if not isinstance(found, int) or isinstance(found, bool):
         raise RequestError(400, f"`priority` is a whole number of up to {LARGEST_PRIORITY:,}")
     return found
 
@@ -277,7 +184,7 @@ def _timeout(wanted: Mapping[str, Any]) -> float | None:
         return None
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     told = seconds(str(found)) if is_number or isinstance(found, str) else None
-    if told is None or told <= 0:
+    if told is None:
         raise RequestError(400, '`timeout` is a number of seconds, or a time such as "90m" or "1d12h"')
     return told
 

@@ -1,0 +1,126 @@
+"""Submission: a run as it was asked for, by the command line, a server, Python or a clone of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from phalanx.backends.contract import LOCAL_BACKENDS, Job
+from phalanx.errors import Note
+from phalanx.plan import Plan
+from phalanx.spec import Spec
+from phalanx.spec.tree import Node
+from phalanx.store import Run
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSource:
+    """Where the code of a run comes from. Without `folder` and `put` a run starts in an empty folder."""
+
+    folder: Path | None = None  # a folder of the user on this machine; the run works in it, or in a copy
+    is_snapshot: bool = False  # work in a copy of `folder`
+    put: Callable[[Path], object] | None = None  # creates the run's own folder of code, instead of a copy of `folder`
+    commit: str | None = None  # None: ask git in `folder`
+    git: Mapping[str, Any] | None = None  # what the sender's git said, for code that was sent without a folder
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEnvironment:
+    """The variables that a run starts with, and its virtual environment: a folder, or an archive for other nodes."""
+
+    variables: Mapping[str, str]
+    venv: str | None = None
+    archive: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The run that a clone is made of."""
+
+    run_id: str
+    cloning: str  # restart, copy or rerun
+    outputs: Path | None = None  # the clone starts with a copy of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What is asked for, before anything is checked."""
+
+    spec: Spec
+    tree: Node  # what `spec` was read from: it knows the lines that findings are about
+    environment: Mapping[str, str]  # of the shell or server that submits
+    code: CodeSource
+    files: Sequence[tuple[str, bytes]] = ()  # what `spec` was read from, with `params`: a server reads them again
+    params: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    description: str | None = None
+    tags: Sequence[str] = ()
+    project: str = "default"
+    priority: int = 0
+    timeout_s: float | None = None
+    on: str | None = None  # the backend; None: the file's
+    cluster: Mapping[str, str | None] = field(default_factory=dict)  # kubeconfig, context and namespace
+    user: str | None = None  # None: the user of this process
+    is_strict: bool = False  # reject a run that requests more than this machine has
+    is_unchecked: bool = False  # submit even if the checks of its backend predict a rejection
+    is_built: bool = False  # run the build steps of the file on this machine
+    may_install: bool = True  # False: nobody waits while packages are installed
+    prepared: PreparedEnvironment | None = None  # None: made from `environment` as the file asks
+    origin: Origin | None = None
+
+    @property
+    def backend(self) -> str:
+        """Where the run goes."""
+        return backend_of(self.spec.backend or "native", self.on)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its replicas are processes of this machine."""
+        return self.backend in LOCAL_BACKENDS
+
+
+BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
+
+
+def backend_of(backend: str, on: str | None) -> str:
+    """Where a run goes, by the backend of its file and the one that its submitter names."""
+    if on is None:
+        return backend
+    if on == "kubernetes" and backend in BY_OPERATORS:
+        return "kubeflow"
+    return backend if on in LOCAL_BACKENDS and backend in LOCAL_BACKENDS else on
+
+
+class RemarkKind(StrEnum):
+    WARNING = "warning"
+    ADVICE = "advice"  # of a site
+    NOTE = "note"
+    PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something to tell the submitter that is not an error."""
+
+    kind: RemarkKind
+    about: Note | str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"message": self.about} if isinstance(self.about, str) else self.about.as_json()
+
+
+Tell = Callable[[Remark], object]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A submission that passed all checks: everything that is written to create the run."""
+
+    submission: Submission
+    run: Run
+    plan: Plan
+    job: Job | None  # None on this machine, where the plan itself is run
+    environment: PreparedEnvironment
