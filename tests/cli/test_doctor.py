@@ -14,7 +14,7 @@ from phalanx.cli.installation import Part, parts
 from phalanx.extras import EXTRAS
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
-TOOLS = ["sbatch", "kubeconfig", "git"]
+TOOLS = ["kubeconfig", "sbatch", "git"]
 
 
 def test_everything_that_may_be_missing_is_listed(place: Place) -> None:

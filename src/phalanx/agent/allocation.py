@@ -181,7 +181,7 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         },
         "folders": {name: os.path.join(run, "replicas", name, f"attempt-{attempt}") for name in names},
         "working": os.getcwd(),
-        "client": _client(job),
+        "client": client_paths(job),
         "gpus": _gpus(plan, found),
         "grace_s": GRACE_S,
         "python": {
@@ -200,7 +200,8 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
     return 0
 
 
-def _client(job: str) -> list[str]:
+def client_paths(job: str) -> list[str]:
+    """What belongs on the PYTHONPATH of the training, where the job carries it."""
     client = os.path.join(job, "tracking.zip")
     return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
 

@@ -46,7 +46,7 @@ def submit_local(home: Home, store: Store, order: RunRequest) -> Run:
     if here:
         _warn_of_excess(loaded, strict=order.is_strict)
     elif not order.is_unchecked:
-        _refuse_what_the_site_would(loaded, order.tree, order.on or loaded.backend or "native")
+        _refuse_what_the_backend_would(loaded, order.tree, order.on or loaded.backend or "native")
     environment = local_virtualenv(home, loaded, build=order.is_built) if here else dict(os.environ)
     archive = None if here else packed_virtualenv(home, loaded)
     venv = environment.get("VIRTUAL_ENV") if here and environment != dict(os.environ) else None
@@ -78,13 +78,13 @@ def _warn_of_excess(loaded: Spec, *, strict: bool) -> None:
         click.echo(f"{click.style('warning', fg='yellow')}: asks for more than this machine has: {beyond}", err=True)
 
 
-def _refuse_what_the_site_would(loaded: Spec, tree: Node, backend: str) -> None:
+def _refuse_what_the_backend_would(loaded: Spec, tree: Node, backend: str) -> None:
     """Before anything waits in a queue for days. Raises SpecErrors with all faults at once."""
     from phalanx import plan
-    from phalanx.cli.render.site_verdict import print_advice, verdict_of
+    from phalanx.cli.render.backend_verdict import print_advice, verdict_of
     from phalanx.errors import SpecErrors
 
-    verdict = verdict_of(loaded, plan.make(loaded, "trial"), tree, backend, None)
+    verdict = verdict_of(loaded, plan.make(loaded, "trial"), tree, backend)
     if verdict is not None:
         print_advice(verdict, err=True)
         if verdict.errors:

@@ -3,24 +3,20 @@ refuse, and what it will not get there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from phalanx import backends, plan
-from phalanx.backends.contract import LOCAL_BACKENDS, NO_OPTIONS
+from phalanx.backends.contract import LOCAL_BACKENDS, NO_OPTIONS, Review
 from phalanx.errors import CallError, Location, Note, SpecError
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.scheduler.capacity import excess, requested_by, this_machine
-from phalanx.sites.checks import SiteFinding, check, home_finding
-from phalanx.sites.model import Site
-from phalanx.sites.profile_search import locate
+from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.submission.availability import require_engine
-
-SLURM = "slurm"
 
 
 def runs_locally(loaded: Spec, backend: str | None) -> bool:
@@ -68,12 +64,12 @@ def ignored_fields(loaded: Spec) -> list[str]:
     return told
 
 
-class SiteVerdict:
-    """What a site says of a file, with the places in it."""
+class BackendVerdict:
+    """What a backend says of a file, with the places in it."""
 
-    def __init__(self, site: Site | None, findings: Iterable[SiteFinding], tree: Node) -> None:
-        self.site = site
-        found = list(findings)
+    def __init__(self, reviews: Iterable[Review], tree: Node) -> None:
+        self.reviews = list(reviews)
+        found = [one for review in self.reviews for one in review.findings]
         faults = (one for one in found if one.severity == "error")
         errors = [SpecError(_place(tree, one.path), one.path, one.message, one.suggestion) for one in faults]
         self.errors = sorted(errors, key=lambda error: error.place[:3])
@@ -85,29 +81,31 @@ class SiteVerdict:
             {**note.as_json(), "message": one.message, "suggestion": one.suggestion}
             for note, one in zip(self.notes, self.advice, strict=True)
         ]
-        told = {"site": self.site.name if self.site is not None else None, "advice": advice}
+        told = {name: value for review in self.reviews for name, value in review.data.items()} | {"advice": advice}
         if self.errors:
             return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
         return told
 
 
-def check_site(
-    plans: Sequence[tuple[str, Plan]], tree: Node, name: str | None, home: Path, environment: Mapping[str, str]
-) -> SiteVerdict:
-    """Plans, each with what its findings begin with, by the profile of that name, or the one in use. Raises
-    CallError, SpecErrors for a wrong profile."""
-    wanted = name or next((made.slurm.site for _, made in plans if made.slurm.site), None)
-    profile = locate(wanted, home)
-    if profile is None:
-        return SiteVerdict(None, [], tree)
-    site = profile.read()
-    found: list[SiteFinding] = []
+def review(  # noqa: PLR0913
+    on: str,
+    plans: Iterable[tuple[str, Plan]],
+    tree: Node,
+    *,
+    home: Path,
+    environment: Mapping[str, str],
+    options: Mapping[str, str | None] = NO_OPTIONS,
+) -> BackendVerdict:
+    """What the backend `on` says of plans, each with the prefix of its messages. Raises CallError, SpecErrors."""
+    there = backends.find(on)
+    groups: dict[str, list[tuple[str, Plan]]] = {}
     for prefix, made in plans:
-        found += [
-            one._replace(message=f"{prefix}{one.message}") for one in check(made, site, environment) if one not in found
-        ]
-    about_home = home_finding(site, home, environment)
-    return SiteVerdict(site, [*found, *([about_home] if about_home else [])], tree)
+        groups.setdefault(there.backend_for(made), []).append((prefix, made))
+    reviews = [
+        backends.find(name).review(group, home, environment, options)
+        for name, group in (groups or {there.name: []}).items()
+    ]
+    return BackendVerdict(reviews, tree)
 
 
 def _said(finding: SiteFinding) -> str:

@@ -28,8 +28,6 @@ from phalanx.store.statuses import Status
 from phalanx.submission import availability, snapshots
 from phalanx.tracking.external_folder import new_id, user_name
 
-BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
-
 
 def submit(  # noqa: PLR0913 - all that makes a run
     home: Home,
@@ -137,9 +135,9 @@ def backend_of(made: Plan, on: str | None) -> str:
     """Where a run goes: where its submitter says, or else its file."""
     if on is None:
         return made.backend
-    if on == "kubernetes" and made.backend in BY_OPERATORS:
-        return "kubeflow"
-    return made.backend if on in LOCAL_BACKENDS and made.backend in LOCAL_BACKENDS else on
+    if on in LOCAL_BACKENDS:
+        return made.backend if made.backend in LOCAL_BACKENDS else on
+    return backends.find(on).backend_for(made)
 
 
 def _job(

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from phalanx import agent
-from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
+from phalanx.backends.contract import Backend, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.document import document
@@ -80,16 +80,8 @@ _SHARED = """\
 """
 
 
-class Local:
-    shares_files = True
-
-    def target(
-        self, home: Path, plan: Plan | None = None, *, options: Mapping[str, str | None] = NO_OPTIONS, ask: bool = False
-    ) -> None:
-        """There is nothing to know of this machine."""
-
-    def target_of_run(self, home: Path, run_folder: Path) -> None:
-        """As above."""
+class Local(Backend):
+    name = "local"
 
     def render(self, plan: Plan, place: Any = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}

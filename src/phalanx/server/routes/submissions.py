@@ -31,7 +31,7 @@ from phalanx.spec.quantities import seconds
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 from phalanx.submission import virtualenvs
-from phalanx.submission.checks import SLURM, capacity_excess, check_runnable, check_site, ignored_fields, runs_locally
+from phalanx.submission.checks import capacity_excess, check_runnable, ignored_fields, review, runs_locally
 from phalanx.submission.provenance import collect
 from phalanx.submission.submit import submit
 
@@ -149,9 +149,10 @@ def _judged(
                 f"the run asks for more than this machine has: {beyond}; unless `strict`, it runs all the same"
             )
         return [{"message": f"asks for more than this machine has: {beyond}"}] if beyond else []
-    if order.is_unchecked or (on or loaded.backend) != SLURM:
+    backend = on or loaded.backend
+    if order.is_unchecked or backend is None:
         return []
-    verdict = check_site([("", plan.make(loaded, "trial"))], tree, None, home.path, environment)
+    verdict = review(backend, [("", plan.make(loaded, "trial"))], tree, home=home.path, environment=environment)
     if verdict.errors:
         raise SpecErrors(verdict.errors)
     return [note.as_json() for note in verdict.notes]
