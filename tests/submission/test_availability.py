@@ -43,10 +43,10 @@ class Elsewhere(Backend):
 
     name = "elsewhere"
 
-    def render(self, plan: Any, place: Any = None) -> Job:
+    def render(self, plan: Any, target: Any = None) -> Job:
         return Job({}, start="")
 
-    def engine(self, place: Any, connections: Any) -> Any:
+    def engine(self, target: Any, connections: Any) -> Any:
         return Away()
 
 

@@ -277,7 +277,7 @@ class Backend(ABC):
     options: Collection[str] = ()  # options of the command line that name a target, as `target` reads them
 
     @abstractmethod
-    def render(self, plan: Plan, place: Any = None) -> Job:
+    def render(self, plan: Plan, target: Any = None) -> Job:
         """Return the job of a plan, for a target if one is known. Pure: no file is written and nothing is asked of the
         machine.
 
@@ -293,7 +293,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def engine(self, place: Any, connections: Connections) -> Engine | None:
+    def engine(self, target: Any, connections: Connections) -> Engine | None:
         """Return the engine of a target. None if replicas are processes of this machine that Phalanx itself starts.
 
         Must not wait for the network: connections are opened on first use, through `connections`, whose owner closes

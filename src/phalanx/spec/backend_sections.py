@@ -8,22 +8,29 @@ which no built-in section explains, and for the JSON Schema.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from phalanx.errors import CallError
 from phalanx.spec.shapes import Field
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "phalanx.backends"
 
 
 def names() -> tuple[str, ...]:
     """The installed backends, ours included."""
+    from importlib.metadata import entry_points
+
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
 def fields(built_in: Container[str]) -> Mapping[str, Field]:
     """The sections of all installed backends except the built-in ones. Raises CallError for a backend that cannot be
     loaded."""
+    from importlib.metadata import entry_points
+
     points = {point.name: point for point in entry_points(group=GROUP) if point.name not in built_in}
     found = {name: _section(points[name]) for name in sorted(points)}
     return {name: section for name, section in found.items() if section is not None}

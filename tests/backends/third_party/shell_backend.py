@@ -108,7 +108,7 @@ def _pids(file: Path) -> tuple[int, int]:
 
 def _state(file: Path) -> tuple[str, str, str]:
     is_alive = any(Path(f"/proc/{pid}").exists() for pid in _pids(file))
-    code = file.with_name(f"{file.name}.code")  # read after the look: it is written before the script ends
+    code = file.with_name(f"{file.name}.code")  # checked last: the script writes it before it ends
     if code.exists():
         number = code.read_text().strip()
         return ENDED, f"its script ended with code {number}", "finished" if number == "0" else "error"
@@ -129,15 +129,15 @@ class Shell(Backend):
     ) -> Path:
         return home / "shell"
 
-    def render(self, plan: Plan, place: Any = None) -> Job:
+    def render(self, plan: Plan, target: Any = None) -> Job:
         if plan.totals.gpu is not None:
             raise CallError("the shell has no GPUs: remove `resources.gpu`")
         nice = plan.backend_settings.get("shell", {}).get("nice", 0)
         files = {"run.sh": SCRIPT.format(nice=nice), "plan.json": json.dumps(document(plan))}
         return Job(files, start="sh {folder}/run.sh {folder} 1 job.pid", shown="run.sh", carries_agent=True)
 
-    def engine(self, place: Path, connections: Connections) -> Engine:
-        return ShellEngine(place)
+    def engine(self, target: Path, connections: Connections) -> Engine:
+        return ShellEngine(target)
 
 
 BACKEND = Shell()

@@ -83,8 +83,8 @@ class KubernetesJobs(Backend):
             remembered = {}
         return ClusterTarget(_with(find(home), remembered), assumed_offer.OFFLINE)
 
-    def render(self, plan: Plan, place: ClusterTarget | None = None) -> Job:
-        place = place or ClusterTarget()
+    def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
+        place = target or ClusterTarget()
         cluster = {name: getattr(place.settings, name) for name in REMEMBERED}
         objects = self.objects(plan, place)
         files = {
@@ -104,10 +104,10 @@ class KubernetesJobs(Backend):
         """Raises CallError for what cannot be placed."""
         return native_jobs.objects(plan, place)
 
-    def engine(self, place: ClusterTarget | None, connections: Connections) -> Engine | None:
+    def engine(self, target: ClusterTarget | None, connections: Connections) -> Engine | None:
         from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 
-        return KubernetesEngine(place or ClusterTarget(), connections, self.name)
+        return KubernetesEngine(target or ClusterTarget(), connections, self.name)
 
     def backend_for(self, plan: Plan) -> str:
         return "kubeflow" if plan.backend in BY_OPERATORS else self.name

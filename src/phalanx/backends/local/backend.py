@@ -83,7 +83,7 @@ _SHARED = """\
 class Local(Backend):
     name = "local"
 
-    def render(self, plan: Plan, place: Any = None) -> Job:  # noqa: ARG002
+    def render(self, plan: Plan, target: Any = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
@@ -101,7 +101,7 @@ class Local(Backend):
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
-    def engine(self, place: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
+    def engine(self, target: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
         return None
 
 

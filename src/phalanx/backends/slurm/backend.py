@@ -101,8 +101,8 @@ class SlurmJobs(Backend):
     ) -> Site | None:
         return sites.find(options.get("site") or (plan.slurm.site if plan is not None else None), home)
 
-    def render(self, plan: Plan, place: Site | None = None) -> Job:
-        plan, site = adapted(plan), place
+    def render(self, plan: Plan, target: Site | None = None) -> Job:
+        plan, site = adapted(plan), target
         parts = node_layout.components(plan, site)
         by_launcher = plan.launch in ("own", MPIRUN)
         _refuse(parts, by_launcher=by_launcher)
@@ -125,10 +125,10 @@ class SlurmJobs(Backend):
         files = {"run.sh": script, "plan.json": json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
-    def engine(self, place: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
+    def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
         from phalanx.backends.slurm.engine import SlurmEngine
 
-        return SlurmEngine(place.submit_interval_s if place is not None else 0.0)
+        return SlurmEngine(target.submit_interval_s if target is not None else 0.0)
 
     def review(
         self,

@@ -42,8 +42,8 @@ class KubeflowJobs(KubernetesJobs):
     name = "kubeflow"
     needs_operators = True
 
-    def render(self, plan: Plan, place: ClusterTarget | None = None) -> Job:
-        place = place or ClusterTarget()
+    def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
+        place = target or ClusterTarget()
         return super().render(fitted(plan, place), place)
 
     def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
