@@ -30,7 +30,7 @@ def find(name: str) -> Backend:
         raise CallError(f"no backend `{name}` is installed; there is: {', '.join(names())}")
     try:
         backend = points[0].load()
-    except (ImportError, AttributeError, SyntaxError) as fault:
+    except Exception as fault:  # noqa: BLE001 - code of another package
         raise CallError(f"the backend `{name}` ({points[0].value}) cannot be loaded: {fault}") from None
     if not isinstance(backend, Backend):
         raise CallError(f"the backend `{name}` ({points[0].value}) is no instance of phalanx.backends.contract.Backend")

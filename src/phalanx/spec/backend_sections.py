@@ -39,6 +39,6 @@ def fields(built_in: Container[str]) -> Mapping[str, Field]:
 def _section(point: EntryPoint) -> Field | None:
     try:
         shape = getattr(point.load(), "settings", None)
-    except (ImportError, AttributeError, SyntaxError) as fault:
+    except Exception as fault:  # noqa: BLE001 - code of another package
         raise CallError(f"the backend `{point.name}` ({point.value}) cannot be loaded: {fault}") from None
     return None if shape is None else Field(shape, f"Settings of the backend {point.name}.")
