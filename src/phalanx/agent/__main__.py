@@ -30,7 +30,7 @@ def main() -> int:
         from phalanx.agent import train_job
 
         return train_job.run(is_prepared=given[1] != "prepare")
-    if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
+    if len(given) < 2 or (len(given) > 2 and given[2] not in MODES) or given[2:] == [ALL_HERE]:
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None

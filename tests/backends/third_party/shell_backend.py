@@ -65,7 +65,7 @@ class ShellEngine(Engine):
         environment: Mapping[str, str],
     ) -> str:
         job = f"{run_id}.{attempt}"
-        script = ["sh", folder / "run.sh", folder, str(attempt), self.jobs / f"{job}.pid"]
+        script = ["sh", str(folder / "run.sh"), str(folder), str(attempt), str(self.jobs / f"{job}.pid")]
         try:
             self.jobs.mkdir(mode=0o700, exist_ok=True)
             with self.log_of(folder, f"shell:{job}").open("wb") as output:
