@@ -44,17 +44,15 @@ LOCAL_BACKENDS = (
 
 
 class Observation(NamedTuple):
-    """What an engine says of a job. `why` in plain words: what a waiting one waits for, how an ended one ended, by
-    `cause` as ends have it. `run_id` and `attempt` as the job itself carries them: the attempt is that of its first
-    start."""
+    """What an engine says of a job."""
 
-    state: str
-    why: str = ""
-    cause: str = "lost"
-    nodes: str = ""
+    state: str  # WAITING (queued), RUNNING or ENDED
+    why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
+    cause: str = "lost"  # of an ended one: finished, error, memory, timeout, stopped, or lost if nobody knows
+    nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start
-    run_id: str | None = None
-    attempt: int = 1
+    run_id: str | None = None  # as the job itself carries it
+    attempt: int = 1  # of its first start: an engine may start a job again
 
 
 class EngineUnavailable(Exception):
@@ -203,11 +201,14 @@ class Engine(ABC):
 
 @dataclass(frozen=True)
 class Job:
-    """A plan rendered for one backend: the files of a folder, by their paths in it.
+    """A plan rendered for one backend.
 
-    `shown` is the file that says it all by itself, if one does; `start` tells the person how to go on. Beside a job
-    that carries the agent belong `job/agent.pyz` and `job/tracking.zip`. `completed`, of one that goes where no folder
-    of ours is, gives it with all of that inside, and with an archive of the code where it takes one.
+    `files` are the files of a folder, by their paths in it. `start` is the command with which a person starts the job
+    without us; `{folder}` in it stands for that folder. `shown` is the file that `phalanx plan` prints, if one file says
+    everything. With `carries_agent`, the agent is put beside them: `job/agent.pyz` and `job/tracking.zip`.
+
+    For backends that do not share files: `takes_code` if the job takes an archive of the code along; `completed` makes
+    of that archive, or None, a job that contains everything.
     """
 
     files: Mapping[str, str]
