@@ -204,8 +204,8 @@ class Job:
     """A plan rendered for one backend.
 
     `files` are the files of a folder, by their paths in it. `start` is the command with which a person starts the job
-    without us; `{folder}` in it stands for that folder. `shown` is the file that `phalanx plan` prints, if one file says
-    everything. With `carries_agent`, the agent is put beside them: `job/agent.pyz` and `job/tracking.zip`.
+    without us; `{folder}` in it stands for that folder. `shown` is the file that `phalanx plan` prints, if one file
+    says everything. With `carries_agent`, the agent is put beside them: `job/agent.pyz` and `job/tracking.zip`.
 
     For backends that do not share files: `takes_code` if the job takes an archive of the code along; `completed` makes
     of that archive, or None, a job that contains everything.
