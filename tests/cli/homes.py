@@ -181,18 +181,22 @@ class Place:
                     found.append(int(folder.name))
         return found
 
+    def close(self) -> None:
+        """End everyone who works for this home."""
+        while pids := self.processes():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        for process in self.started:
+            ended(process)
+
 
 @pytest.fixture(name="place")
 def place_fixture(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path)
     yield place
-    while pids := place.processes():
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-    for process in place.started:
-        ended(process)
+    place.close()
 
 
 def ended(process: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> Answer:

@@ -14,7 +14,7 @@ from phalanx.cli.installation import Part, parts
 from phalanx.extras import EXTRAS
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
-TOOLS = ["sbatch", "kubeconfig", "git"]
+TOOLS = ["kubeconfig", "sbatch", "git"]
 
 
 def test_everything_that_may_be_missing_is_listed(place: Place) -> None:
@@ -82,3 +82,18 @@ def test_a_storage_of_outputs_that_lacks_its_package_is_a_problem(place: Place, 
     assert problem.startswith("PHALANX_OUTPUTS_URL: storage on s3:// needs")
     assert problem.endswith(EXTRAS["s3"].install)
     assert place.call("doctor", PHALANX_OUTPUTS_URL=f"file://{tmp_path}").code == 0
+
+
+def test_slurm_is_fit_where_its_commands_are(place: Place, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    answer = place.call("doctor", "--on", "slurm", PATH=str(programs))
+    assert answer.code == 1
+    assert "problem: `sbatch` is not on the PATH of" in answer.out
+    assert "note: no profile of this site: `phalanx site init` writes one" in answer.out
+    for name in ("sbatch", "squeue", "scancel"):
+        (programs / name).touch(mode=0o755)
+    answer = place.call("doctor", "--on", "slurm", PATH=str(programs), PHALANX_SITE="narval")
+    assert answer.code == 0, answer.out
+    assert answer.out.startswith("site        Narval")
+    assert answer.out.endswith("runs can run here\n")

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm.engine import COMMANDS
-from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder
 from phalanx.scheduler import engine_executor
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.loop import Scheduler
@@ -27,13 +25,11 @@ from tests.submission.samples import submission_of
 FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
 
 
-class Told:
+class Told(Engine):
     """An engine that does what it is told: jobs are states, which the test sets."""
 
     name = "slurm"
-    submit_interval_s = 0.0
     slowest_poll_s = 0.0
-    needs_token = makes_room = False
 
     def __init__(self) -> None:
         self.jobs: dict[str, Observation] = {}
@@ -41,9 +37,6 @@ class Told:
         self.polls = 0
         self.fault: Exception | None = None
         self.recalled: dict[str, Observation] = {}
-
-    def preflight(self, environment: Mapping[str, str]) -> None:
-        pass
 
     def submit(
         self,
@@ -72,16 +65,6 @@ class Told:
 
     def why_restarted(self, handle: str) -> str:
         return "a node failed"
-
-    def log_of(self, folder: Path, handle: str) -> Path:
-        return folder / "job" / f"{handle.partition(':')[2]}.out"
-
-    def fetch(self, seat: AttemptFolder, handle: str) -> None:
-        pass
-
-    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
-        for name in names:
-            attempts.request_end(seat.folder(name), number)
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
         return seen._replace(cause="memory", why="killed for memory") if "oom" in lines else seen

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phalanx import backends
-from phalanx.backends.contract import Job
+from phalanx.backends.contract import Backend, Engine, Job, Observation
 from phalanx.errors import CallError
 from phalanx.store import Run
 from phalanx.submission.checks import check_runnable
@@ -22,24 +22,32 @@ from tests.submission.samples import submission_of
 FAR = submission_of(environment={"CLUSTER": "far"}, on="elsewhere")
 
 
-class Away:
+class Away(Engine):
     """An engine that takes nothing from here."""
+
+    name = "elsewhere"
+
+    def submit(self, *_: Any, **__: Any) -> str:
+        raise AssertionError("nothing is submitted")
+
+    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
+        return {}
+
+    def cancel(self, handles: Collection[str]) -> None: ...
 
     def preflight(self, environment: Mapping[str, str]) -> None:
         raise CallError(f"the gate of {environment['CLUSTER']} is closed")
 
 
-class Elsewhere:
+class Elsewhere(Backend):
     """A backend of another package."""
 
-    shares_files = True
+    name = "elsewhere"
 
-    def target(self, home: Path, plan: Any = None, *, options: Any = None, ask: bool = False) -> None: ...
-    def target_of_run(self, home: Path, run_folder: Path) -> None: ...
-    def render(self, plan: Any, place: Any = None) -> Job:
+    def render(self, plan: Any, target: Any = None) -> Job:
         return Job({}, start="")
 
-    def engine(self, place: Any, connections: Any) -> Any:
+    def engine(self, target: Any, connections: Any) -> Any:
         return Away()
 
 

@@ -15,10 +15,11 @@ from phalanx import backends
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError, Location, Note, SpecErrors
 from phalanx.home.home import Home
+from phalanx.run_paths import RECORDS
 from phalanx.store import Run
 from phalanx.submission.clone import clone
 from phalanx.submission.model import CodeSource, Remark, RemarkKind, backend_of
-from phalanx.submission.provenance import RECORDS, record
+from phalanx.submission.provenance import record
 from phalanx.submission.submit import prepare, submit, submitted
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of

@@ -1,4 +1,6 @@
 """python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
+or, for all replicas on one machine:
+python -m phalanx.agent PLAN FACTS --all-here HANDLE
 or, in a pod, where all there is to know stands in fixed places:
 python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
 
@@ -9,7 +11,8 @@ import sys
 from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, read_plan, serve, supervise_here, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 
-MODES = (AS_RANK, "--stay", "--here", "--gather", "--settle", "--leave")
+ALL_HERE = "--all-here"
+MODES = (AS_RANK, "--stay", ALL_HERE, "--here", "--gather", "--settle", "--leave")
 IN_PODS = "--pod | --prepare | --train-job prepare|run"
 
 
@@ -27,19 +30,12 @@ def main() -> int:
         from phalanx.agent import train_job
 
         return train_job.run(is_prepared=given[1] != "prepare")
-    if len(given) < 2 or (len(given) > 2 and given[2] not in MODES):
+    if len(given) < 2 or (len(given) > 2 and given[2] not in MODES) or given[2:] == [ALL_HERE]:
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None
-    if mode in ("--here", "--gather", "--settle", "--leave"):
-        from phalanx.agent import allocation
-
-        plan = read_plan(given[0])
-        if mode == "--here":
-            return allocation.report_host(plan, given[1])
-        if mode == "--gather":
-            return allocation.gather(plan, given[1], int(given[3]), sys.stdin)
-        return allocation.conclude(plan, given[1]) if mode == "--settle" else allocation.release_node(given[1])
+    if mode in (ALL_HERE, "--here", "--gather", "--settle", "--leave"):
+        return _of_a_job(mode, *given[:2], *given[3:])
     plan, facts = read(given[0], given[1])
     try:
         if mode == AS_RANK:
@@ -57,6 +53,20 @@ def main() -> int:
         return supervise_here(tasks[0])
     launch(tasks)
     return 0
+
+
+def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
+    """What the script of a job calls, on a machine or beside every rank."""
+    from phalanx.agent import allocation, one_machine
+
+    plan = read_plan(plan_file)
+    if mode == ALL_HERE:
+        return one_machine.run(plan, facts_file, *more)
+    if mode == "--here":
+        return allocation.report_host(plan, facts_file)
+    if mode == "--gather":
+        return allocation.gather(plan, facts_file, int(more[0]), sys.stdin)
+    return allocation.conclude(plan, facts_file) if mode == "--settle" else allocation.release_node(facts_file)
 
 
 if __name__ == "__main__":

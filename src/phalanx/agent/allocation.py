@@ -188,7 +188,7 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         },
         "folders": {name: os.path.join(run, run_paths.attempt_folder(name, attempt)) for name in names},
         "working": os.getcwd(),
-        "client": _client(job),
+        "client": client_paths(job),
         "gpus": _gpus(plan, found),
         "grace_s": GRACE_S,
         "python": {
@@ -209,7 +209,8 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
     return 0
 
 
-def _client(job: str) -> list[str]:
+def client_paths(job: str) -> list[str]:
+    """What belongs on the PYTHONPATH of the training, where the job carries it."""
     client = os.path.join(job, run_paths.CLIENT_ARCHIVE)
     return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
 

@@ -103,7 +103,7 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
                 server=first if plan.get("service") else None,
                 serves=_served(plan, facts) if is_shared and is_helper(name) else (),
                 is_remote=is_remote,
-                shares_signals=is_shared,
+                shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
             )
         )

@@ -1,26 +1,37 @@
 """Plan to Job: text that a person can read, edit and submit without us.
 
-A backend is a module of this package named in the entry points `phalanx.backends`, or another package's.
+A backend is an instance of `contract.Backend` that an entry point in the group `phalanx.backends` names, in this
+package or another.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from phalanx.backends.contract import Backend
 from phalanx.errors import CallError
+
+GROUP = "phalanx.backends"
 
 
 def names() -> tuple[str, ...]:
     from importlib.metadata import entry_points
 
-    return tuple(sorted(point.name for point in entry_points(group="phalanx.backends")))
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
+@cache  # a lookup reads the metadata of every installed package
 def find(name: str) -> Backend:
-    """The backend of that name. Raises CallError when none is installed."""
+    """The backend of that name. Raises CallError when none is installed, or it cannot be loaded."""
     from importlib.metadata import entry_points
 
-    points = list(entry_points(group="phalanx.backends", name=name))
+    points = list(entry_points(group=GROUP, name=name))
     if not points:
         raise CallError(f"no backend `{name}` is installed; there is: {', '.join(names())}")
-    backend: Backend = points[0].load()
+    try:
+        backend = points[0].load()
+    except Exception as fault:  # noqa: BLE001 - code of another package
+        raise CallError(f"the backend `{name}` ({points[0].value}) cannot be loaded: {fault}") from None
+    if not isinstance(backend, Backend):
+        raise CallError(f"the backend `{name}` ({points[0].value}) is no instance of phalanx.backends.contract.Backend")
     return backend

@@ -1,16 +1,33 @@
-"""Engines: places with machines of their own, which take a job, queue it and run it."""
+"""The contract of a backend: a place with its own machines that takes a job, queues it and runs it.
+
+A backend is a package with one entry point in the group `phalanx.backends` that names an instance of `Backend`. Five
+methods must be written: `Backend.render` and `Backend.engine`, `Engine.submit`, `Engine.observe` and `Engine.cancel`.
+All others have a default. `docs/develop/write-a-backend.md` has a complete example.
+
+    Plan --render--> Job --submit--> handle --observe--> Observation
+
+Errors that these methods raise:
+
+    CallError           the user must act: the file or the call asks for something that this backend cannot do
+    EngineUnavailable   the engine does not answer now: the scheduler retries
+    JobRejected         the engine does not accept this job: the run fails
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from phalanx.errors import CallError
+from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
+from phalanx.sites.findings import ERROR, SiteFinding
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
@@ -27,17 +44,15 @@ LOCAL_BACKENDS = (
 
 
 class Observation(NamedTuple):
-    """What an engine says of a job. `why` in plain words: what a waiting one waits for, how an ended one ended, by
-    `cause` as ends have it. `run_id` and `attempt` as the job itself carries them: the attempt is that of its first
-    start."""
+    """What an engine says of a job."""
 
-    state: str
-    why: str = ""
-    cause: str = "lost"
-    nodes: str = ""
+    state: str  # WAITING (queued), RUNNING or ENDED
+    why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
+    cause: str = "lost"  # of an ended one: finished, error, memory, timeout, stopped, or lost if nobody knows
+    nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start
-    run_id: str | None = None
-    attempt: int = 1
+    run_id: str | None = None  # as the job itself carries it
+    attempt: int = 1  # of its first start: an engine may start a job again
 
 
 class EngineUnavailable(Exception):
@@ -84,20 +99,20 @@ class Connections:
         self.close()
 
 
-class Engine(Protocol):
-    """Made by `Backend.engine`. Every method but `preflight` raises Unavailable when the engine does not
-    answer."""
+class Engine(ABC):
+    """Submits, observes and cancels jobs at one target. Made by `Backend.engine`.
 
-    name: str
-    submit_interval_s: float  # at least so long between two submissions, where a site wants it
-    slowest_poll_s: float  # how often it is asked at the least: rarely, where many share it
-    makes_room: bool  # `submit` itself removes what is left of the attempt before, and done twice is done once
-    needs_token: bool  # its replicas may have to reach a server of ours: `submit` is given what for
+    A *handle* is the text by which the engine finds a job again: `NAME:ID`. It is stored in the run's folder and must
+    stay valid after a restart of this process. An *attempt* is one start of a run: 1, 2, …
+    """
 
-    def preflight(self, environment: Mapping[str, str]) -> None:
-        """Called before a run is submitted, with the environment that `submit` will get. Raises CallError when no job
-        can be submitted from this machine now: what is missing, where, and what to do."""
+    name: str  # of the backend
+    submit_interval_s: float = 0.0  # minimum time between two submissions
+    slowest_poll_s: float = 30.0  # `observe` is called at least this often while jobs exist
+    makes_room: bool = False  # `submit` removes what is left of the previous attempt, and is idempotent
+    needs_token: bool = False  # replicas may report to a Phalanx server: `submit` gets PHALANX_RUN_TOKEN
 
+    @abstractmethod
     def submit(  # noqa: PLR0913 - what makes a job
         self,
         folder: Path,
@@ -108,41 +123,92 @@ class Engine(Protocol):
         working: Path,
         environment: Mapping[str, str],
     ) -> str:
-        """The handle of a new job. `first`: the attempt that the run's time is counted from. Raises Refused."""
+        """Submit one attempt of a run and return the handle of the job.
 
+        `folder` is the run's folder, with the files of `Backend.render` in it. `working` is the folder in which the
+        command runs, `environment` the variables of the submitting shell. `first` is the attempt from which the time
+        of the run is counted. The job must carry `run_id` and `attempt` in such a way that `observe` can return them,
+        so that a job whose handle was lost is found again. Calls come from several threads.
+
+        Raises EngineUnavailable (retried later) and JobRejected (the run fails with this message).
+        """
+
+    @abstractmethod
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
-        """All jobs of ours that it knows, in one call; of those that it has forgotten what its records say. A handle
-        that is not in the answer is not known any more."""
+        """Return the state of all jobs of this user that the engine knows, by handle, in one call.
+
+        `handles` are the jobs that the scheduler waits for. For one of these that has left the queue, return how it
+        ended (state ENDED) as long as any record of it exists. A handle that is missing in the answer is unknown; after
+        a minute it counts as lost. Must be quick: it is called every few seconds for all runs together.
+
+        Raises EngineUnavailable.
+        """
+
+    @abstractmethod
+    def cancel(self, handles: Collection[str]) -> None:
+        """End these jobs, waiting or running. Jobs that have ended or are unknown are not an error.
+
+        Replicas get SIGTERM and some seconds before they are killed. Returns without waiting for the end.
+
+        Raises EngineUnavailable.
+        """
+
+    def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: B027
+        """Check that jobs can be submitted from this machine now. Called before anything of a run is written, with the
+        environment that `submit` will get.
+
+        Default: no check. Raises CallError: what is missing, where, and what to do.
+        """
 
     def history(self, run_id: str) -> dict[str, Observation]:
-        """The jobs of one run, also those that are long over."""
+        """Return all jobs of one run, including those that ended long ago. Used to find a job whose handle was lost.
 
-    def why_restarted(self, handle: str) -> str:
-        """Why the engine started a job again, in plain words."""
+        Default: those that `observe` knows. Raises EngineUnavailable.
+        """
+        return {handle: seen for handle, seen in self.observe(()).items() if seen.run_id == run_id}
 
-    def cancel(self, handles: Collection[str]) -> None:
-        """Ends jobs; those that are over already are no fault."""
+    def why_restarted(self, handle: str) -> str:  # noqa: ARG002
+        """Return why the engine itself started a job again, in plain words. Only asked where the engine does so."""
+        return f"{self.name} started it again"
 
     def log_of(self, folder: Path, handle: str) -> Path:
-        """The file with what the script of a job itself said."""
+        """Return the file with the output of the job's own script. Replicas have logs of their own.
 
-    def fetch(self, seat: AttemptFolder, handle: str) -> None:
-        """What lies elsewhere of an attempt, into its folder here. Nothing where all see the same files."""
+        Default: `job/ID.out` in the run's folder, with ID the part of the handle behind the colon.
+        """
+        return folder / "job" / f"{handle.partition(':')[2]}.out"
 
-    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
-        """Have replicas end (SIGTERM), or say where they hang (SIGQUIT)."""
+    def fetch(self, seat: AttemptFolder, handle: str) -> None:  # noqa: B027
+        """Copy what replicas wrote elsewhere into the attempt's folder. Called often.
 
-    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
-        """An observation, with what the last lines of that file add to it."""
+        Default: nothing, which is right where `Backend.shares_files`. Raises EngineUnavailable (retried later).
+        """
+
+    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
+        """Ask single replicas to end (SIGTERM) or to print where they hang (SIGQUIT).
+
+        Default: a file in the replica's folder, which its agent reads once per second; right where
+        `Backend.shares_files`. A signal of the engine would reach every process of the job, and a Python that should
+        print where it hangs would be killed by it. Raises EngineUnavailable.
+        """
+        for name in names:
+            attempts.request_end(seat.folder(name), number)
+
+    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:  # noqa: ARG002
+        """Return the observation of an ended job, improved by the last lines of `log_of`. Default: unchanged."""
+        return seen
 
 
 @dataclass(frozen=True)
 class Job:
-    """A plan rendered for one backend: the files of a folder, by their paths in it.
+    """A plan rendered for one backend.
 
-    `shown` is the file that says it all by itself, if one does; `start` tells the person how to go on. Beside a job
-    that carries the agent belong `job/agent.pyz` and `job/tracking.zip`. `completed`, of one that goes where no folder
-    of ours is, gives it with all of that inside, and with an archive of the code where it takes one.
+    `files` are the files of a folder, by their paths in it. `start` is the command with which a person starts the job
+    without us; `{folder}` in it stands for that folder. `shown` is the file that `phalanx plan` prints, if one file
+    says everything. With `carries_agent`, the agent is put beside them: `job/agent.pyz` and `job/tracking.zip`.
+
+    For backends that do not share files: `takes_code` if the job takes an archive of the code along; `completed` makes
+    of that archive, or None, a job that contains everything.
     """
 
     files: Mapping[str, str]
@@ -153,22 +219,147 @@ class Job:
     completed: Callable[[bytes | None], Job] | None = None
 
 
-class Backend(Protocol):
-    shares_files: bool  # whether its replicas see the folders of this home
+class SettingsSchema(Protocol):
+    """How a backend validates its section of the file: any shape of `phalanx.spec.shapes`, usually a `RecordShape`."""
+
+    def read(self, node: Any, findings: Any) -> Any: ...
+
+    def schema(self) -> dict[str, Any]: ...
+
+    def words(self) -> str: ...
+
+
+class Requirement(NamedTuple):
+    """A program or file of this machine that a backend uses, for `phalanx doctor`."""
+
+    name: str
+    found: str | None  # its place or version; None: missing
+    fix: str  # how to get it
+    use: str  # what needs it
+
+
+class FactTable(NamedTuple):
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `phalanx doctor --on NAME` reports. Without problems, runs can run there."""
+
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)  # for people; empty values are left out
+    tables: Sequence[FactTable] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)  # the same for programs
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a backend says of a file before it is submitted. `note` is shown if nothing would be refused; `data` is
+    added to what `phalanx check --json` prints."""
+
+    findings: Sequence[SiteFinding] = ()
+    note: str | None = None
+    is_warning: bool = False  # of the note: the review is not complete
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """Turns plans into jobs, and knows the engine that runs them. Holds no state: one instance serves all threads.
+
+    A *target* is what the backend knows of where its jobs go: a site profile, a cluster's address. It is any value that
+    can be compared; runs with equal targets share one engine. The default is None.
+    """
+
+    name: str  # as in the entry point, `--on NAME` and `backend: NAME`
+    settings: SettingsSchema | None = None  # validates `environment.NAME`; the result is `plan.backend_settings[NAME]`
+    shares_files: bool = True  # whether replicas see the folders of this home
+    options: Collection[str] = ()  # options of the command line that name a target, as `target` reads them
+
+    @abstractmethod
+    def render(self, plan: Plan, target: Any = None) -> Job:
+        """Return the job of a plan, for a target if one is known. Pure: no file is written and nothing is asked of the
+        machine.
+
+        With `carries_agent`, the agent lies in the run's folder as `job/agent.pyz`. Where one job runs all replicas on
+        one machine, its script only has to call, in the folder of the code, with any Python of at least 3.8:
+
+            python3 -I -S FOLDER/job/agent.pyz FOLDER/plan.json FOLDER/job/attempt-N.json --all-here HANDLE
+
+        which starts all replicas, waits for them and ends them on SIGTERM. The agent reads the plan from `plan.json`:
+        include it in the job's files as the JSON of `phalanx.plan.document.document(plan)`.
+
+        Raises CallError for what this backend cannot run.
+        """
+
+    @abstractmethod
+    def engine(self, target: Any, connections: Connections) -> Engine | None:
+        """Return the engine of a target. None if replicas are processes of this machine that Phalanx itself starts.
+
+        Must not wait for the network: connections are opened on first use, through `connections`, whose owner closes
+        them. Raises nothing.
+        """
 
     def target(
-        self, home: Path, plan: Plan | None = None, *, options: Mapping[str, str | None] = NO_OPTIONS, ask: bool = False
+        self,
+        home: Path,  # noqa: ARG002
+        plan: Plan | None = None,  # noqa: ARG002
+        *,
+        options: Mapping[str, str | None] = NO_OPTIONS,  # noqa: ARG002
+        ask: bool = False,  # noqa: ARG002
     ) -> Any:
-        """What is known of where its jobs go, for `render` and `engine`: the profile of a site, or a cluster's offer.
-        `options`: as the command line names it; `ask`: the place itself may be asked. Raises CallError."""
+        """Return the target of new runs. `options`: those of the command line, by name; `ask`: the network may be used.
 
-    def target_of_run(self, home: Path, run_folder: Path) -> Any:
-        """The same for a run that was rendered before."""
+        Default: None. Raises CallError.
+        """
+        return None
 
-    def render(self, plan: Plan, place: Any = None) -> Job:
-        """The job of a plan, at a place where one is known. Pure: no file is written and nothing is asked of the
-        machine. Raises CallError for what the backend cannot place."""
+    def target_of_run(self, home: Path, run_folder: Path) -> Any:  # noqa: ARG002
+        """Return the target of a run that was rendered before, from the files in its folder. Default: `target(home)`.
 
-    def engine(self, place: Any, connections: Connections) -> Engine | None:
-        """Who runs such jobs; None for a backend whose replicas are processes of this machine. What the engine keeps
-        open, it opens through `connections`, whose owner closes it."""
+        Raises CallError.
+        """
+        return self.target(home)
+
+    def backend_for(self, backend: str) -> str:  # noqa: ARG002
+        """Return the name of the backend that runs a file if the user asks for this one, and the file names `backend`.
+        Default: this one."""
+        return self.name
+
+    def review(
+        self,
+        plans: Iterable[tuple[str, Plan]],
+        home: Path,
+        environment: Mapping[str, str],  # noqa: ARG002
+        options: Mapping[str, str | None] = NO_OPTIONS,
+    ) -> Review:
+        """Return what speaks against these plans, each with the prefix of its messages. No network.
+
+        Default: what `render` refuses. Raises CallError for wrong `options`.
+        """
+        findings = []
+        for prefix, plan in plans:
+            try:
+                self.render(plan, self.target(home, plan, options=options))
+            except CallError as fault:
+                findings += [SiteFinding(ERROR, "", f"{prefix}{line}") for line in str(fault).splitlines()]
+        return Review(findings)
+
+    def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
+        """Look at the target for `phalanx doctor --on NAME`. The network may be used; nothing is created.
+
+        Default: whether `Engine.preflight` has a complaint. Raises CallError if nothing can be said.
+        """
+        with Connections() as connections:
+            engine = self.engine(self.target(home, options=options, ask=True), connections)
+            try:
+                if engine is not None:
+                    engine.preflight(environment)
+            except CallError as fault:
+                return Diagnosis(problems=[str(fault)])
+        return Diagnosis()
+
+    def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
+        """Return programs and files that this backend needs on this machine, for `phalanx doctor`. Default: none."""
+        return ()

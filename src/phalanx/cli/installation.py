@@ -64,27 +64,23 @@ def parts(home: Path) -> Iterator[Part]:
     for name, extra in EXTRAS.items():
         version = extra.version()
         yield Part("extra", name, f"{extra.package} {version}" if version else None, extra.install, extra.use)
-    yield Part("tool", "sbatch", shutil.which("sbatch"), "work on a login node of the cluster", "runs on Slurm")
-    yield Part(
-        "tool",
-        "kubeconfig",
-        _kubeconfig(home),
-        "set $KUBECONFIG, or name a file with --kubeconfig",
-        "runs on Kubernetes and Kubeflow",
-    )
+    yield from _backends(home)
     yield Part("tool", "git", shutil.which("git"), "install git", "recording the commit of a run's code")
 
 
-def _kubeconfig(home: Path) -> str | None:
-    """The files that a run on Kubernetes would read."""
-    from phalanx.backends.kubernetes.cluster.credentials import config_files
-    from phalanx.backends.kubernetes.cluster.settings import find
-    from phalanx.errors import CallError, SpecErrors
+def _backends(home: Path) -> Iterator[Part]:
+    """What the installed backends use of this machine; and those of other packages that cannot be loaded."""
+    from phalanx import backends
+    from phalanx.errors import CallError
 
-    try:
-        return ", ".join(config_files(find(home))) or "the service account of this pod"
-    except (CallError, SpecErrors):
-        return None
+    for name in backends.names():
+        try:
+            found = backends.find(name)
+        except CallError as fault:
+            yield Part("tool", name, None, str(fault), f"runs on {name}")
+            continue
+        for one in found.requirements(home):
+            yield Part("tool", *one)
 
 
 def as_json(found: list[Part]) -> dict[str, Any]:

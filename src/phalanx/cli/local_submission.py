@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.interrupts import defer_signals
+from phalanx.cli.render.backend_verdict import print_advice
 from phalanx.cli.render.output import print_notes, printable
-from phalanx.cli.render.site_verdict import print_advice
 
 if TYPE_CHECKING:
     from phalanx.home.home import Home

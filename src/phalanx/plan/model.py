@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from phalanx.errors import Note
 from phalanx.naming import member_name
@@ -89,6 +90,7 @@ class Plan:
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     python: PythonOptions = field(default_factory=PythonOptions)
+    backend_settings: Mapping[str, Any] = field(default_factory=dict)  # `environment.NAME`, as the backend NAME read it
     build: Build | None = None
     notes: tuple[Note, ...] = field(default=(), compare=False)
 

@@ -92,6 +92,7 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         slurm=spec.environment.slurm,
         kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
+        backend_settings=spec.environment.backends,
         build=spec.build,
         notes=tuple(notes),
     )

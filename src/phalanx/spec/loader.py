@@ -7,15 +7,24 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.errors import Location, SpecErrors
-from phalanx.spec import commands
+from phalanx.spec import backend_sections, commands
 from phalanx.spec.dialects import modernise
 from phalanx.spec.layers import merge
 from phalanx.spec.matrix import first_values
 from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
-from phalanx.spec.schema import ALGORITHMS, BUILD_FIELDS, HPTUNING, RUN_BACKENDS, VARIABLE, sections
-from phalanx.spec.shapes import INVALID, ListOf
+from phalanx.spec.schema import (
+    ALGORITHMS,
+    BUILD_FIELDS,
+    HPTUNING,
+    RUN_BACKENDS,
+    VARIABLE,
+    environment,
+    installed_sections,
+    sections,
+)
+from phalanx.spec.shapes import INVALID, Field, ListOf
 from phalanx.spec.suggestions import did_you_mean, nearest
 from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain
@@ -105,7 +114,7 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     _version(root, findings)
     if kind is Kind.BUILD:
         _flatten_build(root, findings)
-    record = sections(kind)
+    record = sections(kind, _backend_sections(root, kind))
     search = _search(root, findings) if kind is Kind.GROUP else None
     variables = _variables(root, "inputs", findings)
     params = Params(root.get("params"), variables, first_values(search) if search else EMPTY, findings)
@@ -262,6 +271,14 @@ def _render(root: Node, params: Params) -> Node:
     return result
 
 
+def _backend_sections(root: Node, kind: Kind) -> Mapping[str, Field]:
+    """The sections of `environment` that backends of other packages read."""
+    section = root.get("environment")
+    known = environment(kind)
+    keys = (section.entries or ()) if section is not None else ()
+    return EMPTY if all(key in known.fields or key in known.elsewhere for key in keys) else installed_sections()
+
+
 def _backend(root: Node, kind: Kind, findings: Diagnostics) -> None:
     """Run backends are open: built-in names, and those of installed plug-ins."""
     node = root.get("backend")
@@ -269,9 +286,7 @@ def _backend(root: Node, kind: Kind, findings: Diagnostics) -> None:
         return
     if node.value in RUN_BACKENDS:
         return
-    from importlib.metadata import entry_points
-
-    installed = sorted(point.name for point in entry_points(group="phalanx.backends"))
+    installed = backend_sections.names()
     if node.value not in installed:
         known = (*RUN_BACKENDS, *(name for name in installed if name not in RUN_BACKENDS))
         hint = did_you_mean(node.value, known) or f"write one of {', '.join(known)}"

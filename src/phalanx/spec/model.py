@@ -173,6 +173,7 @@ class Environment(NamedTuple):
     slurm: SlurmOptions = SlurmOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
     python: PythonOptions = PythonOptions()
+    backends: Mapping[str, Any] = EMPTY  # sections of backends of other packages, by name
 
 
 class Build(NamedTuple):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from phalanx.spec import quantities
+from phalanx.spec import backend_sections, quantities
 from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import (
+    EMPTY,
     Amount,
     Build,
     Environment,
@@ -185,13 +187,18 @@ OUTPUTS_REFS = RecordShape(
 )
 
 
+OWN_SECTIONS = ("outputs", "replicas", "slurm", "kubernetes", "python")
+
+
 def _environment(**values: Any) -> Environment:
-    own = {key: values.pop(key) for key in ("outputs", "replicas", "slurm", "kubernetes", "python") if key in values}
+    own = {key: values.pop(key) for key in OWN_SECTIONS if key in values}
     times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
-    return Environment(ReplicaSettings(**values), **times, **own)
+    backends = {key: values.pop(key) for key in list(values) if key not in REPLICA_FIELDS}
+    return Environment(ReplicaSettings(**values), **times, **own, backends=freeze(backends))
 
 
-def environment(kind: Kind) -> RecordShape:
+def environment(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShape:
+    """`backends`: sections of installed backends, by name. They never replace a field of ours."""
     fields = {
         **REPLICA_FIELDS,
         "timeout": Field(
@@ -206,11 +213,17 @@ def environment(kind: Kind) -> RecordShape:
         "kubernetes": Field(KUBERNETES, "How Kubernetes runs it, and what else its pods shall have."),
         "python": Field(PYTHON, "Modules, packages and virtual environments, where there are no containers."),
     }
+    fields = {**backends, **fields}
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
         return RecordShape("environment", fields, _environment)
     only = "`replicas` belong to `kind: experiment` and `kind: group`"
     return RecordShape("environment", fields, _environment, elsewhere={"replicas": only})
+
+
+def installed_sections() -> Mapping[str, Field]:
+    """Sections of `environment` that backends of other packages add. Raises CallError."""
+    return backend_sections.fields({*environment(Kind.EXPERIMENT).fields, *RUN_BACKENDS})
 
 
 def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
@@ -497,29 +510,29 @@ _RUN_BACKEND = {
 _FRAMEWORK = {"framework": Field(TextShape(), "What it trains with; decides how replicas find each other.")}
 
 
-def _environment_field(kind: Kind) -> dict[str, Field]:
-    return {"environment": Field(environment(kind), "Resources, placement and replicas.")}
+def _environment_field(kind: Kind, backends: Mapping[str, Field]) -> dict[str, Field]:
+    return {"environment": Field(environment(kind, backends), "Resources, placement and replicas.")}
 
 
 _RUN = {"run": Field(RUN, "What it runs.")}
 _BUILD = {"build": Field(BUILD, "What it runs in: an image, or steps that prepare an environment.")}
 
 
-def _sections(kind: Kind) -> dict[str, Field]:
+def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Field]:
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and how it is searched", required=True)}
         return {
             **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
-            **_environment_field(kind), **_BUILD, **_RUN,
+            **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
             **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
-            **_environment_field(kind), **_BUILD, **_RUN,
+            **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:
-        return {**_HEADER, **_VARIABLES, **_environment_field(kind), **BUILD_FIELDS}
+        return {**_HEADER, **_VARIABLES, **_environment_field(kind, backends), **BUILD_FIELDS}
     if kind is Kind.PIPELINE:
         return {
             **_HEADER,
@@ -533,7 +546,7 @@ def _sections(kind: Kind) -> dict[str, Field]:
         }
     choices = ("notebook", "lab") if kind is Kind.NOTEBOOK else ("native", "other")
     backend = {"backend": Field(TextShape(choices=choices), f"One of {', '.join(choices)}.")}
-    return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind), **_BUILD}
+    return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind, backends), **_BUILD}
 
 
 def _homes() -> dict[str, list[Kind]]:
@@ -544,9 +557,9 @@ def _homes() -> dict[str, list[Kind]]:
     return homes
 
 
-def sections(kind: Kind) -> RecordShape:
-    """The whole file of one kind."""
-    fields = _sections(kind)
+def sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShape:
+    """The whole file of one kind. `backends`: sections of `environment` that installed backends add."""
+    fields = _sections(kind, backends)
     elsewhere = {
         key: f"`{key}` belongs to `kind: {' | '.join(homes)}`" for key, homes in _homes().items() if key not in fields
     }
@@ -555,10 +568,11 @@ def sections(kind: Kind) -> RecordShape:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the modern form, for editors."""
+    """JSON Schema of the modern form, for editors, with the sections of installed backends. Raises CallError."""
     kinds = {}
+    added = installed_sections()
     for kind in Kind:
-        schema = sections(kind).schema()
+        schema = sections(kind, added).schema()
         schema["properties"]["version"] = {"const": 1, "description": _HEADER["version"].doc}
         schema["properties"]["kind"] = {"const": str(kind), "description": _HEADER["kind"].doc}
         kinds[str(kind)] = schema

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from unicodedata import category
 
 from phalanx import backends
+from phalanx.backends.contract import NO_OPTIONS, Review
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.scheduler.capacity import excess, requested_by, this_machine
-from phalanx.sites.checks import SiteFinding, check, home_finding
-from phalanx.sites.model import Site
-from phalanx.sites.profile_search import locate
+from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.submission.availability import require_engine
-from phalanx.submission.model import Remark, RemarkKind, Submission, Tell, backend_of
+from phalanx.submission.model import Remark, RemarkKind, Submission, Tell
 
-SLURM = "slurm"
 ALL_PROJECTS = "*"
 LARGEST_PRIORITY = 1_000_000
 
@@ -82,10 +80,13 @@ def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
 def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:
     """What the run's cluster would reject, before anything waits in a queue for days. Raises SpecErrors with all faults
     at once, CallError."""
-    backend = submission.on or submission.backend
-    verdict = backend_verdict([("", made)], submission.tree, backend, home=home, environment=submission.environment)
-    if verdict is None:
-        return
+    verdict = review(
+        submission.on or submission.backend,
+        [("", made)],
+        submission.tree,
+        home=home,
+        environment=submission.environment,
+    )
     for note in verdict.notes:
         tell(Remark(RemarkKind.ADVICE, note))
     if verdict.errors:
@@ -108,12 +109,12 @@ def ignored_fields(loaded: Spec) -> list[str]:
     return told
 
 
-class SiteVerdict:
-    """What a site says of a file, with the places in it."""
+class BackendVerdict:
+    """What a backend says of a file, with the places in it."""
 
-    def __init__(self, site: Site | None, findings: Iterable[SiteFinding], tree: Node) -> None:
-        self.site = site
-        found = list(findings)
+    def __init__(self, reviews: Iterable[Review], tree: Node) -> None:
+        self.reviews = list(reviews)
+        found = [one for review in self.reviews for one in review.findings]
         faults = (one for one in found if one.severity == "error")
         errors = [SpecError(_place(tree, one.path), one.path, one.message, one.suggestion) for one in faults]
         self.errors = sorted(errors, key=lambda error: error.place[:3])
@@ -125,61 +126,31 @@ class SiteVerdict:
             {**note.as_json(), "message": one.message, "suggestion": one.suggestion}
             for note, one in zip(self.notes, self.advice, strict=True)
         ]
-        told = {"site": self.site.name if self.site is not None else None, "advice": advice}
+        told = {name: value for review in self.reviews for name, value in review.data.items()} | {"advice": advice}
         if self.errors:
             return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
         return told
 
 
-def backend_verdict(  # noqa: PLR0913 - plans of a file, where they go, and where that is looked up
-    plans: Sequence[tuple[str, Plan]],
+def review(  # noqa: PLR0913
+    on: str,
+    plans: Iterable[tuple[str, Plan]],
     tree: Node,
-    backend: str,
     *,
     home: Path,
     environment: Mapping[str, str],
-    site: str | None = None,
-) -> SiteVerdict | None:
-    """What a backend says of plans, each with what its findings begin with: on Slurm by the profile of its site, the
-    one of that name or the one in use; elsewhere whether they can be rendered. None without a site. Raises CallError,
-    SpecErrors for what cannot be rendered and for a wrong profile."""
-    if backend == SLURM:
-        return check_site(plans, tree, site, home, environment)
-    if not backends.find(backend).shares_files:
-        _check_rendering(plans, tree, backend, home)
-    return None
-
-
-def _check_rendering(plans: Sequence[tuple[str, Plan]], tree: Node, backend: str, home: Path) -> None:
-    """For a cluster as most are: none is asked. Raises SpecErrors."""
-    faults = []
+    options: Mapping[str, str | None] = NO_OPTIONS,
+) -> BackendVerdict:
+    """What the backend `on` says of plans, each with the prefix of its messages. Raises CallError, SpecErrors."""
+    there = backends.find(on)
+    groups: dict[str, list[tuple[str, Plan]]] = {}
     for prefix, made in plans:
-        try:
-            found = backends.find(backend_of(made.backend, backend))
-            found.render(made, found.target(home, made))
-        except CallError as fault:
-            faults += [SpecError(_place(tree, ""), "", f"{prefix}{line}") for line in str(fault).splitlines()]
-    if faults:
-        raise SpecErrors(faults)
-
-
-def check_site(
-    plans: Sequence[tuple[str, Plan]], tree: Node, name: str | None, home: Path, environment: Mapping[str, str]
-) -> SiteVerdict:
-    """Plans, each with what its findings begin with, by the profile of that name, or the one in use. Raises
-    CallError, SpecErrors for a wrong profile."""
-    wanted = name or next((made.slurm.site for _, made in plans if made.slurm.site), None)
-    profile = locate(wanted, home)
-    if profile is None:
-        return SiteVerdict(None, [], tree)
-    site = profile.read()
-    found: list[SiteFinding] = []
-    for prefix, made in plans:
-        found += [
-            one._replace(message=f"{prefix}{one.message}") for one in check(made, site, environment) if one not in found
-        ]
-    about_home = home_finding(site, home, environment)
-    return SiteVerdict(site, [*found, *([about_home] if about_home else [])], tree)
+        groups.setdefault(there.backend_for(made.backend), []).append((prefix, made))
+    reviews = [
+        backends.find(name).review(group, home, environment, options)
+        for name, group in (groups or {there.name: []}).items()
+    ]
+    return BackendVerdict(reviews, tree)
 
 
 def _said(finding: SiteFinding) -> str:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
 from phalanx.errors import Note
 from phalanx.plan import Plan
@@ -82,16 +83,13 @@ class Submission:
         return self.backend in LOCAL_BACKENDS
 
 
-BY_OPERATORS = ("kubeflow", "mpi")  # on Kubernetes
-
-
 def backend_of(backend: str, on: str | None) -> str:
-    """Where a run goes, by the backend of its file and the one that its submitter names."""
+    """The backend of a run: `backend` is the one of its file, `on` the one that its submitter named."""
     if on is None:
         return backend
-    if on == "kubernetes" and backend in BY_OPERATORS:
-        return "kubeflow"
-    return backend if on in LOCAL_BACKENDS and backend in LOCAL_BACKENDS else on
+    if on in LOCAL_BACKENDS:
+        return backend if backend in LOCAL_BACKENDS else on
+    return backends.find(on).backend_for(backend) if on in backends.names() else on
 
 
 class RemarkKind(StrEnum):

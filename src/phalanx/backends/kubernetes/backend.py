@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from phalanx import run_paths
 from phalanx.backends import agent_zip
-from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
+from phalanx.backends.contract import NO_OPTIONS, Backend, Connections, Diagnosis, Engine, Job, Requirement
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SpecErrors
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 
 SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", run_paths.PLAN, "manifests.yaml", run_paths.CLUSTER
+BY_OPERATORS = ("kubeflow", "mpi")  # what `backend:` of a file says for an operator
 REMEMBERED = ("kubeconfig", "context", "namespace")  # which cluster a run went to, whatever is the current one later
 
 
@@ -29,11 +30,13 @@ _LINES = re.compile(r"[ -~\n]*[!-~]\n*\Z")
 _ONE_LINE = re.compile(r"[ -~]*\Z")
 
 
-class KubernetesJobs:
+class KubernetesJobs(Backend):
     """Native Jobs. What another kind of jobs has in common with them: it has other objects, and another engine."""
 
-    shares_files = False
     name = "kubernetes"
+    shares_files = False
+    options = (*REMEMBERED, "assume")
+    needs_operators = False
 
     def target(
         self,
@@ -81,8 +84,8 @@ class KubernetesJobs:
             remembered = {}
         return ClusterTarget(_with(find(home), remembered), assumed_offer.OFFLINE)
 
-    def render(self, plan: Plan, place: ClusterTarget | None = None) -> Job:
-        place = place or ClusterTarget()
+    def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
+        place = target or ClusterTarget()
         cluster = {name: getattr(place.settings, name) for name in REMEMBERED}
         objects = self.objects(plan, place)
         files = {
@@ -102,10 +105,28 @@ class KubernetesJobs:
         """Raises CallError for what cannot be placed."""
         return native_jobs.objects(plan, place)
 
-    def engine(self, place: ClusterTarget | None, connections: Connections) -> Engine | None:
+    def engine(self, target: ClusterTarget | None, connections: Connections) -> Engine | None:
         from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 
-        return KubernetesEngine(place or ClusterTarget(), connections, self.name)
+        return KubernetesEngine(target or ClusterTarget(), connections, self.name)
+
+    def backend_for(self, backend: str) -> str:
+        return "kubeflow" if backend in BY_OPERATORS else self.name
+
+    def diagnose(
+        self,
+        home: Path,
+        environment: Mapping[str, str],  # noqa: ARG002 - credentials are those of this process
+        options: Mapping[str, str | None],
+    ) -> Diagnosis:
+        from phalanx.backends.kubernetes.cluster import diagnosis
+        from phalanx.backends.kubernetes.cluster.settings import find
+
+        return diagnosis.diagnose(_with(find(home), options), needs_operators=self.needs_operators)
+
+    def requirements(self, home: Path) -> Iterable[Requirement]:
+        fix = "set $KUBECONFIG, or name a file with --kubeconfig"
+        yield Requirement("kubeconfig", _config_files(home), fix, "runs on Kubernetes and Kubeflow")
 
     def _completed(self, plan: Plan, place: ClusterTarget, code: bytes | None) -> Job:
         """All by itself: nobody is there to hand out code, or to be told of anything."""
@@ -131,6 +152,17 @@ def _with(settings: Settings, options: Mapping[str, Any]) -> Settings:
     if "kubeconfig" in said:
         said["kubeconfig"] = str(Path(said["kubeconfig"]).expanduser().absolute())  # we may be elsewhere later
     return with_options(settings, **said)
+
+
+def _config_files(home: Path) -> str | None:
+    """The files that a run would read."""
+    from phalanx.backends.kubernetes.cluster.credentials import config_files
+    from phalanx.backends.kubernetes.cluster.settings import find
+
+    try:
+        return ", ".join(config_files(find(home))) or "the service account of this pod"
+    except (CallError, SpecErrors):
+        return None
 
 
 def _single(listed: str) -> str | None:

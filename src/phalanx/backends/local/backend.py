@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from phalanx import agent, run_paths
-from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
+from phalanx.backends.contract import Backend, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
 from phalanx.placeholders import Value, unfold
 from phalanx.plan.document import document
@@ -80,18 +80,10 @@ _SHARED = """\
 """
 
 
-class Local:
-    shares_files = True
+class Local(Backend):
+    name = "local"
 
-    def target(
-        self, home: Path, plan: Plan | None = None, *, options: Mapping[str, str | None] = NO_OPTIONS, ask: bool = False
-    ) -> None:
-        """There is nothing to know of this machine."""
-
-    def target_of_run(self, home: Path, run_folder: Path) -> None:
-        """As above."""
-
-    def render(self, plan: Plan, place: Any = None) -> Job:  # noqa: ARG002
+    def render(self, plan: Plan, target: Any = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
@@ -109,7 +101,7 @@ class Local:
             files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
-    def engine(self, place: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
+    def engine(self, target: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
         return None
 
 

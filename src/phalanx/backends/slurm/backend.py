@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
 from phalanx import run_paths, sites
-from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
+from phalanx.backends.contract import NO_OPTIONS, Backend, Connections, Diagnosis, Engine, Job, Requirement, Review
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 from phalanx.sites import node_layout
+from phalanx.sites.checks import SiteFinding, check, home_finding
 from phalanx.sites.model import Site
 from phalanx.sites.node_layout import Component
+from phalanx.sites.profile_search import locate
 
 MPIRUN = "mpirun"
 DEFAULT_MPI = "pmix"
@@ -84,24 +87,22 @@ module load {names} || fail "cannot load the modules: {names}"
 """
 
 
-class SlurmJobs:
-    shares_files = True
+class SlurmJobs(Backend):
+    name = "slurm"
+    options = ("site",)
 
     def target(
         self,
         home: Path,
         plan: Plan | None = None,
         *,
-        options: Mapping[str, str | None] = NO_OPTIONS,  # noqa: ARG002
+        options: Mapping[str, str | None] = NO_OPTIONS,
         ask: bool = False,  # noqa: ARG002 - a profile is there so that nobody need be asked
     ) -> Site | None:
-        return sites.find(plan.slurm.site if plan is not None else None, home)
+        return sites.find(options.get("site") or (plan.slurm.site if plan is not None else None), home)
 
-    def target_of_run(self, home: Path, run_folder: Path) -> Site | None:  # noqa: ARG002
-        return sites.find(None, home)
-
-    def render(self, plan: Plan, place: Site | None = None) -> Job:
-        plan, site = adapted(plan), place
+    def render(self, plan: Plan, target: Site | None = None) -> Job:
+        plan, site = adapted(plan), target
         parts = node_layout.components(plan, site)
         by_launcher = plan.launch in ("own", MPIRUN)
         _refuse(parts, by_launcher=by_launcher)
@@ -127,10 +128,46 @@ class SlurmJobs:
         files = {"run.sh": script, run_paths.PLAN: json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
-    def engine(self, place: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
+    def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
         from phalanx.backends.slurm.engine import SlurmEngine
 
-        return SlurmEngine(place.submit_interval_s if place is not None else 0.0)
+        return SlurmEngine(target.submit_interval_s if target is not None else 0.0)
+
+    def review(
+        self,
+        plans: Iterable[tuple[str, Plan]],
+        home: Path,
+        environment: Mapping[str, str],
+        options: Mapping[str, str | None] = NO_OPTIONS,
+    ) -> Review:
+        """By the profile of the site. Raises CallError, SpecErrors for a wrong profile."""
+        judged = list(plans)
+        wanted = options.get("site") or next((plan.slurm.site for _, plan in judged if plan.slurm.site), None)
+        profile = locate(wanted, home)
+        if profile is None:
+            note = "no profile of a site is known: `phalanx site init` on the cluster writes one, --site names another"
+            return Review((), note, is_warning=True, data={"site": None})
+        site = profile.read()
+        found: list[SiteFinding] = []
+        for prefix, plan in judged:
+            said = (one for one in check(plan, site, environment) if one not in found)
+            found += [one._replace(message=f"{prefix}{one.message}") for one in said]
+        about_home = home_finding(site, home, environment)
+        dated = f", as of {site.date}" if site.date else ""
+        note = f"{site.title or site.name}{dated}: nothing that would be refused"
+        return Review([*found, *([about_home] if about_home else [])], note, data={"site": site.name})
+
+    def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
+        site = self.target(home, options=options)
+        found = super().diagnose(home, environment, options)
+        if site is None:
+            return replace(
+                found, notes=["no profile of this site: `phalanx site init` writes one"], data={"site": None}
+            )
+        return replace(found, facts={"site": site.title or site.name}, data={"site": site.name})
+
+    def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
+        yield Requirement("sbatch", shutil.which("sbatch"), "work on a login node of the cluster", "runs on Slurm")
 
 
 def adapted(plan: Plan) -> Plan:

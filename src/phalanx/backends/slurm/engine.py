@@ -14,12 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from phalanx import run_paths
-from phalanx.backends.contract import ENDED, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm import states
 from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
 from phalanx.errors import CallError
-from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder
 
 PATIENCE_S = 60.0  # for a command to answer: a busy controller takes its time
 RECORDS_PATIENCE_S = 20.0
@@ -28,10 +26,8 @@ RECALL_DAYS = 30
 COMMANDS = ("sbatch", "squeue", "scancel")  # without which no job can be submitted and watched
 
 
-class SlurmEngine:
+class SlurmEngine(Engine):
     name = "slurm"
-    slowest_poll_s = 30.0
-    needs_token = makes_room = False
 
     def __init__(self, submit_interval_s: float = 0.0) -> None:
         self.submit_interval_s = submit_interval_s
@@ -112,15 +108,6 @@ class SlurmEngine:
 
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / run_paths.JOB / f"slurm-{_number(handle)}.out"
-
-    def fetch(self, seat: AttemptFolder, handle: str) -> None:
-        """Agents write where we read."""
-
-    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
-        """By a word in its folder, where the agent looks: signals of an engine reach every process of a job, and a
-        Python that should say where it hangs would die of them in silence."""
-        for name in names:
-            attempts.request_end(seat.folder(name), number)
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
         return states.refine(seen, lines)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import file_options, json_option, parse_params, read_files
+from phalanx.cli.render.backend_verdict import print_advice, print_note, verdict_of
 from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable, report_errors
-from phalanx.cli.render.site_verdict import print_advice, verdict_of
 
 if TYPE_CHECKING:
     from phalanx.plan import Plan
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
-    from phalanx.submission.checks import SiteVerdict
+    from phalanx.submission.checks import BackendVerdict
 
 
 def _complete_backend(*_: Any) -> list[str]:
@@ -103,15 +103,8 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
         click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}")
 
 
-def _print_verdict(verdict: SiteVerdict) -> None:
+def _print_verdict(verdict: BackendVerdict) -> None:
     print_advice(verdict.notes)
     if verdict.errors:
         print_errors(verdict.errors)
-    if verdict.site is None:
-        click.echo(
-            f"{click.style('note', fg='yellow')}: no profile of a site is known: `phalanx site init` on the "
-            "cluster writes one, --site names another"
-        )
-    elif not verdict.errors:
-        dated = f", as of {verdict.site.date}" if verdict.site.date else ""
-        click.echo(printable(f"{verdict.site.title or verdict.site.name}{dated}: nothing that would be refused"))
+    print_note(verdict)

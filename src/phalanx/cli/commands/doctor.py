@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @click.option("--rebuild", is_flag=True, help="Make the database again from the folders of the runs.")
-@click.option("--on", "backend", metavar="BACKEND", help="Check a cluster instead: kubernetes, or kubeflow.")
+@click.option("--on", "backend", metavar="BACKEND", help="Check a backend and its cluster instead.")
 @cluster_options
 @json_option
 def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | None) -> None:
@@ -32,8 +32,8 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
 
     The folders are the truth: --rebuild makes the database again from them.
 
-    With --on kubernetes it looks at the cluster that kubectl would use: versions, operators, queues, GPUs, quotas, and
-    what we may do there.
+    With --on it looks at a backend: whether jobs can be submitted from here. With --on kubernetes, that is the cluster
+    that kubectl would use: versions, operators, queues, GPUs, quotas, and what we may do there.
     """
     with report_errors(as_json=as_json):
         if backend is not None:
@@ -101,15 +101,20 @@ def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
 
 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
-    from phalanx.cli.cluster_report import judged, print_report, surveyed
+    from phalanx import backends
+    from phalanx.cli.render.diagnosis import print_diagnosis
+    from phalanx.home.home import default_home
 
-    found, trial = surveyed(backend, options)
-    problems, notes = judged(found, trial, backend)
+    place = backends.find(backend)
+    if foreign := [f"--{name}" for name, value in options.items() if value is not None and name not in place.options]:
+        raise CallError(f"{', '.join(foreign)}: not for --on {backend}")
+    found = place.diagnose(default_home(), os.environ, options)
     if as_json:
-        print_json({"ok": not problems, "cluster": found.as_json(), "problems": problems, "notes": notes})
+        told = {"cluster": found.data, "problems": list(found.problems), "notes": list(found.notes)}
+        print_json({"ok": not found.problems, **told})
     else:
-        print_report(found, problems, notes)
-    sys.exit(FILE_IS_WRONG if problems else 0)
+        print_diagnosis(found)
+    sys.exit(FILE_IS_WRONG if found.problems else 0)
 
 
 def _disagreements(home: Home, store: Store) -> list[str]:

@@ -19,9 +19,10 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from phalanx import run_paths
+from phalanx import backends, run_paths
 from phalanx.agent.stdout_courier import is_growing
 from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
+from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.frames import is_file
 from phalanx.naming import member_name
 from phalanx.server.context import Context, Here
@@ -36,7 +37,6 @@ from phalanx.server.run_writers import is_ours
 from phalanx.store import Run
 from phalanx.store.statuses import DONE, Status
 
-PLACES = ("kubernetes", "kubeflow")  # whose runs have no folder that they share with us
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
 WORDS = (run_paths.AGENT, run_paths.END)
 MAX_WORD = 1 << 20  # bytes of what an agent says of itself
@@ -104,7 +104,7 @@ def _length(request: Request) -> int | None:
 def _present(here: Context, run_id: str, attempt: int) -> Run:
     """The run, when this attempt of it is under way in pods. Raises Refusal."""
     run = here.find(run_id)
-    if run.backend not in PLACES:
+    if run.backend in LOCAL_BACKENDS or backends.find(run.backend).shares_files:
         raise RequestError(409, f"run {run_id} is not in pods: its files are where it runs")
     if run.attempt != attempt or run.status in WAITING or run.status in DONE:
         raise RequestError(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from phalanx import atomic_files
-from phalanx.backends.contract import ENDED, RUNNING, Connections, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import ENDED, RUNNING, Connections, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
 from phalanx.backends.kubernetes.engine import controller, staged_objects
 from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of
@@ -26,10 +26,9 @@ UNKEPT_S = 30.0
 RESTARTED = "Kubernetes starts it again"
 
 
-class KubernetesEngine:
+class KubernetesEngine(Engine):
     """`name`: kubernetes, or kubeflow for those whose pods operators make. Both see the same namespace."""
 
-    submit_interval_s = 0.0
     slowest_poll_s = 0.5  # what is asked is in memory
     needs_token = makes_room = True
 
@@ -140,9 +139,6 @@ class KubernetesEngine:
                 found[handle] = attempt.last
         return found
 
-    def history(self, run_id: str) -> dict[str, Observation]:
-        return {handle: seen for handle, seen in self.observe(()).items() if seen.run_id == run_id}
-
     def why_restarted(self, handle: str) -> str:  # noqa: ARG002
         return RESTARTED
 
@@ -150,9 +146,6 @@ class KubernetesEngine:
         """What was said before any replica could: by the build of an image."""
         number = handle.rpartition(".")[2]
         return controller.log_of(folder, int(number) if number.isdigit() else 0)
-
-    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:  # noqa: ARG002
-        return seen
 
     def fetch(self, seat: AttemptFolder, handle: str) -> None:
         """Others do it, as it comes: whoever asks need not wait."""

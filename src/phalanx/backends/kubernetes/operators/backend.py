@@ -6,11 +6,12 @@ express is an error before anything is submitted: nothing is left out in silence
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from phalanx.backends.contract import Job
+from phalanx.backends.contract import Job, Requirement
 from phalanx.backends.kubernetes.backend import KubernetesJobs
 from phalanx.backends.kubernetes.operators import job_kinds, mpi_jobs, train_jobs
 from phalanx.backends.kubernetes.operators.job_kinds import (
@@ -39,13 +40,17 @@ GROUPED = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")  # o
 
 class KubeflowJobs(KubernetesJobs):
     name = "kubeflow"
+    needs_operators = True
 
-    def render(self, plan: Plan, place: ClusterTarget | None = None) -> Job:
-        place = place or ClusterTarget()
+    def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
+        place = target or ClusterTarget()
         return super().render(fitted(plan, place), place)
 
     def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
         return objects(plan, place)
+
+    def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002 - those of Kubernetes
+        return ()
 
 
 def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:

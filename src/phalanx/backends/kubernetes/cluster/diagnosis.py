@@ -1,22 +1,19 @@
-"""What `phalanx doctor --on kubernetes` says: a cluster in plain words, and what to do about what is missing."""
+"""What `phalanx doctor --on kubernetes` reports: what a cluster offers, and what to do about what is missing."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-import click
-
-from phalanx.cli.render.output import printable, table
+from phalanx import plan
+from phalanx.backends.contract import Diagnosis, FactTable
+from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable, connect, kind_of
+from phalanx.backends.kubernetes.cluster.discovery import Need, Survey, survey
+from phalanx.backends.kubernetes.render import native_jobs
+from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.errors import CallError
+from phalanx.plan.framework_checks import load
 
-if TYPE_CHECKING:
-    from phalanx.backends.kubernetes.cluster.api import Api
-    from phalanx.backends.kubernetes.cluster.discovery import Need, Survey
-    from phalanx.backends.kubernetes.target import ClusterTarget
-
-ON = ("kubernetes", "kubeflow")
 _GANGS = {"kueue": "Kueue", "volcano": "Volcano", "scheduler-plugins": "scheduler-plugins"}
 _SHOWN = 40  # of long lists
 
@@ -32,19 +29,18 @@ class DryRunResult(NamedTuple):
     unsaid: str = ""  # what a file must say here, as which of several queues
 
 
-def surveyed(backend: str, options: dict[str, str | None]) -> tuple[Survey, DryRunResult]:
-    """The cluster that the options, the home's kubernetes.yml or kubectl's own settings name. Raises CallError."""
-    if backend not in ON:
-        raise CallError(
-            f"--on {backend}: doctor looks at {' or '.join(ON)}; `phalanx site init` looks at a Slurm cluster"
-        )
-    from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, connect
-    from phalanx.backends.kubernetes.cluster.discovery import survey
-    from phalanx.backends.kubernetes.cluster.settings import find, with_options
-    from phalanx.backends.kubernetes.target import ClusterTarget
-    from phalanx.home.home import default_home
+def diagnose(settings: Settings, *, needs_operators: bool) -> Diagnosis:
+    """The cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
+    found, trial = _surveyed(settings)
+    problems = [*_problems(found, needs_operators=needs_operators)]
+    problems += [f"the cluster would refuse the Job of a run: {trial.refusal}"] if trial.refusal else []
+    notes = [*_notes(found), *(f"of the Job of a run the cluster warns: {text}" for text in trial.warnings)]
+    notes += [f"files that say nothing of it do not run here: {trial.unsaid}"] if trial.unsaid else []
+    return Diagnosis(problems, notes, _facts(found), list(_tables(found)), found.as_json())
 
-    settings = with_options(find(default_home()), **options)
+
+def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
+    """Raises CallError."""
     api = connect(settings, ask=False)
     try:
         found = survey(api)
@@ -58,14 +54,9 @@ def surveyed(backend: str, options: dict[str, str | None]) -> tuple[Survey, DryR
 
 def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
     """Nothing is created. Raises ApiFault, Unreachable."""
-    from phalanx import plan, spec
-    from phalanx.backends.kubernetes.backend import KubernetesJobs
-    from phalanx.backends.kubernetes.cluster.api import ApiFault, kind_of
-    from phalanx.backends.kubernetes.engine.staged_objects import SKELETON
-
-    made = plan.make(spec.load([("doctor.yml", _SMALLEST)]), "doctor", "default")
+    made = plan.make(load([("doctor.yml", _SMALLEST)], {})[0], "doctor", "default")
     try:
-        rendered = json.loads(KubernetesJobs().render(made, place).files[SKELETON])
+        rendered = native_jobs.objects(made, place)
     except CallError as fault:
         return DryRunResult(unsaid=str(fault))
     job = next(one for one in rendered if one["kind"] == "Job")
@@ -80,16 +71,7 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
     return DryRunResult("", tuple(dict.fromkeys(warned)))
 
 
-def judged(found: Survey, trial: DryRunResult, backend: str) -> tuple[list[str], list[str]]:
-    """(problems, notes): what keeps runs from running, and what is worth knowing."""
-    problems = list(_problems(found, backend))
-    problems += [f"the cluster would refuse the Job of a run: {trial.refusal}"] if trial.refusal else []
-    notes = [*_notes(found), *(f"of the Job of a run the cluster warns: {text}" for text in trial.warnings)]
-    notes += [f"files that say nothing of it do not run here: {trial.unsaid}"] if trial.unsaid else []
-    return problems, notes
-
-
-def _problems(found: Survey, backend: str) -> Iterator[str]:
+def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
     if found.has_namespace is False:
         yield (
             f"there is no namespace `{found.namespace}`: kubectl create namespace {found.namespace}, or name another "
@@ -100,7 +82,7 @@ def _problems(found: Survey, backend: str) -> Iterator[str]:
             f"`{found.user}` may not {_listed_needs(found.missing)}: ask who runs the namespace `{found.namespace}` "
             f"for the Role in deploy/kubernetes/base"
         )
-    if backend == "kubeflow" and not _operators(found):
+    if needs_operators and not _operators(found):
         yield "there is no operator of Kubeflow: install one, or use `backend: native`, which needs none"
 
 
@@ -155,10 +137,9 @@ def _operators(found: Survey) -> dict[str, tuple[str, ...]]:
     }
 
 
-def described(found: Survey) -> Iterator[str]:
-    """A cluster for people."""
+def _facts(found: Survey) -> dict[str, str]:
     cluster = found.cluster
-    facts = {
+    return {
         "cluster": f"{found.server}, Kubernetes {found.version}",
         "context": f"{found.context}, as {found.user}",
         "namespace": found.namespace + (f" (pod security: {found.pod_security})" if found.pod_security else ""),
@@ -168,36 +149,18 @@ def described(found: Survey) -> Iterator[str]:
         "runtimes": ", ".join(cluster.runtimes[:_SHOWN]),
         "nodes": "not shown to us" if found.nodes is None else str(found.nodes),
     }
-    for name, text in facts.items():
-        if text:
-            yield f"{name:<11} {printable(text)}"
+
+
+def _tables(found: Survey) -> Iterator[FactTable]:
     if found.devices:
         rows = [
             [row["device"], row["model"] or "-", *map(str, (row["nodes"], row["per_node"], row["total"]))]
             for row in found.devices
         ]
-        yield from _table(["DEVICE", "MODEL", "NODES", "AT MOST ON ONE", "TOGETHER"], rows)
+        yield FactTable(["DEVICE", "MODEL", "NODES", "AT MOST ON ONE", "TOGETHER"], rows)
     if found.quotas:
         rows = [[row["quota"], row["resource"], row["used"], row["hard"]] for row in found.quotas]
-        yield from _table(["QUOTA", "RESOURCE", "USED", "OF"], rows)
+        yield FactTable(["QUOTA", "RESOURCE", "USED", "OF"], rows)
     if found.limits:
         rows = [[row["range"], str(row["of"]), row["what"], row["resource"], row["value"]] for row in found.limits]
-        yield from _table(["LIMIT", "OF A", "WHICH", "RESOURCE", "VALUE"], rows)
-    yield ""
-
-
-def _table(head: list[str], rows: list[list[Any]]) -> Iterator[str]:
-    yield ""
-    yield from table([head, *([printable(str(cell)) for cell in row] for row in rows[:_SHOWN])])
-    if len(rows) > _SHOWN:
-        yield f"and {len(rows) - _SHOWN} more; --json has all"
-
-
-def print_report(found: Survey, problems: list[str], notes: list[str]) -> None:
-    for line in described(found):
-        click.echo(line)
-    for note in notes:
-        click.echo(f"{click.style('note', fg='yellow')}: {printable(note)}")
-    for problem in problems:
-        click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
-    click.echo("runs can run here" if not problems else f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        yield FactTable(["LIMIT", "OF A", "WHICH", "RESOURCE", "VALUE"], rows)

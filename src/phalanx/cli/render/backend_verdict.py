@@ -1,4 +1,4 @@
-"""What a site profile says of a file."""
+"""What a backend says of a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from phalanx.plan import Plan
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
-    from phalanx.submission.checks import SiteVerdict
-
-SLURM = "slurm"
+    from phalanx.submission.checks import BackendVerdict
 
 
 def print_advice(notes: Iterable[Note], *, err: bool = False) -> None:
@@ -27,22 +25,33 @@ def print_advice(notes: Iterable[Note], *, err: bool = False) -> None:
         click.echo(f"{click.style('advice', fg='cyan')}: {printable(f'{where}{path}{note.message}')}", err=err)
 
 
+def print_note(verdict: BackendVerdict) -> None:
+    """What the file was judged by, unless something would be refused."""
+    for review in verdict.reviews:
+        if review.note is not None and (review.is_warning or not verdict.errors):
+            label = f"{click.style('note', fg='yellow')}: " if review.is_warning else ""
+            click.echo(f"{label}{printable(review.note)}")
+
+
 def verdict_of(
-    loaded: Spec, made: Plan | None, tree: Node, backend: str | None, name: str | None
-) -> SiteVerdict | None:
+    loaded: Spec, made: Plan | None, tree: Node, backend: str | None, site: str | None = None
+) -> BackendVerdict | None:
+    """What a backend says of a file; None without one. Raises CallError, SpecErrors."""
     if backend is None:
-        if name is not None:
+        if site is not None:
             raise CallError("--site goes with --on slurm")
         return None
-    if name is not None and backend != SLURM:
-        raise CallError("--site goes with --on slurm")
     import os
 
+    from phalanx.backends import find
     from phalanx.home.home import default_home
-    from phalanx.submission.checks import backend_verdict
+    from phalanx.submission.checks import review
 
-    plans = list(_plans(loaded, made))
-    return backend_verdict(plans, tree, backend, home=default_home(), environment=os.environ, site=name)
+    if site is not None and "site" not in find(backend).options:
+        raise CallError("--site goes with --on slurm")
+    return review(
+        backend, _plans(loaded, made), tree, home=default_home(), environment=os.environ, options={"site": site}
+    )
 
 
 def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:
