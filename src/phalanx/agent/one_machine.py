@@ -50,7 +50,7 @@ def _facts(plan: dict[str, Any], facts_file: str, handle: str) -> dict[str, Any]
     names = [replica_name(replica) for replica in plan["replicas"]]
     ranks = sum(replica["role"] != LAUNCHER for replica in plan["replicas"])
     write_atomic(os.path.join(job, run_paths.HOSTFILE), f"127.0.0.1 slots={ranks}\n".encode())
-    write_whole(os.path.join(job, "hosts.sh"), f"echo localhost:{ranks}\n")
+    write_atomic(os.path.join(job, run_paths.HOSTS_SCRIPT), f"echo localhost:{ranks}\n".encode())
     return {
         "attempt": attempt,
         "job": handle,
@@ -65,7 +65,7 @@ def _facts(plan: dict[str, Any], facts_file: str, handle: str) -> dict[str, Any]
             "hosts.sh": os.path.join(job, "hosts.sh"),
             "*": os.path.join(run_folder, "data"),
         },
-        "folders": {name: os.path.join(run_folder, "replicas", name, f"attempt-{attempt}") for name in names},
+        "folders": {name: os.path.join(run_folder, run_paths.attempt_folder(name, attempt)) for name in names},
         "working": os.getcwd(),
         "client": client_paths(job),
         "grace_s": GRACE_S,
