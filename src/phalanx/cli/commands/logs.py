@@ -239,7 +239,7 @@ def _leave_when_told() -> list[int]:
 
 
 def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
-    if found.ends:
+    if found.failures:
         _print_failure(found, as_json=as_json)
         return
     if not as_json:
@@ -250,21 +250,32 @@ def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
 
 
 def _print_failure(found: FirstError, *, as_json: bool) -> None:
-    first, *later = found.ends
+    first, *others = found.failures
     if as_json:
         _print_excerpt(found, as_json=True, cause=first.cause, message=first.message)
         if not found.lines:
-            silent = LogLine(first.at, first.name, first.rank, first.attempt, "")
+            silent = LogLine(first.at, first.replica, first.rank, first.attempt, "")
             click.echo(json_line(silent, is_error=False, cause=first.cause, message=first.message))
         return
     rank = "" if first.rank is None else f" (rank {first.rank})"
-    head = f"{first.name}{rank} failed first, at {time_text(first.at)}, attempt {first.attempt}: "
+    head = f"{first.replica}{rank} failed {_order(found)}, at {time_text(first.at)}, attempt {first.attempt}: "
     click.echo(click.style(printable(head + first.message), fg="red", bold=True))
-    for other in later:
-        click.echo(f"  {other.at - first.at:.1f} s later {other.name}: {printable(other.message)}")
+    for other in others:
+        after_s = other.at - first.at
+        when = f"{after_s:.1f} s later" if after_s >= 0 else f"{-after_s:.1f} s earlier"
+        click.echo(f"  {when} {other.replica}: {printable(other.message)}")
     if found.error is None:
         click.echo("its log names no error" + ("; it ends with" if found.lines else ": it is empty"))
     _print_excerpt(found, as_json=False)
+
+
+def _order(found: FirstError) -> str:
+    """Whether the first of the chosen replicas is also the first of the run."""
+    chosen, first = found.failures[0], found.first
+    if first is None or chosen == first:
+        return "first"
+    after_s = chosen.at - first.at
+    return f"{abs(after_s):.1f} s {'after' if after_s >= 0 else 'before'} {first.replica}, which failed first"
 
 
 def _print_excerpt(excerpt: FirstError, *, as_json: bool, **more: Any) -> None:

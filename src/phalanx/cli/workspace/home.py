@@ -199,7 +199,7 @@ class HomeLogs:
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import first_error_here
 
-        return first_error_here(self.home.run(run.id).path, voices, attempt)
+        return first_error_here(self.home.run(run.id), voices, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:

@@ -241,25 +241,26 @@ class ServerLogs:
             _wait(follower.pause_s, told)
 
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
-        from phalanx.cli.workspace.first_error import FailedReplica, FirstError
+        from phalanx.cli.workspace.first_error import FirstError
+        from phalanx.insight.autopsy import ReplicaFailure
         from phalanx.logs.lines import LogLine
 
         if len(voices) != len(self.voices(run)):
             raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
         told = self.client.first_error(run, attempt or None)
         number = int(told["attempt"])
-        ends = []
+        failures = []
         if told["replica"] is not None:
             ranks = {voice.name: voice.rank for voice in voices}
-            at = float(told["at"])
-            ends.append(
-                FailedReplica(told["replica"], told["rank"], number, at, str(told["cause"]), str(told["message"]))
-            )
+            at, name = float(told["at"]), str(told["replica"])
+            cause, message = str(told["cause"]), str(told["message"])
+            failures.append(ReplicaFailure(name, told["rank"], number, at, cause, message, log=name))
             for row in told["later"]:
-                name, later = str(row["replica"]), at + float(row["after_s"])
-                ends.append(FailedReplica(name, ranks.get(name), number, later, "", str(row["message"])))
+                name, message = str(row["replica"]), str(row["message"])
+                later = at + float(row["after_s"])
+                failures.append(ReplicaFailure(name, ranks.get(name), number, later, "", message, log=name))
         lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in told["lines"]]
-        return FirstError(ends, lines, told["error"])
+        return FirstError(failures[0] if failures else None, failures, lines, told["error"])
 
 
 class ServerRunActions:
