@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.client.config import ServerChoice
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
@@ -138,6 +139,10 @@ class Workspace(Protocol):
         """Its address; None for the home of this machine."""
 
     def series(self, run: Run) -> SeriesReader: ...
+
+    def progress(self, run: Run) -> RunProgress:
+        """How far the replicas of the newest attempt are."""
+
     def events(self, run: Run) -> list[RunEvent]: ...
 
     def frame(self) -> ActivitySnapshot:

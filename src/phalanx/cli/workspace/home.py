@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.home.home import Home
     from phalanx.home.run_folder import RunFolder
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.scheduler.runner import SchedulerRunner
@@ -60,6 +61,14 @@ class HomeWorkspace:
         from phalanx.store.series.run_series import RunSeries
 
         return RunSeries(self.home.run(run.id).path)
+
+    def progress(self, run: Run) -> RunProgress:
+        from phalanx.insight.stragglers import progress_of
+        from phalanx.store.series.replica_steps import AttemptSteps
+
+        replicas = self.rows.replicas(run.id)
+        steps = AttemptSteps(self.home.run(run.id).path, max(1, run.attempt)).look(one.name for one in replicas)
+        return progress_of(steps, {one.name for one in replicas if one.status == "running"})
 
     def events(self, run: Run) -> list[RunEvent]:
         from phalanx.cli.workspace.events import events_of_folder

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
     from phalanx.client.rows import Details
     from phalanx.client.series import RemoteSeries
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
@@ -54,6 +55,17 @@ class ServerWorkspace:
 
     def series(self, run: Run) -> RemoteSeries:
         return self.client.all_series(run)
+
+    def progress(self, run: Run) -> RunProgress:
+        from phalanx.insight.stragglers import Lag, ReplicaProgress, RunProgress
+
+        told = self.client.topology(run)
+        replicas = {
+            str(row["name"]): ReplicaProgress(row["step"], row["step_at"], row["behind"], Lag(row["lag"]))
+            for row in told["replicas"]
+            if row["step"] is not None
+        }
+        return RunProgress(told["front"], told["straggler"], replicas)
 
     def events(self, run: Run) -> list[RunEvent]:
         from phalanx.cli.workspace.events import events_of_rows
