@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "submission": {
         *("scheduler", "backends", "sites", "plan", "spec", "artifacts", "registry", "ingest", "home", "store"),
-        *("agent", "tracking", "placeholders", "errors"),
+        *("insight", "agent", "tracking", "placeholders", "errors"),
     },
     "client": {
         "extras",

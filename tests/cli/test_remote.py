@@ -153,6 +153,8 @@ def test_a_run_from_a_laptop_streams_by_and_tells_its_end(
         "artifacts RUN",
         "models",
         "compare RUN RUN",
+        "advise RUN",
+        "advise RUN RUN",
         "show nothing",
         "metrics RUN nothing",
         "logs RUN --replica nobody",
