@@ -440,7 +440,7 @@ def _see_through(
     folder = home.run(run.id)
     submitted, began, told = time.monotonic(), None, False
     while not run.is_done:
-        attendant.turn()
+        attendant.run_pass()
         run = store.find(run.id)
         now = time.monotonic()
         if began is None and run.status == "running":
