@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,9 +89,14 @@ class RunLogs(Protocol):
         """In the order of time; `tail`: at least the last so many, where what many said counts as one with `fold`."""
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
-    ) -> Iterator[LogBatch]:
-        """What comes until the run is over, or `told` is filled. Sleeps in between."""
+        self,
+        run: Run,
+        voices: Sequence[LogSource],
+        attempt: int | None,
+        tail: int | None,
+        pause: Callable[[float], bool],
+    ) -> Generator[LogBatch, None, None]:
+        """What comes until the run is over, or `pause` answers False. `pause` waits for so many seconds."""
 
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
         """Who failed first, and the lines that tell why."""
