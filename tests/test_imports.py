@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "submission": {
         *FILES_OF_RUNS,
         *("scheduler", "backends", "sites", "plan", "spec", "artifacts", "registry", "ingest", "home", "store"),
-        *("agent", "tracking", "placeholders", "errors"),
+        *("insight", "agent", "tracking", "placeholders", "errors"),
     },
     "client": {
         *FILES_OF_RUNS,

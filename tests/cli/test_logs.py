@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -233,6 +234,42 @@ def test_errors_jumps_to_the_traceback_of_the_one_that_failed_first(place: Place
     assert {(row["replica"], row["cause"], row["message"]) for row in found} == {("worker-1", "error", "exit code 1")}
     (error,) = [row for row in found if row["is_error"]]
     assert error["line"] == "Traceback (most recent call last):"
+
+
+LOST_THEN_KILLED = """
+import os, signal, time
+note = os.path.join(os.environ["PHALANX_OUTPUTS"], "pid")
+if os.environ["RANK"] == "1":
+    with open(note + ".new", "w") as stream:
+        stream.write(str(os.getpid()))
+    os.rename(note + ".new", note)
+    raise RuntimeError("[gloo] read: Connection reset by peer")
+if os.environ["RANK"] == "2":
+    while not os.path.exists(note) or os.path.exists("/proc/" + open(note).read()):
+        time.sleep(0.01)
+    time.sleep(0.4)
+    os.kill(os.getpid(), signal.SIGKILL)
+while True: time.sleep(1)
+"""
+
+
+def test_errors_and_show_blame_the_same_replica_when_another_lost_its_connection_earlier(place: Place) -> None:
+    (place.folder / "train.py").write_text(LOST_THEN_KILLED)
+    run_id = place.ran("python train.py", **GANG)
+    assert "worker-1 failed first" in place.call("show", run_id).out
+    head, other, *_ = place.call("logs", run_id, "--errors").out.splitlines()
+    assert head.startswith("worker-1 (rank 2) failed first")
+    assert re.fullmatch(r"  \d+\.\d s earlier worker-0: exit code 1", other)
+    head = place.call("logs", run_id, "--errors", "--replica", "worker-0").out.splitlines()[0]
+    assert re.match(r"worker-0 \(rank 1\) failed \d+\.\d s before worker-1, which failed first", head)
+
+
+def test_errors_does_not_count_the_end_of_a_segment(place: Place) -> None:
+    run_id = place.ran("echo fine")
+    (end_file,) = (place.home / "runs" / run_id).glob("replicas/*/attempt-1/end.json")
+    ended_so = {**json.loads(end_file.read_text()), "cause": "segment", "message": "saved, and left"}
+    end_file.write_text(json.dumps(ended_so))
+    assert "no replica failed" in place.call("logs", run_id, "--errors").out
 
 
 def test_errors_shows_the_end_of_a_log_that_names_none(place: Place) -> None:

@@ -121,7 +121,7 @@ def test_a_run_from_a_laptop_streams_by_and_tells_its_end(
 ) -> None:
     run_id, answer, laptop = trained
     assert sorted(answer.out.splitlines()) == [
-        f"{name} | from the laptop {name}" for name in ("master-0", "worker-0", "worker-1")
+        f"[{name}] from the laptop {name}" for name in ("master-0", "worker-0", "worker-1")
     ]
     assert f"run {run_id}: succeeded: finished" in answer.err
     assert f"outputs: phalanx outputs {run_id}" in answer.err
@@ -153,6 +153,8 @@ def test_a_run_from_a_laptop_streams_by_and_tells_its_end(
         "artifacts RUN",
         "models",
         "compare RUN RUN",
+        "advise RUN",
+        "advise RUN RUN",
         "show nothing",
         "metrics RUN nothing",
         "logs RUN --replica nobody",

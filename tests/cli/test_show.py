@@ -1,6 +1,17 @@
 from __future__ import annotations
 
-from tests.cli.homes import THREE, Place, place_fixture  # noqa: F401 - found by its name
+from typing import Any
+
+from tests.cli.homes import THREE, Place, place_fixture, wait_for  # noqa: F401 - found by its name
+
+UNEVEN = """
+import os, time
+from phalanx import tracking
+for step in range(50 if os.environ["RANK"] == "2" else 100):
+    tracking.log({"loss": 1.0}, step=step)
+while not os.path.exists(os.path.join(os.environ["PHALANX_OUTPUTS"], "go")):
+    time.sleep(0.02)
+"""
 
 
 def test_it_shows_what_became_of_every_replica(place: Place) -> None:
@@ -22,6 +33,25 @@ def test_json_has_replicas_statuses_and_the_folder(place: Place) -> None:
     assert (replica["name"], replica["cause"], replica["code"]) == ("master-0", "error", 5)
     assert data["statuses"][-1]["reason"] == "master-0: exit code 5"
     assert data["folder"] == str(place.home / "runs" / run_id)
+
+
+def test_it_names_the_straggler_while_the_run_goes_on(place: Place) -> None:
+    (place.folder / "train.py").write_text(UNEVEN)
+    run_id = place.queued("python train.py", framework="pytorch", environment=THREE)
+
+    def shown() -> Any:
+        data = place.call("show", run_id, "--json").data
+        seen = [(row["status"], row["step"]) for row in data["replicas"]]
+        return data if seen == [("running", 99), ("running", 99), ("running", 49)] else None
+
+    data = wait_for(shown)
+    assert (data["front"], data["straggler"]) == (99, "worker-1")
+    assert [(row["behind"], row["lag"]) for row in data["replicas"]] == [(0, 0), (0, 0), (50, 3)]
+    assert "straggler  worker-1 is 50 steps behind the leading replica (step 99)" in place.call("show", run_id).out
+    (place.home / "runs" / run_id / "outputs" / "go").touch()
+    data = wait_for(lambda: (told := place.call("show", run_id, "--json").data)["status"] == "succeeded" and told)
+    assert (data["straggler"], data["replicas"][2]["lag"]) == (None, 3)
+    assert "  straggler  " not in place.call("show", run_id).out
 
 
 def test_ids_can_be_shortened_and_names_serve_too(place: Place) -> None:

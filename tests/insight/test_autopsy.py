@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.insight.autopsy import StackLocation, first_failure, whereabouts
+from phalanx.insight.autopsy import ReplicaFailure, StackLocation, failures, first_failure, whereabouts
 
 PLAN: dict[str, Any] = {
     "launch": "each",
@@ -55,6 +55,37 @@ def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
     assert not failed.is_symptom
     assert failed.replica == "worker-0"
     assert failed.others["worker-1"] == "stopped, because worker-0 failed"
+
+
+def test_all_failures_are_listed_with_the_first_failure_in_front() -> None:
+    ends = {
+        "master-0": end(at=1.0, lines=LOST),
+        "worker-0": end("memory", at=1.4, code=None, signal=9, message="killed at 32 of 32 GiB"),
+        "worker-1": end("segment", at=0.5, code=None),
+    }
+    found = failures(PLAN, ends, attempt=2)
+    assert found == [
+        ReplicaFailure("worker-0", 1, 2, 1.4, "memory", "killed at 32 of 32 GiB", log="worker-0"),
+        ReplicaFailure("master-0", 0, 2, 1.0, "error", "exit code 1", log="master-0"),
+    ]
+    first = first_failure(PLAN, ends)
+    assert first is not None
+    assert first.replica == found[0].replica
+
+
+def test_a_failure_that_was_recorded_for_the_attempt_is_in_front() -> None:
+    ends = {"master-0": stopped(8.0), "worker-0": stopped(9.0)}
+    recorded = {"attempt": 1, "replica": "worker-0", "why": "its node failed"}
+    assert failures(PLAN, ends, attempt=1) == []
+    assert failures(PLAN, ends, attempt=2, recorded=recorded) == []
+    (found,) = failures(PLAN, ends, attempt=1, recorded=recorded)
+    assert (found.replica, found.rank, found.at, found.message) == ("worker-0", 1, 9.0, "its node failed")
+
+
+def test_the_failure_of_a_rank_is_in_the_log_of_its_launcher() -> None:
+    lines = ["mpirun noticed that process rank 1 with PID 0 on node n exited on signal 9"]
+    (found,) = failures({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)}, attempt=1)
+    assert (found.replica, found.rank, found.log) == ("worker-0", 1, "master-0")
 
 
 def test_an_earlier_loss_that_was_caught_is_no_symptom() -> None:

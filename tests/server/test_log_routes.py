@@ -14,6 +14,7 @@ from phalanx.logs.lines import cut, plain_text
 from phalanx.logs.replica_logs import LogSource
 from phalanx.logs.time_index import TimeNotes, times_of
 from phalanx.logs.windows import MergedLogReader
+from phalanx.store import Store
 from tests.server.logs import START, note, remember, write_log, write_plan
 from tests.server.site import Site
 
@@ -279,6 +280,48 @@ def test_who_failed_first_is_told_with_its_traceback(site: Site) -> None:
     assert found["error"] == 1
 
 
+def end_replica(folder: Path, replica: str, at: float, cause: str = "error", **more: Any) -> None:
+    end = {"cause": cause, "code": 1, "signal": None, "message": "exit code 1", "ended_at": START + at, **more}
+    (folder / "replicas" / replica / "attempt-1" / "end.json").write_text(json.dumps(end))
+
+
+def test_a_lost_connection_before_an_oom_kill_is_not_the_first_failure(site: Site) -> None:
+    folder = remember(site, "error4", ["worker-0", "worker-1", "worker-2"], status="failed")
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "wiring": "pytorch"}))
+    lost = ["Traceback (most recent call last):", "RuntimeError: [gloo] Connection reset by peer"]
+    write_log(folder, "worker-0", [(1.0, lost[0]), (1.0, lost[1])])
+    write_log(folder, "worker-1", [(0.0, "step 7")])
+    write_log(folder, "worker-2", [(0.0, "step 7")])
+    end_replica(folder, "worker-0", 1.0, last_lines=lost)
+    end_replica(folder, "worker-1", 1.4, "memory", code=None, signal=9, message="killed at 32 of 32 GiB")
+    end_replica(folder, "worker-2", 0.5, "segment", message="saved, and left for the next segment")
+    found = site.get("/api/v1/runs/error4/first-error")
+    assert (found["replica"], found["rank"], found["cause"]) == ("worker-1", 1, "memory")
+    assert [line["text"] for line in found["lines"]] == ["step 7"]
+    assert found["later"] == [{"replica": "worker-0", "after_s": -0.4, "message": "exit code 1"}]
+
+
+def test_the_failure_that_the_scheduler_recorded_is_the_first(site: Site) -> None:
+    folder = remember(site, "error5", ["worker-0", "worker-1"], status="failed")
+    for name in ("worker-0", "worker-1"):
+        write_log(folder, name, [(0.0, f"{name} at work")])
+        end_replica(folder, name, 1.0, "stopped", code=None, message="stopped")
+    failure = {"attempt": 1, "replica": "worker-1", "why": "its node failed", "advice": "", "lines": []}
+    with Store.open(site.home.path, site.database) as store:
+        store.put_fact("error5", "failure", {**failure, "consequences": {}})
+    found = site.get("/api/v1/runs/error5/first-error")
+    assert (found["replica"], found["message"], found["later"]) == ("worker-1", "its node failed", [])
+    assert [line["text"] for line in found["lines"]] == ["worker-1 at work"]
+
+
+def test_an_end_that_no_agent_wrote_is_no_failure(site: Site) -> None:
+    folder = remember(site, "error6", status="failed")
+    write_log(folder, "master-0", [(0.0, "at work")])
+    end_replica(folder, "master-0", 1.0, last_lines=[7, None])
+    assert site.get("/api/v1/runs/error6/first-error")["replica"] is None
+
+
 def test_the_error_at_the_end_of_a_long_log_is_found_among_harmless_lines(site: Site) -> None:
     folder = remember(site, "error3", ["worker-0", "worker-1"], status="failed")
     write_log(
@@ -289,7 +332,7 @@ def test_the_error_at_the_end_of_a_long_log_is_found_among_harmless_lines(site: 
     assert found["replica"] is None  # nobody wrote down how it ended
     assert found["lines"][found["error"]]["text"] == "RuntimeError: CUDA out of memory"
     assert found["lines"][-1]["text"] == "bye"
-    end = {"cause": "signal", "message": "killed by signal 9", "ended_at": START}
+    end = {"cause": "error", "message": "killed by signal 9", "ended_at": START}
     (folder / "replicas" / "worker-1" / "attempt-1" / "end.json").write_text(json.dumps(end))
     found = site.get("/api/v1/runs/error3/first-error")
     assert (found["replica"], found["error"]) == ("worker-1", None)

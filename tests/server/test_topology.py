@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.live.replica_steps import TAIL, ReplicaStep, ReplicaSteps
 from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, PointWriter, frame, name_payload
 from phalanx.store import ReplicaRecord, Store
 from phalanx.store.series.compaction import compact
+from phalanx.store.series.replica_steps import TAIL, ReplicaStep, ReplicaSteps
 from phalanx.submission.submit import submit
 from tests.server.site import Site
 from tests.server.started import sent, start, until
@@ -62,6 +62,8 @@ def test_replicas_are_shown_side_by_side_and_who_failed_first(site: Site, tmp_pa
     assert [row["name"] for row in rows] == ["master-0", "worker-0", "worker-1", "worker-2"]
     assert [(row["role"], row["index"], row["rank"]) for row in rows[:2]] == [("master", 0, 0), ("worker", 0, 1)]
     assert [row["behind"] for row in rows] == [0, 1, 2, 3]
+    assert [row["lag"] for row in rows] == [0, 0, 0, 3]
+    assert told["straggler"] == "worker-2"
     assert {row["host"] for row in rows} == {socket.gethostname()}
     assert all(row["started_at"] for row in rows)
     assert all(abs(row["step_at"] - time.time()) < 60 for row in rows)
@@ -75,6 +77,7 @@ def test_replicas_are_shown_side_by_side_and_who_failed_first(site: Site, tmp_pa
     assert first["host"]
     assert first["at"]
     assert told["attempts"] == [1]
+    assert told["straggler"] is None
     assert {row["name"]: row["status"] for row in told["replicas"]}["worker-1"] == "failed"
     assert [row["step"] for row in told["replicas"]] == [9, 8, 7, 6]
     assert topology(site, run["id"], attempt=2)["first_failure"] is None
@@ -92,7 +95,8 @@ def test_a_run_that_has_not_started_shows_what_is_planned(own_site: Site) -> Non
         ("worker-0", "waiting"),
         ("worker-1", "waiting"),
     ]
-    assert (told["front"], told["attempts"]) == (None, [])
+    assert (told["front"], told["straggler"], told["attempts"]) == (None, None, [])
+    assert {row["lag"] for row in told["replicas"]} == {None}
 
 
 def test_of_a_file_that_grows_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,22 @@ def test_what_was_asked_for_stands_beside_what_was_used(site: Site, run: Any) ->
     assert any("too short" in sentence for sentence in told["sentences"])
 
 
+def test_the_advice_has_the_shape_of_advise_json(site: Site, run: Any) -> None:
+    told = site.get(f"/api/v1/runs/{run['id']}/use")["advice"]
+    assert set(told) == {"caveats", "roles", "time_s", "idle_hours", "environment"}
+    (role,) = told["roles"]
+    assert (role["role"], role["indices"], role["cores"]["asked"]) == ("master", [0], 0.5)
+    assert told["environment"]["resources"]["memory"]["limits"] == 512
+
+
+def test_a_file_that_cannot_be_changed_is_a_caveat(site: Site) -> None:
+    run_id = until(site, start(site, "sleep 0.1", MORE)["id"], "succeeded")["id"]
+    (site.folder(run_id) / "spec.yml").unlink()
+    told = site.get(f"/api/v1/runs/{run_id}/use")["advice"]
+    assert told["environment"] is None
+    assert "has no spec.yml any more" in told["caveats"][-1]
+
+
 def test_use_over_time_has_columns_of_equal_length(site: Site, run: Any) -> None:
     told = site.get(f"/api/v1/runs/{run['id']}/use/master-0", buckets=50)
     assert 0 < len(told["times"]) <= 50

@@ -97,6 +97,8 @@ export type ProjectRow = {
   updated_at?: string | null;
 };
 
+/** From none to far behind. The server decides: see `topology` in docs/reference/rest-api.md. */
+export type Lag = 0 | 1 | 2 | 3;
 export type TopologyReplica = {
   name: string;
   role: string;
@@ -113,6 +115,7 @@ export type TopologyReplica = {
   step: number | null;
   step_at: number | null;
   behind: number | null;
+  lag: Lag | null;
 };
 export type FirstFailure = {
   replica: string;
@@ -127,6 +130,7 @@ export type Topology = {
   attempt: number;
   attempts: number[];
   front: number | null;
+  straggler: string | null;
   first_failure: FirstFailure | null;
   replicas: TopologyReplica[];
 };

@@ -58,11 +58,17 @@ def report(place: Workspace, run: Run, *, as_json: bool) -> int:
 
 
 def run_json(place: Workspace, run: Run) -> dict[str, Any]:
-    """A run with its replicas and statuses."""
+    """A run with its replicas, how far they are, and its statuses."""
+    from phalanx.insight.stragglers import progress_row
+
+    progress = place.progress(run)
+    replicas = place.rows.replicas(run.id)
     return {
         "ok": run.status not in ("failed", "upstream_failed"),
         **run_row(run),
-        "replicas": [replica_row(replica) for replica in place.rows.replicas(run.id)],
+        "front": progress.front,
+        "straggler": progress.straggler,
+        "replicas": [{**replica_row(one), **progress_row(progress.replicas.get(one.name))} for one in replicas],
         "statuses": [status_row(change) for change in place.rows.statuses(run.id)],
     }
 

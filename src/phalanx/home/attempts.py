@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from phalanx import run_paths
 from phalanx.agent.supervisor import last_lines
 from phalanx.atomic_files import make_private, read_json, write_atomic
+from phalanx.home.run_folder import RunFolder
 
 SAID = (run_paths.LOG, run_paths.AGENT)
 
@@ -64,7 +65,23 @@ def request_end(folder: Path, number: int) -> None:
 def read_end(folder: Path) -> Any:
     """A damaged one counts as none: the replica is then declared lost."""
     end = read_json(folder / run_paths.END)
-    return end if isinstance(end, dict) and isinstance(end.get("ended_at"), int | float) and "cause" in end else None
+    return end if isinstance(end, dict) and _is_end(end) else None
+
+
+def _is_end(end: Mapping[str, Any]) -> bool:
+    lines = end.get("last_lines") or []
+    return (
+        isinstance(end.get("ended_at"), int | float)
+        and isinstance(end.get("cause"), str)
+        and isinstance(lines, list)
+        and all(isinstance(line, str) for line in lines)
+    )
+
+
+def read_ends(folder: RunFolder, attempt: int) -> dict[str, Any]:
+    """How the replicas of an attempt ended, by name; those that have not ended are left out."""
+    found = {name: read_end(place) for name, place in folder.replica_folders(attempt)}
+    return {name: end for name, end in found.items() if end is not None}
 
 
 def tail_of(log: Path) -> tuple[str, ...]:

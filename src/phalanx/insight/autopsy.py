@@ -33,10 +33,23 @@ _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decora
 End = Mapping[str, Any]
 
 
+class ReplicaFailure(NamedTuple):
+    """A replica that failed. `log` is the replica whose log tells of it: the launcher, where one starts all ranks."""
+
+    replica: str
+    rank: int | None
+    attempt: int
+    at: float
+    cause: str
+    message: str
+    log: str
+
+
 class FirstFailure(NamedTuple):
     """The replica that failed first, what it said last, and what may be done."""
 
     replica: str
+    source: str  # the replica that the end is of: the launcher, where one starts all ranks
     end: End
     why: str
     advice: str
@@ -78,7 +91,34 @@ def first_failure(
     advice = _advice(plan, name, end, why)
     if not advice and suspects[first]:
         advice = _lost_whom(ends, first)
-    return FirstFailure(name, end, why, advice, lines[-LINES_TOLD:], suspects[first], others)
+    return FirstFailure(name, first, end, why, advice, lines[-LINES_TOLD:], suspects[first], others)
+
+
+def failures(
+    plan: Mapping[str, Any], ends: Mapping[str, End], attempt: int, recorded: object = None
+) -> list[ReplicaFailure]:
+    """All replicas that failed in an attempt: the first failure in front, then the others by time.
+
+    `recorded` is the failure that the scheduler recorded for the run (see `FirstFailure.as_fact`). It decides for its
+    attempt, because the scheduler may know more than the ends say, such as that a node failed.
+    """
+    ranks = {replica_name(replica): replica["rank"] for replica in plan.get("replicas", ())}
+
+    def failure(source: str, name: str | None = None, message: str | None = None) -> ReplicaFailure:
+        end, replica = ends[source], name or source
+        told = message or str(end.get("message") or "")
+        return ReplicaFailure(replica, ranks.get(replica), attempt, end["ended_at"], end["cause"], told, log=source)
+
+    first = first_failure(plan, ends)
+    front = [] if first is None else [failure(first.source, first.replica)]
+    if isinstance(recorded, Mapping) and recorded.get("attempt") == attempt:
+        name = recorded.get("replica")
+        if name in ends and (first is None or first.replica != name):
+            front = [failure(str(name), message=str(recorded.get("why") or ""))]
+    others = [
+        failure(name) for name, end in ends.items() if end["cause"] in FAILURES and name not in {f.log for f in front}
+    ]
+    return [*front, *sorted(others, key=lambda other: (other.at, other.replica))]
 
 
 @lru_cache(maxsize=32)
@@ -196,7 +236,8 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
         for name, end in ends.items()
         if name != suspect and _followed(end)
     }
-    return FirstFailure(suspect, ends[suspect], why, advice, _stack(ends[suspect]), is_symptom=False, others=others)
+    lines = _stack(ends[suspect])
+    return FirstFailure(suspect, suspect, ends[suspect], why, advice, lines, is_symptom=False, others=others)
 
 
 def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
@@ -205,8 +246,8 @@ def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
     advice = (
         "it could not end after that, as it waits for the others (with mpi4py, `python -m mpi4py …` aborts them all)"
     )
-    lines = _before_stack(ends[name]["last_lines"])
-    return FirstFailure(name, ends[name], f"{raised} (then stalled)", advice, tuple(lines[-LINES_TOLD:]), False, others)
+    lines = tuple(_before_stack(ends[name]["last_lines"])[-LINES_TOLD:])
+    return FirstFailure(name, name, ends[name], f"{raised} (then stalled)", advice, lines, False, others)
 
 
 def _before_stack(lines: Sequence[str]) -> Sequence[str]:

@@ -1,13 +1,13 @@
-"""The logs of a run's replicas: whose they are, their lines with the times that agents noted, and how each ended."""
+"""The logs of a run's replicas: whose they are, and their lines with the times that agents noted."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from phalanx import run_paths
 from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
@@ -91,14 +91,6 @@ class ReplicaLog:
                 text = piece.decode("utf-8", "replace").removesuffix("\r")
                 yield LogLine(at, self.voice.name, self.voice.rank, self.attempt, text, first, end)
 
-    def end(self) -> dict[str, Any] | None:
-        """How the replica ended; None when it has not, or nobody wrote it down."""
-        try:
-            found = json.loads((self.folder / run_paths.END).read_bytes())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
-
 
 def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:
     """Up to that many bytes: a log that grows faster than we print must not keep us for ever."""
@@ -173,26 +165,3 @@ def _spool_start(path: Path, log_offset: int) -> int:
                 return size - back
             back *= 2
     return 0
-
-
-class ReplicaFailure(NamedTuple):
-    """A replica that ended badly."""
-
-    log: ReplicaLog
-    at: float
-    cause: str
-    message: str
-
-
-def failures_of(logs: Iterable[ReplicaLog]) -> list[ReplicaFailure]:
-    """Those that ended badly, the first one first: the others died of it. One that was told to end did not fail."""
-    found = (_failure(log, end) for log in logs if (end := log.end()) is not None)
-    return sorted((failure for failure in found if failure is not None), key=lambda failure: failure.at)
-
-
-def _failure(log: ReplicaLog, end: Mapping[str, Any]) -> ReplicaFailure | None:
-    try:
-        failure = ReplicaFailure(log, float(end["ended_at"]), str(end["cause"]), str(end["message"]))
-    except (LookupError, ValueError, TypeError):
-        return None  # no agent wrote this
-    return failure if failure.cause not in ("finished", "stopped") else None

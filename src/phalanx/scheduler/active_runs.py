@@ -26,7 +26,6 @@ from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
-_STATUSES = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}  # of replicas, by how they ended
 LISTEN_S = 2.0  # how often to look whether anybody says anything
 
 

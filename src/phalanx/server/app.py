@@ -19,7 +19,6 @@ from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
 from phalanx.server.live import broker
-from phalanx.server.live.replica_steps import ReplicaSteps
 from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
@@ -45,6 +44,7 @@ from phalanx.server.routes import (
     topology,
     usage,
 )
+from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, specs, topology, usage, queue, live),

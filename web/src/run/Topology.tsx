@@ -2,10 +2,10 @@
 
 import "./Topology.css";
 import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, useRef, useState } from "react";
-import type { TopologyReplica } from "../api";
+import type { Lag, TopologyReplica } from "../api";
 import { ago, number, plural } from "../format";
 import { setParams, useRoute } from "../router";
-import { byRole, countByMark, findStraggler, LAG_LABELS, type Lag, lagOf, MARKS, markOf } from "./replicaLag";
+import { byRole, countByMark, LAG_LABELS, MARKS, markOf, shownLags } from "./replicaLag";
 import type { RunContext } from "./runContext";
 
 const MAX_SIDE_BY_SIDE = 24; // replicas: with more, the summary is above the cells
@@ -21,10 +21,10 @@ export function TopologyStrip({ context }: { context: RunContext }): ReactNode {
       className={topology.replicas.length <= MAX_SIDE_BY_SIDE ? "topology is-few" : "topology"}
       aria-label="Replicas"
     >
-      <Cells replicas={topology.replicas} front={topology.front} opened={opened} />
+      <Cells replicas={topology.replicas} opened={opened} />
       <div className="topology-summary">
         <ReplicaSummary context={context} />
-        <Legend replicas={topology.replicas} front={topology.front} />
+        <Legend replicas={topology.replicas} />
       </div>
     </section>
   );
@@ -33,8 +33,8 @@ export function TopologyStrip({ context }: { context: RunContext }): ReactNode {
 function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
   const { topology, run } = context;
   if (!topology) return null;
-  const { replicas, front, attempts } = topology;
-  const last = findStraggler(replicas, front);
+  const { replicas, front, straggler, attempts } = topology;
+  const last = replicas.find((one) => one.name === straggler);
   return (
     <div className="topology-counts">
       <b>{plural(replicas.length, "replica")}</b>
@@ -81,9 +81,9 @@ function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
   );
 }
 
-type CellsProps = { replicas: TopologyReplica[]; front: number | null; opened: string };
+type CellsProps = { replicas: TopologyReplica[]; opened: string };
 
-const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): ReactNode {
+const Cells = memo(function Cells({ replicas, opened }: CellsProps): ReactNode {
   const groups = useMemo(() => byRole(replicas), [replicas]);
   const naturalOrder = useMemo(() => groups.flatMap((group) => group.replicas), [groups]);
   const [near, setNear] = useState<{ one: TopologyReplica; left: number; top: number } | null>(null);
@@ -144,7 +144,7 @@ const Cells = memo(function Cells({ replicas, front, opened }: CellsProps): Reac
                   key={one.name}
                   one={one}
                   place={number}
-                  lag={lagOf(one.behind, front)}
+                  lag={one.lag ?? 0}
                   isOpen={one.name === opened}
                   isFirst={number === focusedSeries}
                   isNamed={size === "is-large"}
@@ -231,9 +231,9 @@ function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: numb
 }
 
 /** Only the states and lags that occur. */
-function Legend({ replicas, front }: Omit<CellsProps, "opened">): ReactNode {
+function Legend({ replicas }: Omit<CellsProps, "opened">): ReactNode {
   const marks = countByMark(replicas).filter(({ mark }) => mark !== "run");
-  const lags = new Set(replicas.filter((one) => markOf(one) === "run").map((one) => lagOf(one.behind, front)));
+  const lags = shownLags(replicas);
   const hasLag = [...lags].some((lag) => lag > 0);
   return (
     <ul className="topology-legend" aria-label="Legend">

@@ -1,8 +1,7 @@
-/** The colours of replicas: by state, and by lag behind the front, the highest step of any replica. */
+/** How replicas are marked by state and labelled by lag. */
 
-import type { TopologyReplica } from "../types";
+import type { Lag, TopologyReplica } from "../types";
 
-export type Lag = 0 | 1 | 2 | 3;
 export type ReplicaMark = "wait" | "run" | "ok" | "bad" | "lost" | "stop";
 
 /** The labels in the legend. */
@@ -21,15 +20,6 @@ export const MARKS: Record<ReplicaMark, { symbol: string; label: string }> = {
   lost: { symbol: "?", label: "lost" },
   stop: { symbol: "–", label: "stopped" },
 };
-
-/** The lag relative to the steps done. One or two steps are never a lag. */
-export function lagOf(behind: number | null, front: number | null): Lag {
-  if (behind === null || front === null || behind <= 1) return 0;
-  const share = behind / Math.max(front, 1);
-  if (behind <= 2 || share <= 0.005) return 0;
-  if (share <= 0.03) return 1;
-  return share <= 0.15 ? 2 : 3;
-}
 
 export function markOf({ status, cause }: Pick<TopologyReplica, "status" | "cause">): ReplicaMark {
   if (cause === "lost" || status === "lost" || status === "unknown") return "lost";
@@ -61,12 +51,7 @@ export function countByMark(replicas: readonly TopologyReplica[]): MarkCounts {
   return order.flatMap((mark) => (counts.has(mark) ? [{ mark, count: counts.get(mark) as number }] : []));
 }
 
-/** The running replica with the largest lag, or null if none lags. */
-export function findStraggler(replicas: readonly TopologyReplica[], front: number | null): TopologyReplica | null {
-  let found: TopologyReplica | null = null;
-  for (const one of replicas) {
-    if (markOf(one) !== "run" || lagOf(one.behind, front) === 0) continue;
-    if ((one.behind ?? 0) > (found?.behind ?? 0)) found = one;
-  }
-  return found;
+/** The lags of the running replicas. One that logged no step yet is shown without a lag. */
+export function shownLags(replicas: readonly TopologyReplica[]): Set<Lag> {
+  return new Set(replicas.filter((one) => markOf(one) === "run").map((one) => one.lag ?? 0));
 }

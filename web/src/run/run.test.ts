@@ -8,7 +8,7 @@ import { bars, groupMedia, type MediaEvent } from "./media";
 import { ancestors, childrenOf, pathPart } from "./outputs";
 import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
-import { byRole, countByMark, findStraggler, lagOf, markOf } from "./replicaLag";
+import { byRole, countByMark, markOf, shownLags } from "./replicaLag";
 import { diffLine, jsonLine, yamlLine } from "./syntaxHighlight";
 
 const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyReplica => ({
@@ -27,25 +27,15 @@ const replica = (rank: number, more: Partial<TopologyReplica> = {}): TopologyRep
   step: null,
   step_at: null,
   behind: null,
+  lag: null,
   ...more,
 });
 
 describe("lag", () => {
-  it("is none for one or two steps", () => {
-    expect(lagOf(1, 2)).toBe(0);
-    expect(lagOf(2, 4)).toBe(0);
-    expect(lagOf(null, 100)).toBe(0);
-    expect(lagOf(3, null)).toBe(0);
-  });
-
-  it("grows with the share of missing steps", () => {
-    expect([5, 20, 100, 500].map((behind) => lagOf(behind, 1000))).toEqual([0, 1, 2, 3]);
-  });
-
-  it("finds the running replica that is furthest behind", () => {
-    const all = [replica(0, { behind: 0 }), replica(1, { behind: 300 }), replica(2, { behind: 900, status: "failed" })];
-    expect(findStraggler(all, 1000)?.name).toBe("worker-1");
-    expect(findStraggler([replica(0, { behind: 1 })], 1000)).toBeNull();
+  it("is shown as the server says, for running replicas only", () => {
+    const all = [replica(0, { lag: 0 }), replica(1, { lag: 2 }), replica(2, { lag: 3, status: "failed" })];
+    expect(shownLags(all)).toEqual(new Set([0, 2]));
+    expect(shownLags([replica(0)])).toEqual(new Set([0]));
   });
 
   it("has a mark for each state", () => {

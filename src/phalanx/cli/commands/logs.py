@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.options import json_option
+from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
 from phalanx.cli.render.output import printable, report_errors
 from phalanx.errors import CallError
-from phalanx.logs.fold import Fold, FoldedLine, folded, names_text, unfolded
-from phalanx.logs.lines import LogLine, plain_text
+from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import RunLogs
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.store import Run
-
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
-_SAID_AT_ONCE = 500
 
 
 @click.command("logs")
@@ -70,7 +64,7 @@ def command(
             if errors:
                 _show_errors(place.logs.error(found, voices, attempt or found.attempt), found, as_json=as_json)
                 return
-            printer = Printer(
+            printer = LogPrinter(
                 [voice.name for voice in voices], as_json=as_json, times=with_times, fold=not no_fold and not as_json
             )
             if follow:
@@ -117,87 +111,8 @@ def _refuse_attempt(run: Run, attempt: int | None) -> None:
 # printing ------------------------------------------------------------------------------------------------------------
 
 
-class Printer:
-    """Lines for people, with the names of their replicas, or one JSON object for each."""
-
-    def __init__(self, names: Sequence[str], *, as_json: bool, times: bool, fold: bool) -> None:
-        self.colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
-        self.width = max((len(name) for name in names), default=0) + 2
-        self.alone = len(names) == 1
-        self.as_json = as_json
-        self.times = times
-        self.fold = Fold() if fold and not self.alone else None
-
-    def show(self, lines: Iterable[LogLine], tail: int | None = None) -> None:
-        """Print lines; of these, with `tail`, only the last ones."""
-        told = self._told(lines)
-        if tail is not None:
-            told = iter(deque(self._told_to_the_end(lines), maxlen=tail))
-        self._print(told)
-
-    def close(self, before: float = float("inf")) -> None:
-        """Print what still waited for its like."""
-        if self.fold is not None:
-            self._print(self.fold.close(before))
-
-    def _told(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
-        if self.fold is None:
-            yield from unfolded(lines)
-        else:
-            for line in lines:
-                yield from self.fold.feed(line)
-
-    def _told_to_the_end(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
-        return unfolded(lines) if self.fold is None else folded(lines)
-
-    def _print(self, told: Iterator[FoldedLine]) -> None:
-        """Many at a time: a terminal's library takes longer for a line than we do."""
-        waiting: list[str] = []
-        for item in told:
-            waiting.append(json_line(item.line) if self.as_json else self._text(item))
-            if len(waiting) >= _SAID_AT_ONCE:
-                click.echo("\n".join(waiting))
-                waiting.clear()
-        if waiting:
-            click.echo("\n".join(waiting))
-
-    def _text(self, item: FoldedLine) -> str:
-        text = plain(item.line.text)
-        if not self.alone:
-            text = f"{self._label(item.replicas)} {text}"
-        return f"{time_text(item.line.at)} {text}" if self.times else text
-
-    def _label(self, replicas: Sequence[str]) -> str:
-        if len(replicas) == 1:
-            return click.style(f"[{replicas[0]}]".ljust(self.width), fg=self.colours.get(replicas[0]))
-        return click.style(f"[{names_text(replicas)} x{len(replicas)}]", bold=True)
-
-
-def plain(text: str) -> str:
-    """A line as it would stand on a terminal in the end, without anything that a terminal would obey."""
-    return plain_text(text).expandtabs()
-
-
-def json_line(line: LogLine, **more: Any) -> str:
-    """ASCII alone, because what a program printed may hold whatever a terminal obeys."""
-    return json.dumps(
-        {
-            "at": datetime.fromtimestamp(line.at, UTC).isoformat(),
-            "replica": line.replica,
-            "rank": line.rank,
-            "attempt": line.attempt,
-            "line": line.text,
-            **more,
-        }
-    )
-
-
-def time_text(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
-
-
 def _print_all(
-    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: Printer
+    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
@@ -213,17 +128,16 @@ def _print_all(
 
 
 def _follow(
-    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: Printer
+    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     """Print what comes until the run is over. Answers the exit code."""
+    from phalanx.cli.workspace.log_follower import follow, wait
+
     told = _leave_when_told()
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
-    for batch in logs.follow(run, voices, attempt, tail, told):
-        printer.show(batch.lines, batch.tail)
-        printer.close(batch.before)
-        if told:
-            break
+    batches = logs.follow(run, voices, attempt, tail, lambda seconds: wait(seconds, told))
+    follow(batches, printer, told)
     return 128 + told[0] if told else 0
 
 
@@ -239,7 +153,7 @@ def _leave_when_told() -> list[int]:
 
 
 def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
-    if found.ends:
+    if found.failures:
         _print_failure(found, as_json=as_json)
         return
     if not as_json:
@@ -250,21 +164,32 @@ def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
 
 
 def _print_failure(found: FirstError, *, as_json: bool) -> None:
-    first, *later = found.ends
+    first, *others = found.failures
     if as_json:
         _print_excerpt(found, as_json=True, cause=first.cause, message=first.message)
         if not found.lines:
-            silent = LogLine(first.at, first.name, first.rank, first.attempt, "")
+            silent = LogLine(first.at, first.replica, first.rank, first.attempt, "")
             click.echo(json_line(silent, is_error=False, cause=first.cause, message=first.message))
         return
     rank = "" if first.rank is None else f" (rank {first.rank})"
-    head = f"{first.name}{rank} failed first, at {time_text(first.at)}, attempt {first.attempt}: "
+    head = f"{first.replica}{rank} failed {_order(found)}, at {time_text(first.at)}, attempt {first.attempt}: "
     click.echo(click.style(printable(head + first.message), fg="red", bold=True))
-    for other in later:
-        click.echo(f"  {other.at - first.at:.1f} s later {other.name}: {printable(other.message)}")
+    for other in others:
+        after_s = other.at - first.at
+        when = f"{after_s:.1f} s later" if after_s >= 0 else f"{-after_s:.1f} s earlier"
+        click.echo(f"  {when} {other.replica}: {printable(other.message)}")
     if found.error is None:
         click.echo("its log names no error" + ("; it ends with" if found.lines else ": it is empty"))
     _print_excerpt(found, as_json=False)
+
+
+def _order(found: FirstError) -> str:
+    """Whether the first of the chosen replicas is also the first of the run."""
+    chosen, first = found.failures[0], found.first
+    if first is None or chosen == first:
+        return "first"
+    after_s = chosen.at - first.at
+    return f"{abs(after_s):.1f} s {'after' if after_s >= 0 else 'before'} {first.replica}, which failed first"
 
 
 def _print_excerpt(excerpt: FirstError, *, as_json: bool, **more: Any) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors
+
+if TYPE_CHECKING:
+    from phalanx.insight.stragglers import RunProgress
 
 
 @click.command("show")
@@ -32,6 +35,7 @@ def command(run: str, as_json: bool) -> None:
             waits = place.waits_for(found)
             replicas = place.rows.replicas(found.id)
             statuses = place.rows.statuses(found.id)
+            progress = place.progress(found)
             metrics = metric_lines(place.series(found))
         click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
         click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
@@ -46,7 +50,7 @@ def command(run: str, as_json: bool) -> None:
             click.echo(f"  tags       {printable(', '.join(found.tags))}")
         if found.params:
             click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
-        for line in fact_lines(facts, is_done=found.is_done):
+        for line in [*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)]:
             click.echo(line)
         for name, text in where.items():
             click.echo(f"  {name:<10} {text}")
@@ -81,6 +85,13 @@ def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
             why = printable("; ".join(list(fact["why"])[:3]))
             lines.append(f"  dropped    {fact['count']} values of {printable(which)}: {why}")
     return lines
+
+
+def straggler_lines(progress: RunProgress) -> list[str]:
+    if progress.straggler is None:
+        return []
+    behind = progress.replicas[progress.straggler].behind
+    return [f"  straggler  {progress.straggler} is {behind} steps behind the leading replica (step {progress.front})"]
 
 
 def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:

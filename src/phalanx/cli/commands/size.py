@@ -273,16 +273,16 @@ def _attempts(asked: SizingRequest, choices: Sequence[Choice]) -> tuple[list[Siz
 def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | None]:
     """One choice, and what of it this machine has not. Raises SpecErrors."""
     from phalanx import plan
-    from phalanx.cli.commands.advise import loads
     from phalanx.insight.core_limits import held_to_cores
     from phalanx.insight.sizing import Cost, label
     from phalanx.plan.document import document as encoded
     from phalanx.scheduler.capacity import excess, requested_by, this_machine
     from phalanx.spec.yaml_writer import modern_document, to_yaml
+    from phalanx.submission.advised_spec import load_document
 
     name = f"the file with {label(choice)}"
     chosen = with_choice(asked.document, choice, asked.role)
-    planned = encoded(plan.make(loads(chosen, name), "trial"))
+    planned = encoded(plan.make(load_document(chosen, name), "trial"))
     share = requested_by(planned)
     beyond = excess(share, this_machine()[0]) if asked.is_here else None
     tried = trial_of(chosen)
@@ -290,7 +290,7 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
     if asked.is_here and "cpu" in choice and beyond is None and taskset is not None:
         held = held_to_cores(tried, planned, sorted(os.sched_getaffinity(0)), taskset)
     cost = Cost(share.gpus, share.cpus, share.memory_mib)
-    final = modern_document(loads(chosen, name))
+    final = modern_document(load_document(chosen, name))
     file = (name, to_yaml(held or tried).encode())
     return SizedFile(choice, final, file, cost, held is not None), beyond
 
@@ -298,15 +298,15 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
 def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -> dict[str, Any]:
     """The file with other resources for those that train, or for one role. Raises SpecErrors, CallError."""
     from phalanx import plan
-    from phalanx.cli.commands.advise import loads
     from phalanx.insight.advice import RecordedRun, groups_of
     from phalanx.insight.amounts import memory_text
     from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
     from phalanx.plan.document import document as encoded
     from phalanx.spec.quantities import tidy
+    from phalanx.submission.advised_spec import load_document
 
     result = with_workers(document, int(choice["workers"])) if "workers" in choice else dict(document)
-    planned = encoded(plan.make(loads(result, "the file"), "trial"))
+    planned = encoded(plan.make(load_document(result, "the file"), "trial"))
     roles = {"ps": ("ps", "server")}.get(role, (role,)) if role is not None else TRAINING
     groups = [group for group in groups_of(RecordedRun(planned, "", "", {}, {})) if group.role in roles]
     if not groups:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.client.config import ServerChoice
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
@@ -88,9 +89,14 @@ class RunLogs(Protocol):
         """In the order of time; `tail`: at least the last so many, where what many said counts as one with `fold`."""
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
-    ) -> Iterator[LogBatch]:
-        """What comes until the run is over, or `told` is filled. Sleeps in between."""
+        self,
+        run: Run,
+        voices: Sequence[LogSource],
+        attempt: int | None,
+        tail: int | None,
+        pause: Callable[[float], bool],
+    ) -> Generator[LogBatch, None, None]:
+        """What comes until the run is over, or `pause` answers False. `pause` waits for so many seconds."""
 
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
         """Who failed first, and the lines that tell why."""
@@ -138,6 +144,10 @@ class Workspace(Protocol):
         """Its address; None for the home of this machine."""
 
     def series(self, run: Run) -> SeriesReader: ...
+
+    def progress(self, run: Run) -> RunProgress:
+        """How far the replicas of the newest attempt are."""
+
     def events(self, run: Run) -> list[RunEvent]: ...
 
     def frame(self) -> ActivitySnapshot:

@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from phalanx.home.run_folder import RunFolder
+    from phalanx.insight.autopsy import ReplicaFailure
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
 
 
-class FailedReplica(NamedTuple):
-    """A replica that ended badly."""
-
-    name: str
-    rank: int | None
-    attempt: int
-    at: float
-    cause: str
-    message: str
-
-
 class FirstError(NamedTuple):
-    """`ends`: those that ended badly, the first one first. `lines`: of its log, or when nobody failed, of the first log
-    that speaks of an error; `error` is which of them does."""
+    """`first`: the replica of the run that failed first. `failures`: those of the chosen replicas that failed, the
+    first failure in front. `lines`: of its log, or when none failed, of the first log that speaks of an error;
+    `error` is which of them does."""
 
-    ends: Sequence[FailedReplica]
+    first: ReplicaFailure | None
+    failures: Sequence[ReplicaFailure]
     lines: Sequence[LogLine]
     error: int | None
 
 
-def first_error_here(run_folder: Path, voices: Sequence[LogSource], attempt: int) -> FirstError:
+def first_error_here(
+    folder: RunFolder, voices: Sequence[LogSource], attempt: int, facts: Mapping[str, Any]
+) -> FirstError:
+    from phalanx.insight.run_failures import read_failures
     from phalanx.logs.first_error import first_error
-    from phalanx.logs.replica_logs import ReplicaLog, failures_of
+    from phalanx.logs.replica_logs import ReplicaLog
 
-    logs = [ReplicaLog(run_folder, voice, attempt) for voice in voices] if attempt else []
-    failures = failures_of(logs)
-    if failures:
-        excerpt = first_error(failures[0].log.lines())
-        ends = [
-            FailedReplica(one.log.voice.name, one.log.voice.rank, one.log.attempt, one.at, one.cause, one.message)
-            for one in failures
-        ]
-        return FirstError(ends, excerpt.lines, excerpt.error)
-    hits = [hit for log in logs if (hit := first_error(log.lines())).error is not None]
-    first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=None)
-    return FirstError((), (), None) if first is None else FirstError((), first.lines, first.error)
+    logs = {voice.name: ReplicaLog(folder.path, voice, attempt) for voice in voices} if attempt else {}
+    failures = read_failures(folder, attempt, facts)
+    chosen = [failure for failure in failures if failure.log in logs]
+    if chosen:
+        excerpt = first_error(logs[chosen[0].log].lines())
+        return FirstError(failures[0], chosen, excerpt.lines, excerpt.error)
+    hits = [hit for log in logs.values() if (hit := first_error(log.lines())).error is not None]
+    found = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=None)
+    return FirstError(None, (), (), None) if found is None else FirstError(None, (), found.lines, found.error)

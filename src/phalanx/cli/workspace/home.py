@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from phalanx import run_paths
 from phalanx.cli.local_submission import submit_local
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
-from phalanx.naming import replica_name
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.home.home import Home
-    from phalanx.home.run_folder import RunFolder
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.scheduler.runner import SchedulerRunner
@@ -62,6 +60,14 @@ class HomeWorkspace:
         from phalanx.store.series.run_series import RunSeries
 
         return RunSeries(self.home.run(run.id).path)
+
+    def progress(self, run: Run) -> RunProgress:
+        from phalanx.insight.stragglers import progress_of
+        from phalanx.store.series.replica_steps import AttemptSteps
+
+        replicas = self.rows.replicas(run.id)
+        steps = AttemptSteps(self.home.run(run.id).path, max(1, run.attempt)).look(one.name for one in replicas)
+        return progress_of(steps, {one.name for one in replicas if one.status == "running"})
 
     def events(self, run: Run) -> list[RunEvent]:
         from phalanx.cli.workspace.events import events_of_folder
@@ -172,36 +178,40 @@ class HomeLogs:
         return merged(ReplicaLog(folder, voice, attempt, tail).lines() for voice in voices)
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
-    ) -> Iterator[LogBatch]:
+        self,
+        run: Run,
+        voices: Sequence[LogSource],
+        attempt: int | None,
+        tail: int | None,
+        pause: Callable[[float], bool],
+    ) -> Generator[LogBatch, None, None]:
         """Schedules while nobody else does."""
         from phalanx.cli.workspace.log_follower import LogBatch
         from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
-        from phalanx.scheduler.runner import TURN_S
 
         logs: list[ReplicaLog] = []
         with attending(self.home, self.store) as attendant:
-            while not told:
+            while True:
                 attendant.run_pass()
                 run = self.store.find(run.id)
                 wanted = attempt or run.attempt
                 if wanted and (not logs or logs[0].attempt != wanted):
-                    yield LogBatch(merged(log.lines() for log in logs), float("-inf"))
+                    yield LogBatch(merged(log.lines() for log in logs), float("-inf"), run)
                     logs = [ReplicaLog(self.home.run(run.id).path, voice, wanted, tail) for voice in voices]
                 over = run.is_done or run.attempt > wanted
                 until = None if over else time.time() - HOLD_S
                 lines = _attended((log.lines(until) for log in logs), attendant)
-                yield LogBatch(lines, float("inf") if until is None else until - HOLD_S, tail if logs else None)
+                before = float("inf") if until is None else until - HOLD_S
+                yield LogBatch(lines, before, run, tail if logs else None, waits_for(self.store, run))
                 tail = None if logs else tail
-                if over:
+                if over or not pause(attendant.pause_s):
                     return
-                time.sleep(TURN_S)
 
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import first_error_here
 
-        return first_error_here(self.home.run(run.id).path, voices, attempt)
+        return first_error_here(self.home.run(run.id), voices, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
@@ -276,36 +286,31 @@ class HomeRunActions:
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Schedules it when nobody else does."""
         from phalanx.cli.interrupts import stop_on_interrupt
-        from phalanx.cli.workspace.log_follower import LogFollower, print_waiting
+        from phalanx.cli.render.log_lines import LogPrinter
+        from phalanx.cli.workspace.log_follower import follow, wait
 
-        folder = self.home.run(run.id)
-        chorus = LogFollower(_names(folder))
-        hung_up = stop_on_interrupt(folder.ask_to_stop)
-        started, told = False, ""
-        with attending(self.home, self.store) as attendant:
-            while not run.is_done and not hung_up:
-                attendant.run_pass()
-                run = self.store.find(run.id)
-                told = print_waiting(None if quiet else waits_for(self.store, run), told)
-                if run.attempt and not started:
-                    started = True
-                    record_provenance(self.home, run)  # it takes time, and need not delay the start
-                if run.attempt and not quiet:
-                    chorus.follow(folder.path, run.attempt)
-                    chorus.print_new()
-                if not run.is_done:
-                    time.sleep(attendant.pause_s)
-            if not quiet and not hung_up:
-                chorus.print_new(to_the_end=True)
+        logs = HomeLogs(self.home, self.store)
+        hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)
+        voices = logs.voices(run)
+        provenance = ProvenanceRecorder(self.home)
+        batches = logs.follow(run, voices, None, None, lambda seconds: wait(seconds, hung_up))
+        follow(batches, None if quiet else LogPrinter([one.name for one in voices]), hung_up, provenance.keep)
         if hung_up:
             sys.exit(128 + signal.SIGHUP)
-        return run
+        return self.store.find(run.id)
 
 
-def _names(folder: RunFolder) -> tuple[str, ...]:
-    """The replicas that run something, from the plan."""
-    plan = json.loads(folder.plan_file.read_bytes())
-    return tuple(replica_name(replica) for replica in plan["replicas"] if replica["argv"])
+class ProvenanceRecorder:
+    """Keeps the records of a run once it has started: that takes time, and need not delay the start."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.is_done = False
+
+    def keep(self, run: Run) -> None:
+        if run.attempt and not self.is_done:
+            self.is_done = True
+            record_provenance(self.home, run)
 
 
 def record_provenance(home: Home, run: Run) -> None:

@@ -1,106 +1,76 @@
-"""Logs of many replicas, as they grow, each line with its replica's name."""
+"""Following the logs of a run until it is over: for `phalanx run` and `phalanx logs -f`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from phalanx import run_paths
 from phalanx.cli.render.output import printable
 
 if TYPE_CHECKING:
+    from phalanx.cli.render.log_lines import LogPrinter
     from phalanx.logs.lines import LogLine
+    from phalanx.store import Run
 
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
-_MOST_AT_ONCE = 1 << 16  # bytes of one log per look, so that a chatty rank does not silence the others
-_LONGEST_LINE = 4_000
+SLICE_S = 0.1  # a Ctrl-C waits no longer than that
 
 
 class LogBatch(NamedTuple):
-    """Lines that came. `before`: none will come any more that was written before this time; `tail`: how many of them
-    are wanted."""
+    """Lines that came. `before`: none will come any more that was written before this time; `run`: as it was before
+    they were read; `tail`: how many of them are wanted; `waits_for`: what a queued run waits for; `trouble`: why
+    nothing could be read."""
 
     lines: Iterator[LogLine]
     before: float
+    run: Run
     tail: int | None = None
+    waits_for: str | None = None
+    trouble: str = ""
 
 
-class LogTail:
-    """The lines of one file that were finished since the last look."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.offset = 0
-        self.rest = b""
-
-    def lines(self, *, to_the_end: bool = False) -> Iterator[str]:
-        try:
-            size = os.stat(self.path).st_size
-        except OSError:
-            return
-        if size > self.offset:
-            with self.path.open("rb") as stream:
-                stream.seek(self.offset)
-                data = stream.read(_MOST_AT_ONCE)
-            self.offset += len(data)
-            *whole, self.rest = (self.rest + data).split(b"\n")
-            yield from (line.decode("utf-8", "replace") for line in whole)
-            if len(self.rest) > _LONGEST_LINE:
-                yield self.rest.decode("utf-8", "replace")
-                self.rest = b""
-        if to_the_end and self.offset >= size and self.rest:
-            yield self.rest.decode("utf-8", "replace")
-            self.rest = b""
-
-    @property
-    def at_end(self) -> bool:
-        try:
-            return self.offset >= os.stat(self.path).st_size
-        except OSError:
-            return True
-
-
-class LogFollower:
-    """The logs of a run's replicas in turn."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-        self.prefixes: dict[str, str] = {}
-        self.tails: dict[str, LogTail] = {}
-
-    def follow(self, folder: Path, attempt: int) -> None:
-        for name in self.names:
-            log = folder / run_paths.attempt_folder(name, attempt) / run_paths.LOG
-            if name not in self.tails or self.tails[name].path != log:
-                self.tails[name] = LogTail(log)
-
-    def print_new(self, *, to_the_end: bool = False) -> None:
-        """Print what is new."""
-        while True:
-            for name, tail in self.tails.items():
-                for line in tail.lines(to_the_end=to_the_end):
-                    self.print_line(name, line)
-            if not to_the_end or all(tail.at_end for tail in self.tails.values()):
+def follow(
+    batches: Generator[LogBatch, None, None],
+    printer: LogPrinter | None,
+    told: Sequence[int],
+    each: Callable[[Run], object] = lambda _: None,
+) -> None:
+    """Print the batches until the run is over, or a signal fills `told`. Without a printer, the lines are not read.
+    `each` is called with the run before its lines are printed."""
+    waits, trouble = "", ""
+    with closing(batches):
+        for batch in batches:
+            each(batch.run)
+            if printer is not None:
+                trouble = _print_trouble(batch.trouble, trouble)
+                waits = _print_waiting(batch.waits_for, waits)
+                printer.show(batch.lines, batch.tail)
+                printer.close(batch.before)
+            if told or (printer is None and batch.run.is_done):
                 return
 
-    def print_line(self, name: str, line: str) -> None:
-        click.echo(f"{self._prefix(name)}{printable(line.rstrip())[:_LONGEST_LINE]}")
 
-    def _prefix(self, name: str) -> str:
-        if name not in self.prefixes:
-            number = self.names.index(name) if name in self.names else 0
-            width = max((len(one) for one in self.names), default=0)
-            label = click.style(name.ljust(width), fg=_COLOURS[number % len(_COLOURS)])
-            self.prefixes[name] = f"{label} | " if len(self.names) > 1 else ""
-        return self.prefixes[name]
+def wait(seconds: float, told: Sequence[Any], *others: Sequence[Any]) -> bool:
+    """Wait until a signal fills one of the lists, but no longer than that. Answers whether to go on: not when it is
+    `told`."""
+    before = sum(map(len, (told, *others)))
+    deadline = time.monotonic() + seconds
+    while sum(map(len, (told, *others))) == before and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(SLICE_S, left))
+    return not told
 
 
-def print_waiting(waits: str | None, told: str) -> str:
+def _print_waiting(waits: str | None, printed: str) -> str:
     """Once, until it waits for something else."""
-    if waits and waits != told:
+    if waits and waits != printed:
         click.echo(printable(waits), err=True)
-    return waits or told
+    return waits or printed
+
+
+def _print_trouble(trouble: str, printed: str) -> str:
+    if trouble and not printed:
+        click.echo(f"{click.style('warning', fg='yellow')}: {printable(trouble)}; trying again", err=True)
+    return trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot
     from phalanx.cli.workspace.events import RunEvent
     from phalanx.cli.workspace.first_error import FirstError
-    from phalanx.cli.workspace.log_follower import LogBatch, LogFollower
+    from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.client.config import ServerChoice
     from phalanx.client.rows import Details
     from phalanx.client.series import RemoteSeries
+    from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # between two looks at what we wait for
 RESUMED_S = 30.0
-SLICE_S = 0.1  # a Ctrl-C waits no longer than that
 HOLD_S = 1.0  # how long a line may wait for those of other replicas that were written before it
 
 
@@ -54,6 +54,17 @@ class ServerWorkspace:
 
     def series(self, run: Run) -> RemoteSeries:
         return self.client.all_series(run)
+
+    def progress(self, run: Run) -> RunProgress:
+        from phalanx.insight.stragglers import Lag, ReplicaProgress, RunProgress
+
+        told = self.client.topology(run)
+        replicas = {
+            str(row["name"]): ReplicaProgress(row["step"], row["step_at"], row["behind"], Lag(row["lag"]))
+            for row in told["replicas"]
+            if row["step"] is not None
+        }
+        return RunProgress(told["front"], told["straggler"], replicas)
 
     def events(self, run: Run) -> list[RunEvent]:
         from phalanx.cli.workspace.events import events_of_rows
@@ -227,39 +238,48 @@ class ServerLogs:
         return [] if len(voices) == len(self.voices(run)) else [voice.name for voice in voices]
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
-    ) -> Iterator[LogBatch]:
+        self,
+        run: Run,
+        voices: Sequence[LogSource],
+        attempt: int | None,
+        tail: int | None,
+        pause: Callable[[float], bool],
+    ) -> Generator[LogBatch, None, None]:
         from phalanx.cli.workspace.log_follower import LogBatch
 
         follower = RemoteLogFollower(self.client, run.id, self._names(run, voices), attempt, tail)
-        while not told:
+        while True:
             is_over = follower.is_done()
-            yield LogBatch(follower.lines(), time.time() - HOLD_S)
+            run = follower.run or run
+            before = time.time() - HOLD_S
+            yield LogBatch(follower.lines(), before, run, None, follower.waits_for, follower.trouble)
             if is_over and follower.is_current:
-                yield LogBatch(iter(()), float("inf"))
+                yield LogBatch(iter(()), float("inf"), run)
                 return
-            _wait(follower.pause_s, told)
+            if not pause(follower.pause_s):
+                return
 
     def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
-        from phalanx.cli.workspace.first_error import FailedReplica, FirstError
+        from phalanx.cli.workspace.first_error import FirstError
+        from phalanx.insight.autopsy import ReplicaFailure
         from phalanx.logs.lines import LogLine
 
         if len(voices) != len(self.voices(run)):
             raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
         told = self.client.first_error(run, attempt or None)
         number = int(told["attempt"])
-        ends = []
+        failures = []
         if told["replica"] is not None:
             ranks = {voice.name: voice.rank for voice in voices}
-            at = float(told["at"])
-            ends.append(
-                FailedReplica(told["replica"], told["rank"], number, at, str(told["cause"]), str(told["message"]))
-            )
+            at, name = float(told["at"]), str(told["replica"])
+            cause, message = str(told["cause"]), str(told["message"])
+            failures.append(ReplicaFailure(name, told["rank"], number, at, cause, message, log=name))
             for row in told["later"]:
-                name, later = str(row["replica"]), at + float(row["after_s"])
-                ends.append(FailedReplica(name, ranks.get(name), number, later, "", str(row["message"])))
+                name, message = str(row["replica"]), str(row["message"])
+                later = at + float(row["after_s"])
+                failures.append(ReplicaFailure(name, ranks.get(name), number, later, "", message, log=name))
         lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in told["lines"]]
-        return FirstError(ends, lines, told["error"])
+        return FirstError(failures[0] if failures else None, failures, lines, told["error"])
 
 
 class ServerRunActions:
@@ -329,32 +349,25 @@ class ServerRunActions:
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         from phalanx.cli.interrupts import stop_on_interrupt
-        from phalanx.cli.workspace.log_follower import LogFollower, print_waiting
+        from phalanx.cli.render.log_lines import LogPrinter
+        from phalanx.cli.workspace.log_follower import follow, wait
 
         asked: list[str] = []
-        hung_up = stop_on_interrupt(lambda reason: _once_more(asked, reason))
-        follower = RemoteLogFollower(self.client, run.id)
-        chorus, waits, trouble, passed_on = LogFollower(()), "", "", 0
-        while True:
-            if len(asked) > passed_on:
-                self.client.stop(run)
-                passed_on = len(asked)
-            is_done = follower.is_done()
-            trouble = _tell(follower.trouble, trouble, quiet=quiet)
-            if not quiet:
-                waits = print_waiting(follower.waits_for, waits)
-                self._sing(chorus, follower, run)
-            if is_done and (quiet or follower.is_current):
-                return self.rows.find(run.id)
-            _wait(follower.pause_s, hung_up, asked)
-            if hung_up:
-                sys.exit(128 + signal.SIGHUP)
+        passed_on: list[str] = []
 
-    def _sing(self, chorus: LogFollower, follower: RemoteLogFollower, run: Run) -> None:
-        for line in follower.lines():
-            if not chorus.names:
-                chorus.names = tuple(voice.name for voice in ServerLogs(self.client).voices(run))
-            chorus.print_line(line.replica, line.text)
+        def pass_on(run: Run) -> None:
+            if len(asked) > len(passed_on):
+                passed_on[:] = asked
+                self.client.stop(run)
+
+        hung_up = stop_on_interrupt(lambda reason: _once_more(asked, reason))
+        logs = ServerLogs(self.client)
+        voices = logs.voices(run)
+        batches = logs.follow(run, voices, None, None, lambda seconds: wait(seconds, hung_up, asked))
+        follow(batches, None if quiet else LogPrinter([one.name for one in voices]), hung_up, pass_on)
+        if hung_up:
+            sys.exit(128 + signal.SIGHUP)
+        return self.rows.find(run.id)
 
 
 def _once_more(asked: list[str], reason: str) -> None:
@@ -362,17 +375,3 @@ def _once_more(asked: list[str], reason: str) -> None:
     if asked:
         raise KeyboardInterrupt
     asked.append(reason)
-
-
-def _tell(trouble: str, told: str, *, quiet: bool) -> str:
-    if trouble and not told and not quiet:
-        click.echo(f"{click.style('warning', fg='yellow')}: {printable(trouble)}; trying again", err=True)
-    return trouble
-
-
-def _wait(seconds: float, *told: list[Any]) -> None:
-    """Until somebody tells us something, but no longer than that."""
-    before = sum(map(len, told))
-    deadline = time.monotonic() + seconds
-    while sum(map(len, told)) == before and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(SLICE_S, left))

@@ -7,12 +7,14 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query
 
+from phalanx.insight.autopsy import ReplicaFailure
+from phalanx.insight.run_failures import read_failures
 from phalanx.logs import cursors
 from phalanx.logs.cursors import MOST_PLACES, Cursor
 from phalanx.logs.first_error import Excerpt
 from phalanx.logs.fold import FoldedLine
 from phalanx.logs.lines import LogLine
-from phalanx.logs.replica_logs import LogSource, ReplicaFailure, ReplicaLog, failures_of, log_sources
+from phalanx.logs.replica_logs import LogSource, log_sources
 from phalanx.logs.search import search
 from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
@@ -158,15 +160,17 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
 
 @router.get("/first-error")
 def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
-    """Who failed first and why, who after it, and the first error of its log: as `phalanx logs --errors` tells. When
-    nobody failed, the first error that stands in any log."""
-    run, reels, _ = _chosen(here, run_id, None, attempt)
-    folder = here.home.run(run.id).path
-    failures = failures_of(ReplicaLog(folder, reel.voice, reels.attempt) for reel in reels.each)
+    """Who failed first and why, the others that failed, and the first error of its log: as `phalanx logs --errors`
+    tells. When no replica failed, the first error that stands in any log."""
+    run = here.find(run_id)
+    folder, number = here.home.run(run.id), _attempt(run, attempt)
+    failures = read_failures(folder, number, here.store.facts(run.id))
     if failures:
-        names = [reel.voice.name for reel in reels.each]
-        excerpt = reels.first_error(names.index(failures[0].log.voice.name), ERROR_BYTES)
-        return JsonResponse({"attempt": reels.attempt, **_failure_row(failures), **_excerpt_row(excerpt)})
+        source = [voice for voice in log_sources(folder.path) if voice.name == failures[0].log]
+        log = MergedLogReader(folder.path, source, number, is_over=_is_over(run, number))
+        excerpt = log.first_error(0, ERROR_BYTES) if source else Excerpt((), None)
+        return JsonResponse({"attempt": number, **_failure_row(failures), **_excerpt_row(excerpt)})
+    reels = _chosen(here, run_id, None, number).reels
     share = ERROR_BYTES // max(1, len(reels.each))
     excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
     hits = [hit for hit in excerpts if hit.error is not None]
@@ -178,13 +182,13 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
     first, *later = failures
     return {
-        "replica": first.log.voice.name,
-        "rank": first.log.voice.rank,
+        "replica": first.replica,
+        "rank": first.rank,
         "at": first.at,
         "cause": first.cause,
         "message": first.message,
         "later": [
-            {"replica": other.log.voice.name, "after_s": round(other.at - first.at, 3), "message": other.message}
+            {"replica": other.replica, "after_s": round(other.at - first.at, 3), "message": other.message}
             for other in later[:_LATER]
         ],
     }
@@ -201,8 +205,7 @@ def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: in
     voices = log_sources(folder)
     wanted = _named(voices, names) if names else voices
     number = _attempt(run, attempt)
-    is_over = run.is_done or number < run.attempt
-    reels = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=is_over)
+    reels = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=_is_over(run, number))
     return LogSelection(run, reels, max(0, len(wanted) - MOST_PLACES))
 
 
@@ -214,6 +217,10 @@ def _named(voices: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]
                 404, f"the run has no replica {name[:100]!r}", "GET …/logs lists those that printed anything"
             )
     return [voice for voice in voices if voice.name in set(names)]
+
+
+def _is_over(run: Run, attempt: int) -> bool:
+    return run.is_done or attempt < run.attempt
 
 
 def _attempt(run: Run, wanted: int | None) -> int:

@@ -16,11 +16,12 @@ from phalanx import run_paths
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
+from phalanx.insight.stragglers import ReplicaProgress, progress_of, progress_row
 from phalanx.naming import replica_name
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
-from phalanx.server.live.replica_steps import ReplicaStep, ReplicaSteps
 from phalanx.store import ReplicaRecord, Run
+from phalanx.store.series.replica_steps import ReplicaSteps
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
@@ -31,20 +32,21 @@ def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:
     """Every replica of an attempt (the newest, unless told) with the last step that it logged and how far that is
-    behind the first of them; and which of them failed first, with its last lines."""
+    behind the leading replica; the straggler; and the replica that failed first, with its last lines."""
     run = here.find(run_id)
     chosen = attempt or max(1, run.attempt)
     replicas = under_way(here, run, here.store.replicas(run.id, chosen), chosen) or planned(here, run, chosen)
     steps: ReplicaSteps = request.app.state.steps
     known = steps.of(here.home.run(run.id).path, chosen, [replica.name for replica in replicas])
-    front = max((step.step for step in known.values()), default=None)
+    progress = progress_of(known, {replica.name for replica in replicas if replica.status == "running"})
     return JsonResponse(
         {
             "attempt": chosen,
             "attempts": attempts_of(here, run),
-            "front": front,
+            "front": progress.front,
+            "straggler": progress.straggler,
             "first_failure": first_failure(here.store.facts(run.id), replicas, chosen),
-            "replicas": [_row(replica, known.get(replica.name), front) for replica in replicas],
+            "replicas": [_row(replica, progress.replicas.get(replica.name)) for replica in replicas],
         }
     )
 
@@ -127,7 +129,7 @@ def first_failure(facts: Mapping[str, Any], replicas: Sequence[ReplicaRecord], a
     }
 
 
-def _row(replica: ReplicaRecord, step: ReplicaStep | None, front: int | None) -> dict[str, Any]:
+def _row(replica: ReplicaRecord, progress: ReplicaProgress | None) -> dict[str, Any]:
     return {
         "name": replica.name,
         "role": replica.role,
@@ -141,9 +143,7 @@ def _row(replica: ReplicaRecord, step: ReplicaStep | None, front: int | None) ->
         "signal": replica.signal,
         "started_at": _time(replica.started_at),
         "finished_at": _time(replica.finished_at),
-        "step": step.step if step else None,
-        "step_at": step.at if step else None,
-        "behind": front - step.step if step and front is not None else None,
+        **progress_row(progress),
     }
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from phalanx import run_paths
-from phalanx.insight.advice import Advice, RoleAdvice, Sizing, advise
+from phalanx.errors import CallError, SpecErrors
+from phalanx.home.home import Home
+from phalanx.insight.advice import Advice, RoleAdvice, Sizing
 from phalanx.insight.resource_edits import ResourceAmount
-from phalanx.insight.run_usage import read_usage
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_end, read_notes, recorded
 from phalanx.insight.usage import ReplicaUsage
 from phalanx.server.context import Here
@@ -19,7 +20,7 @@ from phalanx.server.http.paths import REPLICA_NAME
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.store import Run
-from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+from phalanx.submission.advised_spec import advice_for, advice_row, advised_document
 
 LIVE_S = 10.0  # for which an answer is remembered while the run goes on
 OVER_S = 600.0
@@ -31,12 +32,9 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 def show_use(run_id: str, request: Request, here: Here) -> JsonResponse:
     """Requested against used, by kind of replica, and what is advised; what there is to say of it in sentences."""
     run = here.find(run_id)
-    if run.backend == OUTSIDE:
-        raise RequestError(404, f"run {run.id} was tracked, not started, by Phalanx: nobody measured what it used")
     uses: CachedResponse[dict[str, Any]] = request.app.state.uses
-    folder = here.home.run(run.id).path
     key = (run.id, run.status, run.attempt, run.updated_at)
-    return JsonResponse(uses.get(key, OVER_S if run.is_done else LIVE_S, lambda: use_data(folder, run)))
+    return JsonResponse(uses.get(key, OVER_S if run.is_done else LIVE_S, lambda: use_data(here.home, run)))
 
 
 @router.get("/use/{replica}")
@@ -62,14 +60,19 @@ def show_use_over_time(  # noqa: PLR0913 - each is a parameter of the query
 # requested and used --------------------------------------------------------------------------------------------------
 
 
-def use_data(folder: Path, run: Run) -> dict[str, Any]:
-    """Raises Refusal when there is no plan."""
+def use_data(home: Home, run: Run) -> dict[str, Any]:
+    """Raises RequestError for a run that was not measured."""
     try:
-        seen = read_usage(folder, status=run.status, backend=run.backend, attempt=run.attempt)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise RequestError(404, f"the folder of run {run.id} has no plan that can be read") from None
-    advice = advise(seen)
-    return {"roles": [_role(role) for role in advice.roles], "sentences": list(_sentences(advice))}
+        found = advice_for(home, run)
+    except CallError as fault:
+        raise RequestError(404, str(fault)) from None
+    try:
+        row = advice_row(found.advice, advised_document(home, run, found))
+    except (CallError, SpecErrors) as fault:  # what was used is known all the same
+        row = advice_row(found.advice, None)
+        row["caveats"].append(str(fault))
+    roles = [_role(role) for role in found.advice.roles]
+    return {"roles": roles, "sentences": list(_sentences(found.advice)), "advice": row}
 
 
 def _sentences(advice: Advice) -> list[str]:
