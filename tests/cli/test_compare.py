@@ -50,4 +50,4 @@ def test_what_one_lacks_is_a_gap(two: Place) -> None:
 def test_one_run_is_not_enough(two: Place, arguments: tuple[str, ...]) -> None:
     answer = two.call("compare", *arguments)
     assert answer.code == 2
-    assert "name two runs or more" in answer.err
+    assert "name at least two runs" in answer.err

@@ -23,7 +23,7 @@ def test_everything_that_may_be_missing_is_listed(place: Place) -> None:
     assert lines[0] == f"phalanx {__version__} (Python {platform.python_version()}, {sys.executable})"
     listed = [line.split()[0] for line in lines[1:] if line.startswith("  ")]
     assert listed == ["page", *EXTRAS, *TOOLS]
-    assert (answer.code, lines[-1]) == (0, "all is well")
+    assert (answer.code, lines[-1]) == (0, "no problems found")
 
 
 def test_programs_get_the_same_as_json(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""How `phalanx run` turns a file into a run: on this machine, with its checks, its builds and its environment."""
+"""Submission of a run by `phalanx run` to a local home: checks, builds and environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunRequest(NamedTuple):
-    """What is to be run, and how. `wishes`: name, description, tags, project, priority, timeout_s."""
+    """What to run, and how. `wishes`: name, description, tags, project, priority, timeout_s."""
 
     texts: Sequence[tuple[str, bytes]]
     params: Mapping[str, str]
@@ -68,18 +68,18 @@ def submit_local(home: Home, store: Store, order: RunRequest) -> Run:
 
 
 def _warn_of_excess(loaded: Spec, *, strict: bool) -> None:
-    """A laptop must be able to rehearse a cluster's file; but nobody shall be surprised."""
+    """Warn only, because a laptop must be able to try out a file written for a cluster; refuse with --strict."""
     from phalanx.submission.checks import capacity_excess
 
     beyond = capacity_excess(loaded)
     if beyond and strict:
-        raise CallError(f"the run asks for more than this machine has: {beyond}; without --strict it runs all the same")
+        raise CallError(f"the run requests more than this machine has: {beyond}; without --strict it runs anyway")
     if beyond:
-        click.echo(f"{click.style('warning', fg='yellow')}: asks for more than this machine has: {beyond}", err=True)
+        click.echo(f"{click.style('warning', fg='yellow')}: requests more than this machine has: {beyond}", err=True)
 
 
 def _refuse_what_the_site_would(loaded: Spec, tree: Node, backend: str) -> None:
-    """Before anything waits in a queue for days. Raises SpecErrors with all faults at once."""
+    """Fail now rather than after days in a queue. Raises SpecErrors with all errors at once."""
     from phalanx import plan
     from phalanx.cli.render.site_verdict import print_advice, verdict_of
     from phalanx.errors import SpecErrors
@@ -92,14 +92,14 @@ def _refuse_what_the_site_would(loaded: Spec, tree: Node, backend: str) -> None:
 
 
 def local_virtualenv(home: Home, loaded: Spec, *, build: bool) -> dict[str, str]:
-    """The environment to run in on this machine: the user's own, or the one that the file asks for."""
+    """The environment variables of a run on this machine: the user's, or those of the file's virtual environment."""
     from phalanx.submission import virtualenvs
 
     environment = dict(os.environ)
     if loaded.build is not None and loaded.build.build_steps and not build:
-        click.echo("note: the build steps are not run; --build runs them in a virtual environment", err=True)
+        click.echo("note: the build steps are skipped; --build runs them in a virtual environment", err=True)
     if loaded.environment.python.modules:
-        click.echo("note: `environment.python.modules` are not loaded here: load them in this shell", err=True)
+        click.echo("note: `environment.python.modules` are ignored on this machine: load them in this shell", err=True)
     wanted = virtualenvs.VirtualenvSpec.by(loaded, with_steps=build)
     if wanted is None:
         return virtualenvs.existing_python(loaded.environment.python, environment) or environment
@@ -107,7 +107,7 @@ def local_virtualenv(home: Home, loaded: Spec, *, build: bool) -> dict[str, str]
 
 
 def packed_virtualenv(home: Home, loaded: Spec) -> Path | None:
-    """The environment of a run elsewhere, where the file wants it to be made here."""
+    """The archived virtual environment of a run on a cluster, if the file wants it built on this machine."""
     from phalanx.submission import virtualenvs
 
     wanted = virtualenvs.VirtualenvSpec.by(loaded, with_steps=True)

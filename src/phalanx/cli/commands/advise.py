@@ -17,20 +17,17 @@ from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
-    from phalanx.store import Run
-
-if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.insight.advice import Advice, RoleAdvice, Sizing
     from phalanx.spec import Spec
     from phalanx.store import Run
 
-MARK = "# Advised by Phalanx"  # the first line of a copy: only such a file is ever written over
+MARK = "# Advised by Phalanx"  # first line of a copy; files without it are never overwritten
 _UNSAFE = re.compile(r"[^-.\w]+")
 
 
 class AdvisedRun(NamedTuple):
-    """A run, what is advised for it, and its file with that; None when the file stays as it is."""
+    """A run, its advice, and its file with the advice applied; None if the file needs no change."""
 
     run: Run
     advice: Advice
@@ -39,25 +36,24 @@ class AdvisedRun(NamedTuple):
 
 @click.command("advise")
 @click.argument("runs", nargs=-1, metavar="RUN…")
-@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the run's file with the advice in it.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; NAME.advised.yml unless said. Means --apply.")
-@click.option("--force", is_flag=True, help="Write over a copy that was advised before.")
+@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the run's file with the advice applied.")
+@click.option("-o", "--output", metavar="FILE", help="File to write. Implies --apply.  [default: NAME.advised.yml]")
+@click.option("--force", is_flag=True, help="Overwrite a copy written by an earlier --apply.")
 @json_option
 def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: bool, as_json: bool) -> None:
-    """Say what runs asked for, what they used and held idle, and what would have done.
+    """Compare the resources that runs requested with those they used, and recommend requests.
 
-    For each kind of replica: cores (on average, and for all but a twentieth of the time), memory (the most), GPUs,
-    time. What is advised has head-room: a fifth more memory than the most that was used, a quarter more time. Below
-    stands the `environment` to write into the file. For a run that failed nothing less is advised, and whatever speaks
-    against the advice (a run that was short, or is not over) is said with it.
+    Shows for each kind of replica: cores (mean and p95), memory (peak), GPUs and time. The recommendation includes
+    headroom: 20% above peak memory, 25% above the run time. It is printed as the `environment` section of the file.
+    For a failed run, resources are never reduced. Caveats, such as a short or unfinished run, are listed.
 
-    RUN is an id, the beginning of one, or a name. The file that the run was started from is never written.
+    RUN is an id, the first characters of an id, or a name. The original file is never changed.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import require_local_home, selected_server
 
         if not runs:
-            raise CallError("name a run: `phalanx ps` lists them")
+            raise CallError("name at least one run: `phalanx ps` lists them")
         server = selected_server()
         if server is not None and not (is_applied or output is not None):
             advise_there(server, runs, as_json=as_json)
@@ -92,11 +88,11 @@ def _advise_here(runs: tuple[str, ...], is_applied: bool, output: str | None, *,
         if one.run.id in targets:
             click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
     if len(found) > 1:
-        click.echo(f"\nall together held idle: {_idle_words(_idle([one.advice for one in found]))}")
+        click.echo(f"\nidle in total: {_idle_words(_idle([one.advice for one in found]))}")
 
 
 def advised(home: Home, run: Run) -> AdvisedRun:
-    """Raises CallError for a run that nobody measured, SpecErrors should its file not bear the advice."""
+    """Raises CallError for a run without measurements, SpecErrors if its file is invalid with the advice applied."""
     from phalanx.insight.advice import advise
     from phalanx.insight.resource_edits import changed
     from phalanx.insight.run_usage import read_usage
@@ -105,11 +101,11 @@ def advised(home: Home, run: Run) -> AdvisedRun:
     from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
     if run.backend == OUTSIDE:
-        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: nobody measured what it used")
+        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
         seen = read_usage(home.run(run.id).path, status=run.status, backend=run.backend, attempt=run.attempt)
     except (OSError, ValueError, KeyError, TypeError):
-        raise CallError(f"the folder of run {run.id} has no plan that can be read") from None
+        raise CallError(f"the folder of run {run.id} has no readable plan") from None
     advice = advise(seen)
     if not advice.changes and advice.timeout is None:
         return AdvisedRun(run, advice, None)
@@ -118,7 +114,7 @@ def advised(home: Home, run: Run) -> AdvisedRun:
 
 
 def loads(document: Mapping[str, Any], name: str) -> Spec:
-    """A document read as the file that it will be: what is printed or written can be run. Raises SpecErrors."""
+    """Parse a document before it is printed or written, so that the result is a valid file. Raises SpecErrors."""
     from phalanx import plan, spec
     from phalanx.spec.yaml_writer import to_yaml
 
@@ -137,22 +133,22 @@ def lines_of(one: AdvisedRun) -> Iterator[str]:
     took = f", took {time_words(advice.time.used)}" if advice.time.used is not None else ""
     yield f"{click.style(f'run {run.id}', bold=True)}{name}: {status_text(run.status)}{took}"
     for caveat in advice.caveats:
-        yield f"{click.style('careful', fg='yellow')}: {printable(caveat)}"
+        yield f"{click.style('caution', fg='yellow')}: {printable(caveat)}"
     yield ""
-    yield from table([["REPLICAS", "", "ASKED", "USED", "HELD IDLE", "ADVICE"], *_rows(advice)])
+    yield from table([["REPLICAS", "", "REQUESTED", "USED", "IDLE", "ADVICE"], *_rows(advice)])
     remarks = [remark for role in advice.roles for remark in role.remarks]
     if remarks:
         yield ""
         yield from (f"* {printable(remark)}" for remark in remarks)
     yield ""
     if document is None:
-        yield "nothing to change" if advice.time.used is not None else "nothing to advise"
+        yield "no changes recommended" if advice.time.used is not None else "not enough data for advice"
         return
     yield from environment_lines(document)
 
 
 def environment_lines(document: Mapping[str, Any]) -> list[str]:
-    """The section to write into the file."""
+    """The `environment` section to paste into the file."""
     from phalanx.spec.yaml_writer import to_yaml
 
     if not document.get("environment"):
@@ -227,8 +223,8 @@ def _idle(advices: Sequence[Advice]) -> dict[str, float]:
 def _idle_words(idle: Mapping[str, float]) -> str:
     from phalanx.insight.amounts import hours_words
 
-    told = [words for unit, hours in idle.items() if (words := hours_words(hours, unit)) != "-"]
-    return ", ".join(told) or "nothing"
+    parts = [words for unit, hours in idle.items() if (words := hours_words(hours, unit)) != "-"]
+    return ", ".join(parts) or "nothing"
 
 
 # for programs --------------------------------------------------------------------------------------------------------
@@ -265,16 +261,16 @@ def _role_data(role: RoleAdvice) -> dict[str, Any]:
 
 
 def _targets(found: Sequence[AdvisedRun], output: str | None, *, force: bool) -> dict[str, Path]:
-    """Where the copies go, by run. All faults are told before anything is written. Raises CallError."""
+    """The paths of the copies, by run id. Raises CallError with all problems before anything is written."""
     changed = [one for one in found if one.document is not None]
     if output is not None and len(changed) > 1:
-        raise CallError("-o names one file, and there are several runs: --apply gives each its own")
+        raise CallError("-o names one file, but there are several runs: use --apply, which writes one file per run")
     targets = {
         one.run.id: Path(output) if output is not None else copy_name(one.run.name or one.run.id) for one in changed
     }
     faults = [fault for path in targets.values() if (fault := copy_fault(path, force=force))]
     if len(set(targets.values())) < len(targets):
-        faults.append("two of these runs have the same name: advise them one by one, with -o")
+        faults.append("two of these runs have the same name: run `phalanx advise` for each, with -o")
     if faults:
         raise CallError("; ".join(faults))
     return targets
@@ -285,7 +281,8 @@ def copy_name(name: str) -> Path:
 
 
 def copy_fault(path: Path, *, force: bool) -> str | None:
-    """Why a copy may not be written there: what we did not write is never written over, whoever wishes it."""
+    """Why a copy cannot be written to a path. A file that Phalanx did not write is not overwritten, even with
+    `force`."""
     try:
         with path.open("rb") as stream:
             is_ours = stream.read(len(MARK)) == MARK.encode()
@@ -294,12 +291,12 @@ def copy_fault(path: Path, *, force: bool) -> str | None:
     except (OSError, ValueError) as fault:
         return f"{path}: {(getattr(fault, 'strerror', None) or str(fault)).lower()}"
     if not is_ours:
-        return f"{path} is there, and was not advised by us: it stays as it is; -o names another file"
-    return None if force else f"{path} is there already: --force writes over it, -o names another file"
+        return f"{path} exists and was not written by `phalanx advise`: name another file with -o"
+    return None if force else f"{path} exists: overwrite it with --force, or name another file with -o"
 
 
 def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bool) -> None:
-    """There completely or not at all. Raises CallError."""
+    """Write the file atomically. Raises CallError."""
     from phalanx.spec.yaml_writer import to_yaml
 
     fault = copy_fault(path, force=force)
@@ -336,7 +333,7 @@ def _lines(run: Run, use: dict[str, Any]) -> Iterator[str]:
     name = f" ({printable(run.name)})" if run.name else ""
     yield f"{click.style(f'run {run.id}', bold=True)}{name}: {status_text(run.status)}"
     yield ""
-    rows = [["REPLICAS", "", "ASKED", "MEAN", "P95", "PEAK", "ADVICE"]]
+    rows = [["REPLICAS", "", "REQUESTED", "MEAN", "P95", "PEAK", "ADVICE"]]
     for role in use["roles"]:
         for place, row in enumerate(role["resources"]):
             cells = [_cell(row, name) for name in ("requested", "mean", "p95", "peak", "advice")]

@@ -1,4 +1,4 @@
-"""What a site profile says of a file."""
+"""The check of a file against a site profile or backend."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def verdict_of(
 ) -> SiteVerdict | None:
     if backend is None:
         if name is not None:
-            raise CallError("--site goes with --on slurm")
+            raise CallError("--site needs --on slurm")
         return None
     from phalanx.backends import find
 
     there = find(backend)
     if backend != SLURM:
         if name is not None:
-            raise CallError("--site goes with --on slurm")
+            raise CallError("--site needs --on slurm")
         if not there.shares_files:
             _refuse_what_cannot_be_rendered(backend, loaded, made)
         return None
@@ -51,7 +51,7 @@ def verdict_of(
 
 
 def _refuse_what_cannot_be_rendered(on: str, loaded: Spec, made: Plan | None) -> None:
-    """By a cluster as most are: nobody is asked. Raises SpecErrors."""
+    """Check against the rules of most clusters, without connecting to one. Raises SpecErrors."""
     from phalanx.backends import find
     from phalanx.errors import Location, SpecError, SpecErrors
     from phalanx.home.home import default_home
@@ -69,7 +69,7 @@ def _refuse_what_cannot_be_rendered(on: str, loaded: Spec, made: Plan | None) ->
 
 
 def _plans(loaded: Spec, made: Plan | None) -> Iterator[tuple[str, Plan]]:
-    """The run, or each op of a pipeline."""
+    """The plan of the run, or of each op of a pipeline."""
     if made is not None:
         yield "", made
         return

@@ -1,4 +1,4 @@
-"""Who failed first, and the lines of its log that tell why: for `phalanx logs --errors`."""
+"""The replica that failed first, and the lines of its log that show why: for `phalanx logs --errors`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FailedReplica(NamedTuple):
-    """A replica that ended badly."""
+    """A replica that failed."""
 
     name: str
     rank: int | None
@@ -23,19 +23,19 @@ class FailedReplica(NamedTuple):
 
 
 class FirstError(NamedTuple):
-    """`ends`: those that ended badly, the first one first. `lines`: of its log, or when nobody failed, of the first log
-    that speaks of an error; `error` is which of them does."""
+    """`ends`: the failed replicas, in order of time. `lines`: from the log of the first one or, if none failed, from
+    the first log with an error; `error`: index of the line with the error."""
 
     ends: Sequence[FailedReplica]
     lines: Sequence[LogLine]
     error: int | None
 
 
-def first_error_here(run_folder: Path, voices: Sequence[LogSource], attempt: int) -> FirstError:
+def first_error_here(run_folder: Path, sources: Sequence[LogSource], attempt: int) -> FirstError:
     from phalanx.logs.first_error import first_error
     from phalanx.logs.replica_logs import ReplicaLog, failures_of
 
-    logs = [ReplicaLog(run_folder, voice, attempt) for voice in voices] if attempt else []
+    logs = [ReplicaLog(run_folder, source, attempt) for source in sources] if attempt else []
     failures = failures_of(logs)
     if failures:
         excerpt = first_error(failures[0].log.lines())

@@ -1,4 +1,4 @@
-"""The home of this machine, for the verbs: see `phalanx.cli.workspace.base`."""
+"""The workspace of a local home: see `phalanx.cli.workspace.base`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from phalanx.store import Artifact, Run, Store
     from phalanx.store.series.run_series import RunSeries
 
-RESUMED_S = 30.0  # for a scheduler that is busy
-HOLD_S = 0.3  # how long a fresh line waits for those of other replicas that were written before it
+RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
+HOLD_S = 0.3  # how long a new line is held back for earlier lines of other replicas
 
 
 class HomeWorkspace:
@@ -92,8 +92,8 @@ class HomeWorkspace:
     def lies_in(self, run: Run) -> Mapping[str, str]:
         folder = self.home.run(run.id).path
         packages = folder / "job" / f"attempt-{run.attempt}.packages.json"
-        told = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
-        return {**told, "folder": str(folder)}
+        installed = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
+        return {**installed, "folder": str(folder)}
 
     def close(self) -> None:
         self.rows.close()
@@ -101,7 +101,7 @@ class HomeWorkspace:
 
 @contextmanager
 def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
-    """Schedules while nobody else does, and leaves somebody behind in the end."""
+    """Run the scheduler if no other process does, and start one in the background at the end."""
     from phalanx.scheduler.runner import SchedulerRunner
 
     attendant = SchedulerRunner(home, store)
@@ -112,8 +112,8 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
 
 
 def waits_for(store: Store, run: Run) -> str | None:
-    told = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
-    return str(told["why"]) if isinstance(told, dict) else None
+    waiting = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
+    return str(waiting["why"]) if isinstance(waiting, dict) else None
 
 
 class HomeFiles:
@@ -157,22 +157,22 @@ class HomeLogs:
     def lines(
         self,
         run: Run,
-        voices: Sequence[LogSource],
+        sources: Sequence[LogSource],
         attempt: int,
         tail: int | None,
         *,
-        fold: bool,  # noqa: ARG002 - of each log
+        fold: bool,  # noqa: ARG002 - `tail` applies to each log
     ) -> Iterator[LogLine]:
         from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         folder = self.home.run(run.id).path
-        return merged(ReplicaLog(folder, voice, attempt, tail).lines() for voice in voices)
+        return merged(ReplicaLog(folder, source, attempt, tail).lines() for source in sources)
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
+        self, run: Run, sources: Sequence[LogSource], attempt: int | None, tail: int | None, signals: list[int]
     ) -> Iterator[LogBatch]:
-        """Schedules while nobody else does."""
+        """Also runs the scheduler if no other process does."""
         from phalanx.cli.workspace.log_follower import LogBatch
         from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
@@ -180,13 +180,13 @@ class HomeLogs:
 
         logs: list[ReplicaLog] = []
         with attending(self.home, self.store) as attendant:
-            while not told:
+            while not signals:
                 attendant.run_pass()
                 run = self.store.find(run.id)
                 wanted = attempt or run.attempt
                 if wanted and (not logs or logs[0].attempt != wanted):
                     yield LogBatch(merged(log.lines() for log in logs), float("-inf"))
-                    logs = [ReplicaLog(self.home.run(run.id).path, voice, wanted, tail) for voice in voices]
+                    logs = [ReplicaLog(self.home.run(run.id).path, source, wanted, tail) for source in sources]
                 over = run.is_done or run.attempt > wanted
                 until = None if over else time.time() - HOLD_S
                 lines = _attended((log.lines(until) for log in logs), attendant)
@@ -196,14 +196,14 @@ class HomeLogs:
                     return
                 time.sleep(TURN_S)
 
-    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
+    def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import first_error_here
 
-        return first_error_here(self.home.run(run.id).path, voices, attempt)
+        return first_error_here(self.home.run(run.id).path, sources, attempt)
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
-    """The lines of logs. Runs are looked after between two of them: there may be a gigabyte to print."""
+    """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
     from phalanx.logs.merge import merged
     from phalanx.scheduler.runner import TURN_S
 
@@ -249,11 +249,11 @@ class HomeRunActions:
         request_resume(self.home, run, dict(os.environ))
         lease = Lease(self.home)
         deadline = time.monotonic() + RESUMED_S
-        while run.id in self.home.asked_to_resume():  # by a server, say; by ourselves when nobody schedules
+        while run.id in self.home.asked_to_resume():  # until the scheduler, here or in another process, accepts it
             if lease.take():
                 apply_requests(self.home, self.store)
             elif time.monotonic() > deadline:
-                raise CallError(f"whoever schedules here did not take up run {run.id}: see `phalanx doctor`")
+                raise CallError(f"the scheduler did not accept the resume of run {run.id}: see `phalanx doctor`")
             else:
                 time.sleep(0.05)
         lease.release()
@@ -272,29 +272,29 @@ class HomeRunActions:
         keep_records(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
-        """Schedules it when nobody else does."""
+        """Also runs the scheduler if no other process does."""
         from phalanx.cli.interrupts import stop_on_interrupt
         from phalanx.cli.workspace.log_follower import LogFollower, print_waiting
 
         folder = self.home.run(run.id)
-        chorus = LogFollower(_names(folder))
+        printer = LogFollower(_names(folder))
         hung_up = stop_on_interrupt(folder.ask_to_stop)
-        started, told = False, ""
+        started, printed = False, ""
         with attending(self.home, self.store) as attendant:
             while not run.is_done and not hung_up:
                 attendant.run_pass()
                 run = self.store.find(run.id)
-                told = print_waiting(None if quiet else waits_for(self.store, run), told)
+                printed = print_waiting(None if quiet else waits_for(self.store, run), printed)
                 if run.attempt and not started:
                     started = True
-                    keep_records(self.home, run)  # it takes time, and need not delay the start
+                    keep_records(self.home, run)  # slow, so it must not delay the start
                 if run.attempt and not quiet:
-                    chorus.follow(folder.path, run.attempt)
-                    chorus.print_new()
+                    printer.follow(folder.path, run.attempt)
+                    printer.print_new()
                 if not run.is_done:
                     time.sleep(attendant.pause_s)
             if not quiet and not hung_up:
-                chorus.print_new(to_the_end=True)
+                printer.print_new(to_the_end=True)
         if hung_up:
             sys.exit(128 + signal.SIGHUP)
         return run
@@ -307,7 +307,7 @@ def _names(folder: RunFolder) -> tuple[str, ...]:
 
 
 def keep_records(home: Home, run: Run) -> None:
-    """What it would take to do the run again, beside it. Costs some time, so it is done while the run starts."""
+    """Record in the run's folder what is needed to repeat the run. Slow, so it is done while the run starts."""
     from phalanx.home.atomic_files import write_atomic
     from phalanx.submission.clone import submitted
     from phalanx.submission.provenance import collect
@@ -317,4 +317,4 @@ def keep_records(home: Home, run: Run) -> None:
     try:
         write_atomic(home.run(run.id).path / "records.json", json.dumps(records, indent=1).encode())
     except OSError as fault:
-        click.echo(f"note: the run's surroundings could not be kept: {fault.strerror}", err=True)
+        click.echo(f"note: cannot record the environment of the run: {fault.strerror}", err=True)

@@ -1,4 +1,4 @@
-"""Logs of many replicas, as they grow, each line with its replica's name."""
+"""Follows the growing logs of several replicas and prints each line with its replica's name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from phalanx.logs.lines import LogLine
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
-_MOST_AT_ONCE = 1 << 16  # bytes of one log per look, so that a chatty rank does not silence the others
+_MOST_AT_ONCE = 1 << 16  # bytes of one log per read, so that a verbose rank does not hold up the others
 _LONGEST_LINE = 4_000
 
 
 class LogBatch(NamedTuple):
-    """Lines that came. `before`: none will come any more that was written before this time; `tail`: how many of them
-    are wanted."""
+    """New lines. `before`: no line written before this time will follow; `tail`: print only the last ones."""
 
     lines: Iterator[LogLine]
     before: float
@@ -29,7 +28,7 @@ class LogBatch(NamedTuple):
 
 
 class LogTail:
-    """The lines of one file that were finished since the last look."""
+    """Reads the lines completed in one file since the last read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +63,7 @@ class LogTail:
 
 
 class LogFollower:
-    """The logs of a run's replicas in turn."""
+    """Prints the logs of a run's replicas in turn."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -78,7 +77,7 @@ class LogFollower:
                 self.tails[name] = LogTail(log)
 
     def print_new(self, *, to_the_end: bool = False) -> None:
-        """Print what is new."""
+        """Print the new lines."""
         while True:
             for name, tail in self.tails.items():
                 for line in tail.lines(to_the_end=to_the_end):
@@ -98,8 +97,8 @@ class LogFollower:
         return self.prefixes[name]
 
 
-def print_waiting(waits: str | None, told: str) -> str:
-    """Once, until it waits for something else."""
-    if waits and waits != told:
+def print_waiting(waits: str | None, printed: str) -> str:
+    """Print why a run waits, if that changed since `printed`. Returns the reason printed last."""
+    if waits and waits != printed:
         click.echo(printable(waits), err=True)
-    return waits or told
+    return waits or printed

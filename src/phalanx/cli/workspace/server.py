@@ -1,4 +1,4 @@
-"""A server, for the verbs: see `phalanx.cli.workspace.base`."""
+"""The workspace of a server: see `phalanx.cli.workspace.base`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.points import Summary
 
-LOOK_S = 0.5  # between two looks at what we wait for
-RESUMED_S = 30.0
-SLICE_S = 0.1  # a Ctrl-C waits no longer than that
-HOLD_S = 1.0  # how long a line may wait for those of other replicas that were written before it
+LOOK_S = 0.5  # polling interval
+RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
+SLICE_S = 0.1  # longest sleep, so that Ctrl-C is handled promptly
+HOLD_S = 1.0  # how long a new line is held back for earlier lines of other replicas
 
 
 class ServerWorkspace:
@@ -69,7 +69,7 @@ class ServerWorkspace:
 
     @contextmanager
     def attended(self) -> Iterator[Callable[[], object]]:
-        """The server does it."""
+        """Nothing to call: the server runs the scheduler."""
         yield lambda: None
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
@@ -81,12 +81,12 @@ class ServerWorkspace:
         return found[:most]
 
     def sharers(self, artifacts: Sequence[Artifact]) -> None:
-        """It does not tell."""
+        """None: the server does not provide this."""
 
     def waits_for(self, run: Run) -> str | None:
         return self.rows.waits.get(run.id)
 
-    def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - all of them
+    def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - the same for all runs
         return {"server": self.server}
 
     def close(self) -> None:
@@ -94,8 +94,8 @@ class ServerWorkspace:
 
 
 class ServerRows:
-    """What a server keeps of runs, with the names that `Store` has. One answer has all of a run: it is kept until the
-    run is looked for again."""
+    """Queries on the runs of a server, with the methods of `Store`. One response has all details of a run; it is
+    cached until the next `find` of the run."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -169,17 +169,17 @@ class ServerFiles:
     def entries(self, run: Run, path: str) -> list[OutputEntry]:
         return self.client.outputs(run, path)
 
-    def storage(self, run: Run) -> str | None:  # noqa: ARG002 - it does not tell
+    def storage(self, run: Run) -> str | None:  # noqa: ARG002 - the server does not provide this
         return None
 
     def look(self, run: Run, path: str) -> tuple[Preview, int]:
         from phalanx.artifacts.previews import Preview
 
-        told = self.client.preview(run, path)
-        kind = str(told.get("title") or told["kind"]).partition(",")[0]  # what follows is among the facts
-        lines = [str(line) for line in told.get("lines") or ()] or _table_lines(told.get("table"))
-        facts = dict(told.get("facts") or {})
-        return Preview(kind, facts, lines, bool(told.get("is_cut"))), int(told.get("size") or 0)
+        row = self.client.preview(run, path)
+        kind = str(row.get("title") or row["kind"]).partition(",")[0]  # the rest of the title is in the facts
+        lines = [str(line) for line in row.get("lines") or ()] or _table_lines(row.get("table"))
+        facts = dict(row.get("facts") or {})
+        return Preview(kind, facts, lines, bool(row.get("is_cut"))), int(row.get("size") or 0)
 
     def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
         return self.client.download(run, path, target, force=force, progress=progress)
@@ -206,60 +206,59 @@ class ServerLogs:
         try:
             planned = self.client.plan(run)["replicas"]
             return [LogSource(replica_name(row), row["role"], row["rank"]) for row in planned if row["argv"]]
-        except (RequestRefused, KeyError, TypeError):  # one that was tracked elsewhere
+        except (RequestRefused, KeyError, TypeError):  # a run that was only tracked has no plan
             found = self.client.logs(run)
             return [
                 LogSource(str(row["replica"]), str(row["replica"]).rpartition("-")[0], row.get("rank")) for row in found
             ]
 
     def lines(
-        self, run: Run, voices: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
+        self, run: Run, sources: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
     ) -> Iterator[LogLine]:
-        names = self._names(run, voices)
+        names = self._names(run, sources)
         if tail is None:
             return self.client.lines(run, names, attempt)
-        ranks = {voice.name: voice.rank for voice in voices}
+        ranks = {source.name: source.rank for source in sources}
         found = self.client.last_lines(run, tail, names, attempt, fold=fold)
         return (line._replace(rank=ranks.get(line.replica)) for line in found)
 
-    def _names(self, run: Run, voices: Sequence[LogSource]) -> list[str]:
-        """Nobody in particular is everybody: there may be hundreds of them."""
-        return [] if len(voices) == len(self.voices(run)) else [voice.name for voice in voices]
+    def _names(self, run: Run, sources: Sequence[LogSource]) -> list[str]:
+        """The names to request; an empty list means all replicas, of which there may be hundreds."""
+        return [] if len(sources) == len(self.voices(run)) else [source.name for source in sources]
 
     def follow(
-        self, run: Run, voices: Sequence[LogSource], attempt: int | None, tail: int | None, told: list[int]
+        self, run: Run, sources: Sequence[LogSource], attempt: int | None, tail: int | None, signals: list[int]
     ) -> Iterator[LogBatch]:
         from phalanx.cli.workspace.log_follower import LogBatch
 
-        follower = RemoteLogFollower(self.client, run.id, self._names(run, voices), attempt, tail)
-        while not told:
+        follower = RemoteLogFollower(self.client, run.id, self._names(run, sources), attempt, tail)
+        while not signals:
             is_over = follower.is_done()
             yield LogBatch(follower.lines(), time.time() - HOLD_S)
             if is_over and follower.is_current:
                 yield LogBatch(iter(()), float("inf"))
                 return
-            _wait(follower.pause_s, told)
+            _wait(follower.pause_s, signals)
 
-    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
+    def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import FailedReplica, FirstError
         from phalanx.logs.lines import LogLine
 
-        if len(voices) != len(self.voices(run)):
-            raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
-        told = self.client.first_error(run, attempt or None)
-        number = int(told["attempt"])
+        if len(sources) != len(self.voices(run)):
+            raise CallError("on a server, --errors cannot be combined with --replica, --role or --rank")
+        answer = self.client.first_error(run, attempt or None)
+        number = int(answer["attempt"])
         ends = []
-        if told["replica"] is not None:
-            ranks = {voice.name: voice.rank for voice in voices}
-            at = float(told["at"])
-            ends.append(
-                FailedReplica(told["replica"], told["rank"], number, at, str(told["cause"]), str(told["message"]))
-            )
-            for row in told["later"]:
+        if answer["replica"] is not None:
+            ranks = {source.name: source.rank for source in sources}
+            at = float(answer["at"])
+            cause, message = str(answer["cause"]), str(answer["message"])
+            ends.append(FailedReplica(answer["replica"], answer["rank"], number, at, cause, message))
+            for row in answer["later"]:
                 name, later = str(row["replica"]), at + float(row["after_s"])
                 ends.append(FailedReplica(name, ranks.get(name), number, later, "", str(row["message"])))
-        lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in told["lines"]]
-        return FirstError(ends, lines, told["error"])
+        lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in answer["lines"]]
+        return FirstError(ends, lines, answer["error"])
 
 
 class ServerRunActions:
@@ -269,15 +268,15 @@ class ServerRunActions:
 
     def submit(self, order: RunRequest) -> Run:
         if order.is_built:
-            raise CallError("--build is for this machine: a server installs no packages")
+            raise CallError("--build works on this machine only: a server installs no packages")
         named = [f"--{name}" for name, value in (order.wishes.get("cluster") or {}).items() if value is not None]
         if named:
-            raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
+            raise CallError(f"{', '.join(named)}: the cluster of a server is set in its kubernetes.yml")
         with ProgressMeter(quiet=order.is_quiet) as meter:
             code = self.client.upload_code(Path.cwd(), meter.show)
         if not order.is_quiet and sys.stderr.isatty():
-            told = f"{count_text(code.files)}, {bytes_text(code.size)}"
-            click.echo(click.style(f"sent the code of this folder: {told}", dim=True), err=True)
+            size = f"{count_text(code.files)}, {bytes_text(code.size)}"
+            click.echo(click.style(f"uploaded the code of this folder: {size}", dim=True), err=True)
         defer_signals()
         made = self.client.submit(
             [(name, data.decode("utf-8", "replace")) for name, data in order.texts],
@@ -291,8 +290,8 @@ class ServerRunActions:
         )
         for note in () if order.is_quiet else made.notes:
             place = f"{note['file']}:{note['line']}:{note['column']}: " if note.get("line") else ""
-            said = printable(f"{place}{note.get('message', '')}")
-            click.echo(f"{click.style('note', fg='yellow')}: {said}", err=True)
+            text = printable(f"{place}{note.get('message', '')}")
+            click.echo(f"{click.style('note', fg='yellow')}: {text}", err=True)
         return made.run
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
@@ -309,9 +308,9 @@ class ServerRunActions:
     def resume(self, run: Run) -> Run:
         found = self.client.resume(run)
         deadline = time.monotonic() + RESUMED_S
-        while found.is_done and found.attempt == run.attempt:  # a scheduler that is busy has not taken it up yet
+        while found.is_done and found.attempt == run.attempt:  # not yet accepted by the scheduler
             if time.monotonic() > deadline:
-                raise CallError(f"whoever schedules on {self.client.url} has not taken up run {run.id} yet")
+                raise CallError(f"the scheduler of {self.client.url} has not accepted the resume of run {run.id} yet")
             time.sleep(LOOK_S)
             found = self.client.status(run.id)
         return found
@@ -321,7 +320,7 @@ class ServerRunActions:
             self.client.delete(run)
 
     def leave(self, run: Run) -> None:
-        """The server goes on by itself."""
+        """Nothing to do: the server keeps the run going."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         from phalanx.cli.interrupts import stop_on_interrupt
@@ -330,45 +329,45 @@ class ServerRunActions:
         asked: list[str] = []
         hung_up = stop_on_interrupt(lambda reason: _once_more(asked, reason))
         follower = RemoteLogFollower(self.client, run.id)
-        chorus, waits, trouble, passed_on = LogFollower(()), "", "", 0
+        printer, waits, trouble, passed_on = LogFollower(()), "", "", 0
         while True:
             if len(asked) > passed_on:
                 self.client.stop(run)
                 passed_on = len(asked)
             is_done = follower.is_done()
-            trouble = _tell(follower.trouble, trouble, quiet=quiet)
+            trouble = _warn(follower.trouble, trouble, quiet=quiet)
             if not quiet:
                 waits = print_waiting(follower.waits_for, waits)
-                self._sing(chorus, follower, run)
+                self._print_new(printer, follower, run)
             if is_done and (quiet or follower.is_current):
                 return self.rows.find(run.id)
             _wait(follower.pause_s, hung_up, asked)
             if hung_up:
                 sys.exit(128 + signal.SIGHUP)
 
-    def _sing(self, chorus: LogFollower, follower: RemoteLogFollower, run: Run) -> None:
+    def _print_new(self, printer: LogFollower, follower: RemoteLogFollower, run: Run) -> None:
         for line in follower.lines():
-            if not chorus.names:
-                chorus.names = tuple(voice.name for voice in ServerLogs(self.client).voices(run))
-            chorus.print_line(line.replica, line.text)
+            if not printer.names:
+                printer.names = tuple(source.name for source in ServerLogs(self.client).voices(run))
+            printer.print_line(line.replica, line.text)
 
 
 def _once_more(asked: list[str], reason: str) -> None:
-    """A second Ctrl-C: whoever is in such a hurry does not want to wait for the server."""
+    """The first Ctrl-C stops the run; a second one leaves without waiting for the server."""
     if asked:
         raise KeyboardInterrupt
     asked.append(reason)
 
 
-def _tell(trouble: str, told: str, *, quiet: bool) -> str:
-    if trouble and not told and not quiet:
-        click.echo(f"{click.style('warning', fg='yellow')}: {printable(trouble)}; trying again", err=True)
+def _warn(trouble: str, before: str, *, quiet: bool) -> str:
+    if trouble and not before and not quiet:
+        click.echo(f"{click.style('warning', fg='yellow')}: {printable(trouble)}; retrying", err=True)
     return trouble
 
 
-def _wait(seconds: float, *told: list[Any]) -> None:
-    """Until somebody tells us something, but no longer than that."""
-    before = sum(map(len, told))
+def _wait(seconds: float, *events: list[Any]) -> None:
+    """Sleep until one of the lists grows, or `seconds` have passed."""
+    before = sum(map(len, events))
     deadline = time.monotonic() + seconds
-    while sum(map(len, told)) == before and (left := deadline - time.monotonic()) > 0:
+    while sum(map(len, events)) == before and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(SLICE_S, left))
