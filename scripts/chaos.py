@@ -3,8 +3,8 @@
     python scripts/chaos.py --rounds 100 --seed 7
 
 The real command line submits runs in a separate home. Processes of that home are killed at random moments: background
-schedulers, launchers, agents, replicas, whole process groups, and submitters between any two of their steps. After every
-round, every run must have finished with a true and recorded status, and none of its processes may be alive.
+schedulers, launchers, agents, replicas, whole process groups, and submitters between any two of their steps. After
+every round, every run must have finished with a true and recorded status, and none of its processes may be alive.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret

@@ -1,8 +1,8 @@
 """Builds the environments of the real frameworks outside the repository, if they are missing.
 
-Frameworks pin conflicting versions (above all of numpy), so each group has a separate environment, named by a digest of
-its packages: a changed pin builds another one. Prints `name=python` for each requested environment, named directly or by
-one of its frameworks; without arguments, for all:
+Frameworks pin conflicting versions (above all of numpy), so each group has a separate environment, named by a digest
+of its packages: a changed pin builds another one. Prints `name=python` for each requested environment, named directly
+or by one of its frameworks; without arguments, for all:
 
     python scripts/environments.py torch jax
 """

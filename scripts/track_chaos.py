@@ -2,8 +2,8 @@
 
     python scripts/track_chaos.py --rounds 100 --seed 7
 
-Training processes are killed at random moments; the data of every call that had returned must be found. Then TensorBoard
-files grow while their readers are killed; every value must be found exactly once.
+Training processes are killed at random moments; the data of every call that had returned must be found. Then
+TensorBoard files grow while their readers are killed; every value must be found exactly once.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret

@@ -217,8 +217,11 @@ def test_several_runs_are_advised_one_by_one_and_summed_up(place: Place, monkeyp
 def test_a_run_that_nobody_measured_gets_no_advice(place: Place) -> None:
     place.remember("outside0000", backend="outside")
     place.remember("nofolder000")
-    assert "tracked, not started, by Phalanx: its resource usage was not measured" in place.quick("advise", "outside0000").err
-    assert "has no plan that can be read" in place.quick("advise", "nofolder000").err
+    assert (
+        "tracked, not started, by Phalanx: its resource usage was not measured"
+        in place.quick("advise", "outside0000").err
+    )
+    assert "has no readable plan" in place.quick("advise", "nofolder000").err
     assert place.quick("advise", "nothing").code == 2
     assert "name a run" in place.quick("advise").err
     assert place.quick("advise", "nofolder000", "--json").data["ok"] is False

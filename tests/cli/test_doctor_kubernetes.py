@@ -57,7 +57,10 @@ def test_what_we_may_not_do_is_a_problem_with_advice(server: FakeApiServer) -> N
     server.deny("list", "nodes")
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 1
-    assert "problem: `lab` may not create and delete jobs.batch: ask the administrator of the namespace `default`" in answer.out
+    assert (
+        "problem: `lab` may not create and delete jobs.batch: ask the administrator of the namespace `default`"
+        in answer.out
+    )
     assert "nodes       unknown: not permitted to list them" in answer.out
     assert "note: this report is incomplete: `lab` may not list nodes; runs do not need it" in answer.out
     assert "no node offers GPUs" not in answer.out
@@ -69,7 +72,9 @@ def test_a_job_is_tried_and_none_is_made(server: FakeApiServer) -> None:
     server.warnings = ['would violate PodSecurity "restricted:latest": a']
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 0, answer.err
-    assert 'note: the cluster warns about the Job of a run: would violate PodSecurity "restricted:latest": a' in answer.out
+    assert (
+        'note: the cluster warns about the Job of a run: would violate PodSecurity "restricted:latest": a' in answer.out
+    )
     assert server.names("Job") == []
     tried = [one for one in server.requests if one.query.get("fieldValidation")]
     assert [(one.path, one.query) for one in tried] == [

@@ -155,9 +155,7 @@ class Transport:
         if "[SSL" in text:
             return CallError(f"TLS handshake with {self.url} failed ({text}): use http:// if the server has no TLS")
         if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
-            return ServerUnreachable(
-                f"cannot connect to {self.url}: check the address and the server ({text})"
-            )
+            return ServerUnreachable(f"cannot connect to {self.url}: check the address and the server ({text})")
         if isinstance(fault, httpx.ProxyError):
             return ServerUnreachable(f"the proxy for {self.url} refused the connection: {text}")
         if isinstance(fault, httpx.TimeoutException):
@@ -211,9 +209,7 @@ class Transport:
         if status in (401, 407):
             return RequestRefused(f"{self.url} needs a token", status, LOG_IN)
         if status == 403:
-            return RequestRefused(
-                f"{self.url} denies access", 403, "a proxy in front of it may block the request"
-            )
+            return RequestRefused(f"{self.url} denies access", 403, "a proxy in front of it may block the request")
         if status >= 500:
             return RequestRefused(f"{self.url} failed with {status}", status, "see the log of the server")
         return self._stranger()
