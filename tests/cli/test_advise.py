@@ -223,5 +223,5 @@ def test_a_run_that_nobody_measured_gets_no_advice(place: Place) -> None:
     )
     assert "has no readable plan" in place.quick("advise", "nofolder000").err
     assert place.quick("advise", "nothing").code == 2
-    assert "name a run" in place.quick("advise").err
+    assert "name at least one run" in place.quick("advise").err
     assert place.quick("advise", "nofolder000", "--json").data["ok"] is False

@@ -31,7 +31,7 @@ def test_the_table_leaves_out_what_is_the_same(two: Place) -> None:
     out = two.call("compare", "aaa1", "bbb2").out
     assert "param lr" in out
     assert "depth" not in out
-    assert "2 params and metrics are the same" in out
+    assert "2 params and metrics are equal" in out
     assert "depth" in two.quick("compare", "aaa1", "bbb2", "--all").out
 
 

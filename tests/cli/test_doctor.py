@@ -49,7 +49,7 @@ def test_what_is_missing_says_how_to_get_it_and_what_needs_it(tmp_path: Path, mo
     assert [part.name for part in seen.values() if part.found is not None] == []
     for name, extra in EXTRAS.items():
         assert seen[name].words() == f"missing: {extra.install} (needed for {extra.use})"
-    assert seen["sbatch"].words() == "missing: work on a login node of the cluster (needed for runs on Slurm)"
+    assert seen["sbatch"].words() == "missing: use a login node of the cluster (needed for runs on Slurm)"
 
 
 def test_what_is_there_says_where_or_which_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_a_cluster_that_is_fit_is_described(server: FakeApiServer, tmp_path: Pat
     assert "context     lab, as lab" in answer.out
     assert "TFJob (kubeflow.org/v1)" in answer.out
     assert "MPIJob (kubeflow.org/v2beta1)" in answer.out
-    assert "nvidia.com/gpu  -      1      8               8" in answer.out
+    assert "nvidia.com/gpu  -      1      8             8" in answer.out
     assert "note: there is no MXJob" in answer.out
     assert answer.out.endswith("ready for runs\n")
     assert not (tmp_path / "home").exists()  # nothing is made for a look
@@ -101,7 +101,7 @@ def test_a_job_that_would_be_refused_is_a_problem(server: FakeApiServer, code: i
 def test_a_namespace_that_is_not_there_is_a_problem(server: FakeApiServer) -> None:
     answer = quick("doctor", "--on", "kubernetes", "--namespace", "team")
     assert answer.code == 1
-    assert "problem: there is no namespace `team`: kubectl create namespace team" in answer.out
+    assert "problem: there is no namespace `team`: run `kubectl create namespace team`" in answer.out
     server.deny("get", "namespaces")
     assert "no namespace" not in quick("doctor", "--on", "kubernetes", "--namespace", "team").out
 

@@ -111,7 +111,7 @@ class TestOutputs:
         target = str(tmp_path / "got")
         answer = place.quick("outputs", "r1", "--get", "outputs", "-o", target)
         assert fine(answer) == f"{target}: 2 files, 6 B, all verified\n"
-        assert "outputs/out was left out" in answer.err
+        assert "outputs/out was skipped" in answer.err
         assert (tmp_path / "got/b/c").read_bytes() == b"two"
         assert "--force" in refused(place.quick("outputs", "r1", "--get", "outputs/a", "-o", target + "/a"))
         data = place.quick("outputs", "r1", "--get", "outputs/a", "-o", target + "/a", "--force", "--json").data
@@ -185,8 +185,8 @@ class TestArtifacts:
 
     def test_it_must_be_said_of_what(self, place: Place, left: Left) -> None:
         left.run("r1")
-        assert "which run" in refused(place.quick("artifacts"))
-        assert "which run" in refused(place.quick("artifacts", "r1", "--project", "p"))
+        assert "name either a run or a --project" in refused(place.quick("artifacts"))
+        assert "name either a run or a --project" in refused(place.quick("artifacts", "r1", "--project", "p"))
         assert "No artifacts" in fine(place.quick("artifacts", "r1"))
 
 
@@ -200,7 +200,7 @@ class TestModels:
         return fine(place.quick("models", "register", run, "outputs/w", "--name", "net", *more))
 
     def test_from_a_file_to_a_champion(self, place: Place, tmp_path: Path) -> None:
-        assert "no models yet" in fine(place.quick("models"))
+        assert "No models yet" in fine(place.quick("models"))
         assert self.register(place) == "registered net/1\n"
         assert self.register(place, "r2", "--alias", "challenger", "--label", "team=a") == "registered net/2\n"
         assert fine(place.quick("models", "alias", "net/1", "champion")) == "champion points to net/1\n"
@@ -253,7 +253,7 @@ class TestModels:
         ]
         data = place.quick("models", "compare", "net/1", "net/2", "--json").data
         assert (data["metrics"]["acc"], data["params"]) == ([None, 0.9], {"lr": [0.1, 0.2]})
-        assert "which versions" in refused(place.quick("models", "compare", "net/1"))
+        assert "at least two versions" in refused(place.quick("models", "compare", "net/1"))
 
     def test_describing(self, place: Place) -> None:
         self.register(place)
@@ -263,7 +263,7 @@ class TestModels:
         data = place.quick("models", "show", "net", "--json").data
         assert (data["description"], data["labels"]) == ("a net", {"team": "a"})
         assert data["versions"][0]["description"] == "the first"
-        assert "say how" in refused(place.quick("models", "describe", "net"))
+        assert "give a description" in refused(place.quick("models", "describe", "net"))
         assert len(place.quick("models", "--label", "team=a", "--json").data["models"]) == 1
         assert place.quick("models", "--label", "team=b", "--json").data["models"] == []
         assert "No matching models" in fine(place.quick("models", "-q", "other"))
@@ -281,7 +281,7 @@ class TestModels:
         ("arguments", "said"),
         [
             (("show", "nobody"), "there is no model `nobody`"),
-            (("show", "net/7"), "its latest is 1"),
+            (("show", "net/7"), "the latest is 1"),
             (("show", "net@champion"), "has no alias `champion`"),
             (("show", "a/b/c"), "number of a version"),
             (("get", "net@"), "cannot be empty"),
@@ -312,7 +312,7 @@ class TestModels:
     def test_a_version_without_its_files_is_shown_as_such(self, place: Place) -> None:
         self.register(place)
         (place.home / "models/net/1/files/w").unlink()
-        assert ": gone" in fine(place.quick("models", "show", "net/1"))
+        assert ": missing" in fine(place.quick("models", "show", "net/1"))
         assert "files of net/1 are missing" in refused(place.quick("models", "get", "net"))
 
     def test_hostile_descriptions_do_not_reach_the_terminal(self, place: Place) -> None:

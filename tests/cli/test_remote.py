@@ -233,7 +233,7 @@ def test_models_are_shown_and_fetched(
     assert got.code == 0, got.err
     assert (tmp_path / "net" / "master-0.csv").read_text() == "a,b\n1,2\n"
     missing = laptop.quick("models", "show", "net/7")
-    assert "`net` has no version 7; its latest is 1" in missing.err
+    assert "`net` has no version 7; the latest is 1" in missing.err
 
 
 def test_what_runs_used_is_told(trained: tuple[str, Answer, Laptop]) -> None:

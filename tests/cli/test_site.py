@@ -146,12 +146,12 @@ def test_list_says_which_one_is_in_use(cluster: Cluster, monkeypatch: pytest.Mon
     assert used == ["fir"]
     (tmp_path / "lab.yml").write_text("name: lab\n")
     monkeypatch.setenv("PHALANX_SITE", str(tmp_path / "lab.yml"))
-    assert "lab       -      -             -            -           file     in use" in quick("site", "list").out
+    assert "lab       -      -             -         -           file     in use" in quick("site", "list").out
     monkeypatch.setenv("PHALANX_SITE", "nowhere")
     assert quick("site", "list").code == 0
     (cluster.home / "sites").mkdir(parents=True)
     (cluster.home / "sites" / "club.yml").write_text("name: club\n")
-    assert "club      -      -             -            -           home" in quick("site", "list").out
+    assert "club      -      -             -         -           home" in quick("site", "list").out
 
 
 def test_the_installed_command(cluster: Cluster) -> None:

@@ -82,7 +82,7 @@ def test_folders_of_the_site_and_of_pip(house: Path, tmp_path: Path, monkeypatch
     (tmp_path / "home" / "site.yml").write_text(f"name: x\nwheelhouse: [{house / 'generic'}, /missing/wheels]")
     mine = quick("wheels", "torch")
     assert "2.1.0+site" in mine.out
-    assert "the folder of wheels /missing/wheels is not there" in mine.err
+    assert "the wheel folder /missing/wheels does not exist" in mine.err
     (tmp_path / "pip.conf").write_text(f"[global]\nfind-links = {house / 'x86-64-v3'} https://wheels.example/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     assert "2.3.0" in quick("wheels", "torch").out
@@ -144,7 +144,7 @@ def test_an_index_is_asked_through_pip() -> None:
     [
         (("--index",), "--index needs names"),
         (("--index", "torch*"), "not patterns"),
-        (("--index", "--wheelhouse", "/x", "torch"), "instead of folders"),
+        (("--index", "--wheelhouse", "/x", "torch"), "cannot be combined with"),
         (("--index", "--", "--upgrade"), "not patterns"),
     ],
 )

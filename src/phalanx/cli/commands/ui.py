@@ -57,7 +57,7 @@ class PageAnnouncement(NamedTuple):
     as_json: bool
     no_browser: bool
 
-    def tell(self, address: str, token_file: Path | None = None) -> None:
+    def print_address(self, address: str, token_file: Path | None = None) -> None:
         """Print the address and the path of the token, never the token: output may end up in logs."""
         if self.as_json:
             print_json({"ok": True, "url": address, **({"token_file": str(token_file)} if token_file else {})})
@@ -81,7 +81,7 @@ def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement
         with open_workspace(settled=False, quiet=True) as place:
             path = f"/runs/{place.rows.find(what or '').id}"
     address = server.url + path
-    showing.tell(address)
+    showing.print_address(address)
     showing.open(logins_file(os.environ).parent, f"{address}#token={server.token}" if server.token else address)
 
 
@@ -117,7 +117,7 @@ def _show(home: Home, url: str, token_file: Path, path: str, showing: PageAnnoun
     if not showing.as_json and sys.stdout.isatty():
         click.echo(f"open {click.style(printable(signed), underline=True)}")
     else:
-        showing.tell(url + path, token_file)
+        showing.print_address(url + path, token_file)
     tunnel = tunnel_line(url, os.environ, socket.gethostname())
     if tunnel is None:
         showing.open(home.path, signed)
