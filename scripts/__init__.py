@@ -1,1 +1,1 @@
-"""What the Makefile runs; `environments` is read by tests, too."""
+"""Scripts of the Makefile; tests import `environments` too."""

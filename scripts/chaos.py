@@ -1,10 +1,10 @@
-"""The chaos drill: start, stop and kill at random, over and over; after each round the next scheduler must settle.
+"""Chaos test: starts, stops and kills at random; after each round, the next scheduler must settle all runs.
 
     python scripts/chaos.py --rounds 100 --seed 7
 
-Runs are submitted by the real command line in a home of their own. Then whatever belongs to that home is killed at
-random moments: background schedulers, launchers, agents, replicas, whole process groups, submitters between any two of
-their steps. After every round every run must be over, truly and on record, and nothing of it may be alive.
+The real command line submits runs in a separate home. Processes of that home are killed at random moments: background
+schedulers, launchers, agents, replicas, whole process groups, and submitters between any two of their steps. After
+every round, every run must have finished with a true and recorded status, and none of its processes may be alive.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret
@@ -54,11 +54,11 @@ BEHAVIOURS = {
 
 
 class Violation(Exception):
-    """A promise was broken."""
+    """A guarantee was violated."""
 
 
 class Process:
-    """One of the home's processes, as /proc has it."""
+    """A process of the home, from /proc."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -104,7 +104,7 @@ class Drill:
         self.environment = {**os.environ, "PHALANX_HOME": str(self.home.path)}
         self.deeds: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
-        self.ends: dict[Path, bytes] = {}  # every end.json that was ever seen
+        self.ends: dict[Path, bytes] = {}  # every end.json seen so far
         self.checked: set[str] = set()
         self.submitters: list[tuple[subprocess.Popen[bytes], float]] = []
 
@@ -112,7 +112,7 @@ class Drill:
         mark = f"PHALANX_HOME={self.home.path}".encode()
         return [process for process in processes() if mark in process.environment]
 
-    # what is done ------------------------------------------------------------------------------------------------
+    # actions ------------------------------------------------------------------------------------------------------
 
     def submit(self) -> None:
         name = self.random.choice(list(BEHAVIOURS))
@@ -199,7 +199,7 @@ class Drill:
         self.check()
 
     def settle(self) -> None:
-        """The next scheduler: us, unless there is one."""
+        """Run the scheduler, unless another process does."""
         deadline = time.monotonic() + SETTLE_S
         with Store.open(self.home.path) as store:
             attendant = SchedulerRunner(self.home, store)
@@ -216,14 +216,14 @@ class Drill:
                 time.sleep(TURN_S)
             held = attendant.lease.held
             attendant.release()
-            if not held:  # whoever has the lease may not yet have cleared away after the last run
+            if not held:  # the holder of the lease may still be cleaning up after the last run
                 time.sleep(0.2)
         self.submitters.clear()
 
-    # what must hold ----------------------------------------------------------------------------------------------
+    # invariants ---------------------------------------------------------------------------------------------------
 
     def remember_ends(self) -> None:
-        """What was once said of an end may never change."""
+        """A recorded end must never change."""
         for run_id in set(self.home.run_ids()) - self.checked:
             for path in self.home.run(run_id).path.glob("replicas/*/attempt-*/end.json"):
                 if path not in self.ends:
@@ -295,7 +295,7 @@ class Drill:
             raise Violation(f"{run.id}: the rows of its replicas say {rows}, their ends {causes}")
 
     def check_all_again(self) -> None:
-        """Nothing that was on record is lost or changed."""
+        """No record may be lost or changed."""
         for path, content in self.ends.items():
             if path.read_bytes() != content:
                 raise Violation(f"{path} was {content.decode()} and is {path.read_text()}")
@@ -309,7 +309,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--seconds", type=float, default=600.0, help="begin no further round after this time")
+    parser.add_argument("--seconds", type=float, default=600.0, help="start no round after this time")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     folder = Path(tempfile.mkdtemp(prefix="phalanx-chaos-"))
@@ -321,10 +321,10 @@ def main() -> int:
             drill.round()
             done += 1
             if done % 10 == 0:
-                print(f"round {done}: {len(drill.checked)} runs, {sum(drill.deeds.values())} deeds", flush=True)
+                print(f"round {done}: {len(drill.checked)} runs, {sum(drill.deeds.values())} actions", flush=True)
         drill.check_all_again()
     except Violation as violation:
-        print(f"VIOLATION in round {done + 1} of seed {seed}: {violation}\nthe evidence is in {folder}", flush=True)
+        print(f"VIOLATION in round {done + 1} of seed {seed}: {violation}\nsee {folder}", flush=True)
         return 1
     finally:
         for process, _ in drill.submitters:

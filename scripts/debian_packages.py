@@ -1,9 +1,8 @@
-"""Installs the Debian packages that the suites on real things need, those that are missing, all at once (root).
+"""Installs the missing Debian packages of the integration suites, all at once (root).
 
     python scripts/debian_packages.py
 
-Each suite installs what it needs by itself, too. Together they are quicker, and afterwards nothing runs apt-get while
-another does.
+Each suite also installs its packages. Installing them together is faster, and avoids concurrent calls of apt-get.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.slurm import debian
 from scripts import build_kubernetes
 from scripts.environments import ENVIRONMENTS
 
-OTHERS = {"chromium": "chromium", "pg_lsclusters": "postgresql"}  # by a program that only this package brings
+OTHERS = {"chromium": "chromium", "pg_lsclusters": "postgresql"}  # program -> package that provides it
 
 
 def missing() -> list[str]:

@@ -1,8 +1,8 @@
-"""Builds the few environments that the real frameworks need, outside the repository, only what is missing.
+"""Builds the environments of the real frameworks outside the repository, if they are missing.
 
-Frameworks pin what they cannot share (numpy above all), so each group has an environment of its own, named by what is
-in it: change a pin, and another one is built. Prints `name=python` for each that was asked for, by its own name or by
-that of a framework in it; all of them when nobody is named:
+Frameworks pin conflicting versions (above all of numpy), so each group has a separate environment, named by a digest
+of its packages: a changed pin builds another one. Prints `name=python` for each requested environment, named directly
+or by one of its frameworks; without arguments, for all:
 
     python scripts/environments.py torch jax
 """
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("PHALANX_FRAMEWORKS") or Path.home() / ".cache" / "phalanx" / "frameworks")
 
-# Horovod's build asks for C++14, which PyTorch's headers refuse, and no variable changes it: so the compiler does.
+# Horovod's build passes C++14, which PyTorch's headers reject, and has no option for it: a compiler wrapper changes it.
 COMPILER = """#!/bin/sh
 for word; do
     shift
@@ -45,7 +45,7 @@ BUILT_AGAINST = ("torch==", "mxnet==", "numpy==")
 
 
 class Environment(NamedTuple):
-    """Packages of one Python. `afterwards` are installed as they are, without what they ask for."""
+    """Packages of one Python. `afterwards` are installed without their dependencies."""
 
     python: str
     packages: tuple[str, ...]
@@ -59,7 +59,7 @@ class Environment(NamedTuple):
 
     @property
     def wheel_digest(self) -> str:
-        """Of what Horovod is built against: a package more beside it is no reason to build it again."""
+        """The digest of what Horovod is built against: another package does not cause a new build."""
         against = [package for package in self.packages if package.startswith(BUILT_AGAINST)]
         return _digest([self.python, against, HOROVOD, HOROVOD_BUILD, COMPILER])
 
@@ -119,7 +119,7 @@ ENVIRONMENTS = {
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 
-# Which one has what.
+# The environment of each framework.
 FRAMEWORKS = {
     **dict.fromkeys(
         ("pytorch", "lightning", "accelerate", "deepspeed", "mxnet", "horovod", "mpi", "xgboost", "plain"), "torch"
@@ -135,18 +135,18 @@ def main() -> None:
     known = dict.fromkeys((*FRAMEWORKS, *ENVIRONMENTS))
     unknown = [name for name in asked if name not in known]
     if unknown:
-        sys.exit(f"nothing is known of {', '.join(unknown)}: choose of {', '.join(known)}")
+        sys.exit(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
     for name in dict.fromkeys(FRAMEWORKS.get(name, name) for name in asked or FRAMEWORKS):
         python = interpreter(ENVIRONMENTS[name].python)
         if python is None:
-            print(f"{name}: skipped, there is no Python {ENVIRONMENTS[name].python} here", file=sys.stderr)
+            print(f"{name}: skipped: Python {ENVIRONMENTS[name].python} is not installed", file=sys.stderr)
             continue
         found = build(name, ENVIRONMENTS[name], python)
         print(found if is_bare else f"{name}={found}", flush=True)
 
 
 def interpreter(version: str) -> str | None:
-    """The full path of a Python: pyenv's shims are no interpreters."""
+    """The full path of a Python, because pyenv's shims are not interpreters."""
     if version == HERE:
         return (
             sys.executable if sys.prefix == sys.base_prefix else str(Path(sys.base_prefix) / "bin" / f"python{version}")
@@ -168,14 +168,14 @@ def place(name: str) -> Path:
 
 
 def build(name: str, wanted: Environment, python: str) -> Path:
-    """Answers the environment's Python. What was killed halfway lacks its last mark, and is built again."""
+    """Build an environment and return its Python. An incomplete one lacks its final mark and is built again."""
     target = place(name)
     found = target / "bin" / "python"
     if built(name) is not None:
         return found
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several may be asked for at once: one builds, the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of concurrent calls, one builds and the others wait
         if built(name) is None:
             say(f"building the environment {name}: this takes minutes, once")
             _build(target, wanted, python)
@@ -186,10 +186,10 @@ def _build(target: Path, wanted: Environment, python: str) -> None:
     found = target / "bin" / "python"
     shutil.rmtree(target, ignore_errors=True)
     install_debian(wanted.debian)
-    run([python, "-m", "venv", str(target)])  # at its final place: scripts in it name it
+    run([python, "-m", "venv", str(target)])  # at its final path, which its scripts contain
     pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*pip, "wheel", "setuptools<70"])
-    run([*pip, *wanted.packages], environment={**os.environ, "DS_BUILD_OPS": "0"})  # DeepSpeed shall compile nothing
+    run([*pip, *wanted.packages], environment={**os.environ, "DS_BUILD_OPS": "0"})  # no compiling
     if wanted.afterwards:
         run([*pip, "--no-deps", *wanted.afterwards])
     if wanted.has_horovod:
@@ -208,7 +208,7 @@ def install_debian(packages: tuple[str, ...]) -> None:
 
 
 def horovod_wheel(wanted: Environment, python: Path) -> Path:
-    """Built once for what it is built against: it takes longer than all the rest."""
+    """Build Horovod once per set of dependencies: it takes longer than everything else."""
     folder = CACHE / f"horovod-{wanted.wheel_digest}"
     wheels = list(folder.glob("*.whl"))
     if wheels:
@@ -241,7 +241,7 @@ def horovod_wheel(wanted: Environment, python: Path) -> Path:
 
 
 def run(command: list[str], environment: dict[str, str] | None = None, *, may_fail: bool = False) -> None:
-    """Quiet unless it fails."""
+    """Run a command; print its output only if it fails."""
     answer = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

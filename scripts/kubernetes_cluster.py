@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane on this machine whose pods are processes, for tests and for trying things out.
+"""A real Kubernetes control plane on this machine, whose pods are processes, for tests and experiments.
 
     eval "$(python scripts/kubernetes_cluster.py up --nodes 3 --gpus 2 --kubernetes 1.34)"
     kubectl get nodes
@@ -6,8 +6,8 @@
     python scripts/kubernetes_cluster.py lose-node node-1
     python scripts/kubernetes_cluster.py down
 
-It needs root and Debian; what is missing is installed, and built once. What it is made of says
-tests/kubernetes/cluster.py.
+It needs root and Debian; missing programs are installed, and built once. See
+tests/kubernetes/cluster.py for its parts.
 """
 
 from __future__ import annotations
@@ -85,29 +85,33 @@ def _parser() -> argparse.ArgumentParser:
         prog="kubernetes_cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--state", type=Path, default=STATE, help="the folder in which it lives (default: %(default)s)")
+    common.add_argument("--state", type=Path, default=STATE, help="folder of the cluster (default: %(default)s)")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    up = verbs.add_parser("up", parents=[common], help="start it, or what is dead of it; prints what a shell needs")
+    up = verbs.add_parser(
+        "up", parents=[common], help="start the cluster, or its dead processes; prints the variables for a shell"
+    )
     up.add_argument("--nodes", type=int, default=usual.nodes)
-    up.add_argument("--cpus", type=int, default=usual.cpus, help="of each node; the machine need not have them")
-    up.add_argument("--memory", type=int, default=usual.memory_mib, help="MiB of each node; the same")
-    up.add_argument("--gpus", type=int, default=usual.gpus, help="of each node; they can do nothing")
-    up.add_argument("--port", type=int, help="of the API server")
+    up.add_argument("--cpus", type=int, default=usual.cpus, help="CPUs of each node; may exceed those of the machine")
+    up.add_argument(
+        "--memory", type=int, default=usual.memory_mib, help="MiB of each node; may exceed that of the machine"
+    )
+    up.add_argument("--gpus", type=int, default=usual.gpus, help="simulated GPUs of each node")
+    up.add_argument("--port", type=int, help="port of the API server")
     up.add_argument(
         "--kubernetes",
         default=usual.version,
         metavar="1.34",
-        help="say that version, and have its Jobs (default: 1.20's)",
+        help="report that version and support its Jobs (default: 1.20)",
     )
-    up.add_argument("--no-operators", action="store_true", help="no TFJob, PyTorchJob, MPIJob, …")
-    up.add_argument("--mpi", choices=("v1", "v2beta1"), default=usual.mpi_version, help="which MPIJob it serves")
-    up.add_argument("--pretend", action="store_true", help="pods only say that they ran: for hundreds of them")
-    verbs.add_parser("down", parents=[common], help="end it, and leave nothing")
-    verbs.add_parser("status", parents=[common], help="what is alive; exit code 1 when something is not")
+    up.add_argument("--no-operators", action="store_true", help="without TFJob, PyTorchJob, MPIJob, …")
+    up.add_argument("--mpi", choices=("v1", "v2beta1"), default=usual.mpi_version, help="version of MPIJob to serve")
+    up.add_argument("--pretend", action="store_true", help="pods only report that they ran: allows hundreds")
+    verbs.add_parser("down", parents=[common], help="stop the cluster and remove everything")
+    verbs.add_parser("status", parents=[common], help="list the processes; exit code 1 if one is dead")
     for verb in ON_A_NODE:
         verbs.add_parser(verb, parents=[common]).add_argument("node")
     for verb in ON_A_POD:
-        verbs.add_parser(verb, parents=[common]).add_argument("pod", help="its name, or namespace/name")
+        verbs.add_parser(verb, parents=[common]).add_argument("pod", help="name, or namespace/name")
     for verb in ON_THE_SERVER:
         verbs.add_parser(verb, parents=[common])
     return parser

@@ -1,9 +1,9 @@
-"""Make the virtual environment of `make setup`: with uv where it is on the PATH, or else with venv and pip.
+"""Create the virtual environment of `make setup`: with uv if it is on the PATH, else with venv and pip.
 
-Both get packages from where pip is configured to: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX,
-PIP_TRUSTED_HOST and PIP_CERT, or the same in pip.conf. uv reads none of them, so they are passed on to it, unless it
-is configured by variables of its own (UV_INDEX_URL and so on). --wheelhouse DIR takes packages from that folder alone,
-also those that the build needs; no network is used then.
+Both use the package sources of pip's configuration: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX,
+PIP_TRUSTED_HOST and PIP_CERT, or the same in pip.conf. uv does not read them, so they are passed to it, unless it has
+its own variables (UV_INDEX_URL and so on). --wheelhouse DIR takes all packages, also those for builds, only from that
+folder, without network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ YES = ("1", "true", "yes", "on")
 
 
 class Sources(NamedTuple):
-    """Where packages come from, as pip is configured."""
+    """The package sources in pip's configuration."""
 
     index_url: str = ""
     extra_indexes: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Sources(NamedTuple):
     certificates: str = ""
 
     def for_pip(self) -> dict[str, str]:
-        """As variables, which the environments where pip builds a package get, too."""
+        """As environment variables, which also apply where pip builds a package."""
         return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": " ".join(self.find_links)} if self.no_index else {}
 
     def for_uv(self) -> tuple[list[str], dict[str, str]]:
@@ -50,7 +50,7 @@ class Sources(NamedTuple):
         if self.index_url and not self.no_index:
             options += ["--index-url", self.index_url]
         if self.extra_indexes and not self.no_index:
-            # pip takes the best version of all indexes, uv that of the first which has the package
+            # pip takes the best version of all indexes; uv by default that of the first index with the package
             options += [word for url in self.extra_indexes for word in ("--extra-index-url", url)]
             options += ["--index-strategy", "unsafe-best-match"]
         options += [word for link in self.find_links for word in ("--find-links", link)]
@@ -75,8 +75,8 @@ def sources_of(configured: Mapping[str, str]) -> Sources:
 
 
 def configured_in(listing: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What `pip config list` and the environment say, by the names of options. A command's own section counts more
-    than `global`, and a variable more than both."""
+    """pip's options from `pip config list` and the environment, by name. The section of a command overrides `global`,
+    and a variable overrides both."""
     found: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for line in listing.splitlines():
         key, mark, value = line.partition("=")
@@ -95,7 +95,7 @@ def configured_in(listing: str, environment: Mapping[str, str]) -> dict[str, str
 
 
 def configured() -> dict[str, str]:
-    """Of this machine. A Python without pip has variables only."""
+    """The configuration of this machine. A Python without pip has only variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return configured_in(done.stdout if done.returncode == 0 else "", os.environ)
@@ -120,12 +120,12 @@ def make_with_pip(folder: Path, wanted: str, sources: Sources) -> None:
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
-    """Whether uv has been told where packages come from."""
+    """Whether uv has configured package sources."""
     return any(environment.get(name) for name in OWN_SETTINGS)
 
 
 def is_of_another_python(folder: Path) -> bool:
-    """Whether there is an environment already that this Python cannot go on with."""
+    """Whether there is an environment that this Python cannot reuse."""
     python = folder / "bin" / "python"
     if not python.is_symlink() and not python.exists():
         return False
@@ -133,12 +133,12 @@ def is_of_another_python(folder: Path) -> bool:
         asked = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
         answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     except OSError:
-        return True  # the Python that it was made of is gone
+        return True  # its Python is gone
     return answer.split() != [str(number) for number in sys.version_info[:2]]
 
 
 def call(command: list[str], environment: Mapping[str, str]) -> None:
-    """Ends this program where the command fails: it has said why."""
+    """Exit if the command fails: it has printed the reason."""
     done = subprocess.run(command, env=environment, check=False)
     if done.returncode:
         sys.exit(f"make_venv: `{' '.join(command[:4])} …` failed")
@@ -146,13 +146,13 @@ def call(command: list[str], environment: Mapping[str, str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where to make it")
-    parser.add_argument("wanted", help="what to install as editable, such as .[dev]")
-    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="a folder with every wheel that is needed")
+    parser.add_argument("folder", type=Path, help="folder of the environment")
+    parser.add_argument("wanted", help="package to install as editable, such as .[dev]")
+    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="folder with all required wheels")
     asked = parser.parse_args()
     if asked.wheelhouse is not None:
         if not asked.wheelhouse.is_dir():
-            sys.exit(f"make_venv: there is no folder {asked.wheelhouse}: `make wheelhouse WHEELHOUSE=DIR` fills one")
+            sys.exit(f"make_venv: no folder {asked.wheelhouse}: create one with `make wheelhouse WHEELHOUSE=DIR`")
         sources = Sources(find_links=(str(asked.wheelhouse.absolute()),), no_index=True)
     else:
         sources = sources_of(configured())

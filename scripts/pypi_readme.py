@@ -1,6 +1,6 @@
 """The README as PyPI shows it: without pictures and links that only work in the repository.
 
-Text between `<!-- not on PyPI -->` and `<!-- end -->` is left out, and relative links become plain text.
+Text between `<!-- not on PyPI -->` and `<!-- end -->` is removed, and relative links become plain text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Make the pictures of docs/images: a scratch home with runs, a real server over it, and Debian's chromium.
+"""Creates the screenshots of docs/images with a temporary home, a real server and chromium.
 
     screenshots.py [--into FOLDER] [--theme dark]
 
-The sweep is written as tracking writes it, with hours behind it; the distributed run is a real one, which fails.
+The sweep is written with the tracking format and past times; the distributed run is a real one, which fails.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def fill(place: Path) -> list[str]:
 
 
 def train(attempt: Path, begin: float, rate: float, optimizer: str, chance: random.Random) -> float:
-    """What a training of an hour logs; when it ended."""
+    """Log an hour of training. Returns when it ended."""
     best = 0.9 + 0.9 * abs(math.log10(rate) + 2.7) + (0.12 if optimizer == "sgd" else 0.0) + chance.gauss(0, 0.03)
     pace = chance.uniform(50, 75)
     writer = PointWriter(attempt / "client-1.points")
@@ -125,7 +125,7 @@ def train(attempt: Path, begin: float, rate: float, optimizer: str, chance: rand
 
 
 def start_runs(base: Path) -> tuple[str, str]:
-    """A distributed run that failed, and one that goes on."""
+    """A failed distributed run, and a running one."""
     work = base / "work"
     work.mkdir()
     (work / "train.py").write_text(TRAIN)

@@ -1,11 +1,11 @@
-"""A real Slurm cluster on this machine, for tests and for trying things out.
+"""A real Slurm cluster on this machine, for tests and experiments.
 
     eval "$(python scripts/slurm_cluster.py up --nodes 4 --gpus 2)"
     srun -N4 hostname
     python scripts/slurm_cluster.py power-cut node2
     python scripts/slurm_cluster.py down
 
-It needs root and Debian; packages that are missing are installed. What it is made of says tests/slurm/cluster.py.
+It needs root and Debian; missing packages are installed. See tests/slurm/cluster.py for its parts.
 """
 
 from __future__ import annotations
@@ -74,20 +74,24 @@ def _parser() -> argparse.ArgumentParser:
         prog="slurm_cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--state", type=Path, default=STATE, help="the folder in which it lives (default: %(default)s)")
+    common.add_argument("--state", type=Path, default=STATE, help="folder of the cluster (default: %(default)s)")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    up = verbs.add_parser("up", parents=[common], help="start it, or what is dead of it; prints what a shell needs")
+    up = verbs.add_parser(
+        "up", parents=[common], help="start the cluster, or its dead processes; prints the variables for a shell"
+    )
     up.add_argument("--nodes", type=int, default=usual.nodes)
-    up.add_argument("--cpus", type=int, default=usual.cpus, help="of each node; the machine need not have them")
-    up.add_argument("--memory", type=int, default=usual.memory_mib, help="MiB of each node; the same")
-    up.add_argument("--gpus", type=int, default=usual.gpus, help="of each node; they can do nothing")
-    up.add_argument("--isolation", choices=("node", "net"), help="net: nodes have addresses and cables (if permitted)")
-    up.add_argument("--no-database", action="store_true", help="no sacct, no sacctmgr")
-    up.add_argument("--cgroups", action="store_true", help="the kernel ends who takes too much memory")
-    up.add_argument("--port", type=int, help="the first of its ports")
-    up.add_argument("--set", action="append", default=[], metavar="LINE", help="a line for slurm.conf")
-    verbs.add_parser("down", parents=[common], help="end it, and leave nothing")
-    verbs.add_parser("status", parents=[common], help="what is alive; exit code 1 when something is not")
+    up.add_argument("--cpus", type=int, default=usual.cpus, help="CPUs of each node; may exceed those of the machine")
+    up.add_argument(
+        "--memory", type=int, default=usual.memory_mib, help="MiB of each node; may exceed that of the machine"
+    )
+    up.add_argument("--gpus", type=int, default=usual.gpus, help="simulated GPUs of each node")
+    up.add_argument("--isolation", choices=("node", "net"), help="net: each node has its own network (if permitted)")
+    up.add_argument("--no-database", action="store_true", help="without sacct and sacctmgr")
+    up.add_argument("--cgroups", action="store_true", help="the kernel kills processes that exceed their memory")
+    up.add_argument("--port", type=int, help="first port to use")
+    up.add_argument("--set", action="append", default=[], metavar="LINE", help="line to add to slurm.conf")
+    verbs.add_parser("down", parents=[common], help="stop the cluster and remove everything")
+    verbs.add_parser("status", parents=[common], help="list the processes; exit code 1 if one is dead")
     for verb in ON_A_NODE:
         verbs.add_parser(verb, parents=[common]).add_argument("node")
     for verb in ON_A_DAEMON:

@@ -1,9 +1,9 @@
-"""The drill for what is tracked: kill -9 of whoever writes and of whoever reads, over and over; nothing may be missing.
+"""Chaos test of tracking: repeated kill -9 of writers and readers; no record may be missing.
 
     python scripts/track_chaos.py --rounds 100 --seed 7
 
-Trainings that log are killed at random moments; every call that had returned must be found. Then TensorBoard's files
-grow while those who follow them are killed; every value must be found once.
+Training processes are killed at random moments; the data of every call that had returned must be found. Then
+TensorBoard files grow while their readers are killed; every value must be found exactly once.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret
@@ -52,7 +52,7 @@ follow_for_ever(sys.argv[2], sys.argv[3])
 
 
 class Violation(Exception):
-    """A promise was broken."""
+    """A guarantee was violated."""
 
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
@@ -63,7 +63,7 @@ def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def kill_a_training(folder: Path, chance: random.Random) -> int:
-    """Answers how many calls had returned. The training tells it by memory that outlives it."""
+    """Returns how many calls had returned. The training reports it through shared memory, which survives it."""
     attempt = folder / "run" / "replicas" / "master-0" / "attempt-1"
     attempt.mkdir(parents=True)
     shared = folder / "count"
@@ -99,7 +99,7 @@ def record(content: bytes) -> bytes:
 
 
 def scalar(tag: str, step: int, value: float) -> bytes:
-    """An event with one value: field by field, as Protocol Buffers have it; all lengths are below 128."""
+    """An event with one value, encoded as Protocol Buffers; all lengths are below 128."""
     name = tag.encode()
     inner = bytes([0x0A, len(name)]) + name + b"\x15" + struct.pack("<f", value)
     summary = bytes([0x0A, len(inner)]) + inner
@@ -116,7 +116,7 @@ def gatherer_of(home: Home, store: Store, run: Run) -> RunIndexer:
 
 
 def follow_for_ever(home_path: str, run_id: str) -> None:
-    """What a scheduler does with a run's files, without a pause."""
+    """Process a run's files like a scheduler, without pauses."""
     home = Home(Path(home_path))
     with Store.open(home.path) as store:
         gatherer = gatherer_of(home, store, store.find(run_id))
@@ -126,7 +126,7 @@ def follow_for_ever(home_path: str, run_id: str) -> None:
 
 
 def kill_the_followers(folder: Path, chance: random.Random) -> int:
-    """Answers how many values there were."""
+    """Returns the number of values."""
     home = Home(folder / "home")
     written: dict[str, int] = {}
     with Store.open(home.path) as store:
@@ -165,7 +165,7 @@ def kill_the_followers(folder: Path, chance: random.Random) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill whoever writes and whoever reads what is tracked.")
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=300.0, help="No more rounds after that.")
+    parser.add_argument("--seconds", type=float, default=300.0, help="start no round after this time")
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(10**6)
@@ -181,7 +181,7 @@ def main() -> int:
             else:
                 values += kill_the_followers(folder, chance)
         except Violation as fault:
-            print(f"round {rounds}: {fault}; everything is left in {folder}")
+            print(f"round {rounds}: {fault}; see {folder}")
             return 1
         shutil.rmtree(folder)
         rounds += 1

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# with_postgres.sh COMMAND…: run a command beside a private PostgreSQL that is gone afterwards.
+# with_postgres.sh COMMAND…: run a command with a temporary private PostgreSQL.
 #
-# Installs Debian's when there is none. The cluster lives in a temporary folder and listens on a socket there, so it can
-# clash with nobody's port and nobody else can reach it. The command finds its URL in PHALANX_TEST_POSTGRES.
+# Installs Debian's package if none is installed. The server uses a temporary folder and listens only on a socket there:
+# it needs no port, and no other user can reach it. The command gets its URL in PHALANX_TEST_POSTGRES.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then
@@ -20,7 +20,7 @@ find_bin() {
 bin=$(find_bin)
 if [ -z "$bin" ]; then
     if ! command -v apt-get >/dev/null; then
-        echo "with_postgres.sh: there is no PostgreSQL here, and no apt-get to install it: install it yourself" >&2
+        echo "with_postgres.sh: PostgreSQL is not installed, and there is no apt-get: install it first" >&2
         exit 1
     fi
     as_root=()

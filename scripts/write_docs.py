@@ -1,7 +1,7 @@
-"""Writes the generated parts of the docs again: the fields of the file, and the help of every verb.
+"""Regenerates the generated parts of the docs: the fields of the file and the help of every verb.
 
-Generated text stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written by hand.
-With --check nothing is written, and a page that is not current is an error.
+Generated text is between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written by hand.
+--check writes nothing and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def main() -> int:
     stale = stale_pages()
     if "--check" in sys.argv:
         for page in stale:
-            print(f"{page.name} is not current: run `make docs`")
+            print(f"{page.name} is out of date: run `make docs`")
         return 1 if stale else 0
     for page in stale:
         page.write_text(current(page.read_text()))

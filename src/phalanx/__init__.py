@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from phalanx.client.local import HomeReader
 
 
-def open(home: str | os.PathLike[str] | None = None) -> HomeReader:  # noqa: A001 - `phalanx.open()` reads as it does
-    """The runs of a home (PHALANX_HOME, or ~/.phalanx, unless told), and what they tracked."""
+def open(home: str | os.PathLike[str] | None = None) -> HomeReader:  # noqa: A001 - used as `phalanx.open()`
+    """Open a home to read its runs and their tracked data. Default: PHALANX_HOME, else ~/.phalanx."""
     from phalanx.client.local import open_home
 
     return open_home(home)
 
 
 def __getattr__(name: str) -> Any:
-    """`phalanx.Client`, for whoever asks for it: training code that imports us must not wait for HTTP."""
+    """Import `phalanx.Client` on first use, because training code that imports phalanx must not wait for httpx."""
     if name != "Client":
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
     from phalanx.client import Client

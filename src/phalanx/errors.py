@@ -1,12 +1,12 @@
-"""Every error that Phalanx shows, by who must act.
+"""All errors that Phalanx raises on purpose, grouped by who must act.
 
     PhalanxError
-    ├── SpecErrors    the file is wrong: one or more faults, each with its place. Trying again is useless.
-    ├── CallError     the call is wrong: a missing file, a bad option. Trying again is useless.
-    │   └── MissingExtra  it needs a package that is not installed.
-    └── StoreError    the database cannot do its part: unreachable, full, damaged. It may pass.
+    ├── SpecErrors    the file is invalid: one or more errors, each with its location. Retrying does not help.
+    ├── CallError     the call is invalid: a missing file, a bad option. Retrying does not help.
+    │   └── MissingExtra  the call needs a package that is not installed.
+    └── StoreError    the database is unreachable, full or damaged. May be temporary.
 
-A message says what is wrong; a place says where; a suggestion says what to write instead.
+The message says what is wrong, the location where, the suggestion what to write instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class Location(NamedTuple):
-    """A stretch of one line of a file. Lines and columns count from 1; line 0 is the file as a whole."""
+    """A part of one line of a file. Lines and columns count from 1; line 0 means the whole file."""
 
     file: str
     line: int = 0
@@ -28,7 +28,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Something to say about one place of the user's file."""
+    """A message about one location in the user's file."""
 
     place: Location
     path: str
@@ -46,12 +46,12 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Note(Diagnostic):
-    """Read differently from how it was written, or worth knowing; never a fault."""
+    """A hint, such as how an old field was interpreted; never an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecError(Diagnostic):
-    """One fault of a file."""
+    """One error in a file."""
 
     suggestion: str | None = field(default=None)
 
@@ -66,20 +66,20 @@ class SpecError(Diagnostic):
 
 
 class PhalanxError(Exception):
-    """The root: whatever is raised on purpose."""
+    """The base of all errors that Phalanx raises on purpose."""
 
 
 class SpecErrors(PhalanxError):
-    """All faults found in the user's files, in the order of their places."""
+    """All errors found in the user's files, ordered by location."""
 
     def __init__(self, errors: Iterable[SpecError]) -> None:
-        once = dict.fromkeys(errors)  # a shorthand that means two things would be blamed twice
+        once = dict.fromkeys(errors)  # a shorthand for two fields would be reported twice
         self.errors = tuple(sorted(once, key=lambda error: error.place[:3]))
         super().__init__("\n".join(str(error) for error in self.errors))
 
 
 class CallError(PhalanxError):
-    """The command line, or the arguments of a call, are wrong."""
+    """The command line, or the arguments of a call, are invalid."""
 
 
 class MissingExtra(CallError):
@@ -87,4 +87,4 @@ class MissingExtra(CallError):
 
 
 class StoreError(PhalanxError):
-    """The database cannot do its part: unreachable, full, damaged, of a newer Phalanx. Perhaps for a while only."""
+    """The database is unreachable, full, damaged or of a newer Phalanx. May be temporary."""

@@ -1,6 +1,6 @@
-"""Optional packages: which extra of Phalanx brings them, and what needs them.
+"""Optional packages: which extra of Phalanx installs them, and what needs them.
 
-EXTRAS is the one table: `phalanx doctor` prints it, and every error about a missing package comes from `needed`.
+EXTRAS is the only table of them: `phalanx doctor` prints it, and `needed` raises all errors about missing packages.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class Extra(NamedTuple):
-    """One extra of pyproject.toml. `package`: the distribution, and the module that it brings; `use`: what is not
-    possible without it."""
+    """One extra of pyproject.toml. `package`: name of the distribution and of its module; `use`: what needs it."""
 
     name: str
     package: str
@@ -23,11 +22,11 @@ class Extra(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The line that installs it."""
+        """The command that installs it."""
         return f"pip install 'phalanx[{self.name}]'"
 
     def version(self) -> str | None:
-        """None: not installed."""
+        """The installed version; None if not installed."""
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -43,14 +42,14 @@ _TABLE = (
     Extra("s3", "s3fs", "outputs on s3://"),
     Extra("gcs", "gcsfs", "outputs on gs://"),
     Extra("azure", "adlfs", "outputs on az:// and abfs://"),
-    Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of what `phalanx.open()` reads"),
+    Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}
 
 
 @contextmanager
 def needed(name: str, purpose: str) -> Iterator[None]:
-    """Put it around the imports of an extra's packages. Raises MissingExtra: which extra `purpose` needs."""
+    """Context for the imports of an extra's packages. Raises MissingExtra, which names the extra, if they fail."""
     try:
         yield
     except ImportError as fault:
@@ -58,18 +57,18 @@ def needed(name: str, purpose: str) -> Iterator[None]:
 
 
 def missing(name: str, purpose: str, fault: Exception) -> MissingExtra:
-    """The error of an import that failed."""
+    """The error for a failed import."""
     from phalanx.errors import MissingExtra
 
     extra = EXTRAS[name]
     package = (getattr(fault, "name", None) or extra.package).partition(".")[0]
-    said = str(fault).partition("\n")[0]
-    why = f"which cannot be imported ({said})" if is_installed(package) else "which is not installed"
+    reason = str(fault).partition("\n")[0]
+    why = f"which cannot be imported ({reason})" if is_installed(package) else "which is not installed"
     return MissingExtra(f"{purpose} needs the package `{package}`, {why}: {extra.install}")
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module is there. It is not imported: that may take a second."""
+    """Whether a module is installed. Does not import it, which may take a second."""
     from importlib.util import find_spec
 
     return find_spec(module) is not None

@@ -1,9 +1,9 @@
-"""Files of a replica inside the output of its container: for where a pod's log is all that comes home.
+"""Frames: transport of a replica's files in the output of its container, where only the pod log is readable.
 
-Plain lines are the log of the pod's first member, for whoever reads it with kubectl. Everything else stands in frames:
-lines of `::phalanx ` and compact JSON, never longer than what runtimes leave in one piece. Pieces name their place in
-their file, so that reading a stretch twice does no harm, and positions (`at`) stand before every batch of plain lines,
-so that reading may begin anywhere. Standard library only, Python 3.8+.
+Plain lines are the log of the pod's first member, readable with kubectl. Everything else is in frames: lines of
+`::phalanx ` and compact JSON, short enough that container runtimes do not split them. Each piece has its offset in its
+file, so reading a part twice does no harm. A position (`at`) precedes every batch of plain lines, so reading can start
+anywhere. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from phalanx import run_paths
 
 PREFIX = b"::phalanx "
-LONGEST = 8192  # bytes of a line: Docker and containerd cut at 16 KiB
+LONGEST = 8192  # bytes of a line: Docker and containerd split at 16 KiB
 BATCH_LINES = 64  # plain lines between two positions
 BATCH_BYTES = 32_768
 LARGEST_WHOLE = 16 << 20  # of a file that comes whole: a figure, not a model
@@ -33,8 +33,7 @@ _NAME = re.compile(rf"(?:{run_paths.MEDIA}/)?[A-Za-z0-9_][A-Za-z0-9_.+=@-]{{0,19
 
 
 class Piece(NamedTuple):
-    """Bytes of a replica's file and where they stand in it. A whole one is the file from its first byte to its last,
-    there at once: it replaces whatever was there."""
+    """Bytes of a replica's file and their offset. A whole piece is the complete file and replaces the existing one."""
 
     member: str
     file: str
@@ -44,7 +43,7 @@ class Piece(NamedTuple):
 
 
 def is_file(name: str) -> bool:
-    """Whether a file of an attempt's folder travels, and may be written where it arrives."""
+    """Whether a file of an attempt's folder is sent, and may be written by the receiver."""
     if name in _OWN:
         return True
     is_tracked = name.startswith(f"{run_paths.MEDIA}/") or name.endswith((".points", ".events"))
@@ -52,7 +51,7 @@ def is_file(name: str) -> bool:
 
 
 def is_kept(name: str) -> bool:
-    """Whether this is a file of the run's own folders that travels: its path leads nowhere else, and is no draft."""
+    """Whether a file of the run's folders is sent: its path stays in them and is not a hidden file."""
     top, *steps = name.split("/")
     return top in KEPT and bool(steps) and len(name) <= LONGEST_PATH and all(map(_is_step, steps))
 
@@ -62,27 +61,27 @@ def _is_step(step: str) -> bool:
 
 
 def is_position(line: bytes) -> bool:
-    """Whether a line says where in the log the next plain one stands: from there on a stream may be read again."""
+    """Whether a line has the offset of the next plain line: a stream can be read from there."""
     found = _content(line)
     return found is not None and isinstance(found.get("at"), int)
 
 
 class Encoder:
-    """Makes the lines, each with its newline. `first`: whose log goes as it is. `is_quiet`: where nobody needs to begin
-    in the middle, positions are told only where they cannot be known."""
+    """Produces the lines, each with its newline. `first`: the member whose log is written as plain lines. `is_quiet`:
+    if no reader starts in the middle, write positions only where a reader cannot know them."""
 
     def __init__(self, first: str, *, is_quiet: bool = False) -> None:
         self.first = first
         self.is_quiet = is_quiet
-        self._assumed = 0  # where whoever read everything takes the next plain line to stand
+        self._assumed = 0  # the offset that a reader of everything assumes for the next plain line
 
     def greeting(self) -> bytes:
-        """That there is an agent, before there is anything else to say."""
+        """The first frame, which announces the agent."""
         return self._position(0, is_cut=False)
 
     def log(self, offset: int, data: bytes) -> Iterator[bytes]:
-        """A stretch of the first member's log. One that ends within a line is shown as a line of its own, of which the
-        reader is told that its newline is not the log's."""
+        """A part of the first member's log. An unfinished last line is written as a line with a `cut` mark: its newline
+        is not part of the log."""
         lines = left = 0
         for line in io.BytesIO(data):
             text = line[:-1] if line.endswith(b"\n") else line
@@ -104,14 +103,14 @@ class Encoder:
         return _line({**content, "cut": 1} if is_cut else content)
 
     def grown(self, member: str, file: str, offset: int, data: bytes) -> Iterator[bytes]:
-        """What was added to a file that grows."""
+        """Data appended to a growing file."""
         content: dict[str, Any] = {"r": member, "f": file}
         size = _room({**content, "o": FARTHEST})
         for start in range(0, len(data), size):
             yield _line({**content, "o": offset + start, "d": _text(data[start : start + size])})
 
     def whole(self, member: str, file: str, data: bytes) -> Iterator[bytes]:
-        """A file that is there at once. Nothing of one that is too large to be held in one piece."""
+        """A complete file; nothing if it is too large."""
         if len(data) > LARGEST_WHOLE:
             return
         content: dict[str, Any] = {"r": member, "f": file, "n": len(data)}
@@ -121,7 +120,7 @@ class Encoder:
 
 
 def _is_plain(text: bytes) -> bool:
-    """Whether a line comes through as it is: not every runtime keeps bytes that are no text."""
+    """Whether a line can be written unchanged: not every runtime preserves bytes that are not UTF-8."""
     if len(text) >= LONGEST or text.startswith(PREFIX):
         return False
     try:
@@ -140,27 +139,27 @@ def _text(data: bytes) -> str:
 
 
 def _room(content: dict[str, Any]) -> int:
-    """How many bytes find room in a frame of such content."""
+    """How many bytes of data fit into a frame with this content."""
     return max(3, (LONGEST - len(_line({**content, "d": ""}))) // 4 * 3)
 
 
 class Decoder:
-    """Takes the lines of a container's output and gives the pieces of files that they hold. `members`: of the pod, the
-    first before all others; their further processes (`worker-0.1`) are the pod's, too."""
+    """Decodes the lines of a container's output to pieces of files. `members`: the replicas of the pod, the first one
+    first; their further processes (`worker-0.1`) belong to the pod too."""
 
     def __init__(self, members: Collection[str]) -> None:
         self.members = tuple(members)
-        self.has_agent = False  # whether a frame was seen: without one, all lines are the log from its beginning on
+        self.has_agent = False  # whether a frame was seen; without one, all lines are the log from its start
         self._position: int | None = 0
         self._is_cut = False
         self._unfinished: dict[tuple[str, str, int], bytearray] = {}
 
     def lose(self) -> None:
-        """What follows does not follow what came before: plain lines are not taken until a position is told."""
+        """Lines were lost: ignore plain lines until the next position."""
         self._position = None
 
     def feed(self, line: bytes) -> list[Piece]:
-        """What a whole line says, with its newline or without. Of lines that were cut off, wait for the rest."""
+        """Decode a complete line, with or without its newline. Callers must wait for the rest of an incomplete line."""
         if line.endswith(b"\n"):
             line = line[:-1]
         if line.startswith(PREFIX):
@@ -169,7 +168,7 @@ class Decoder:
                 self.has_agent = True
                 return self._frame(content)
             if self.has_agent:
-                return []  # damaged: an agent sends such lines of a log inside of frames
+                return []  # damaged: an agent sends such log lines in frames
         return self._plain(line)
 
     def _plain(self, line: bytes) -> list[Piece]:
@@ -201,7 +200,7 @@ class Decoder:
             return []
         if "n" not in content:
             if is_kept(file):
-                return []  # these come whole
+                return []  # these are sent whole
             return [Piece(member, file, offset, data)] if data else []
         total = _number(content["n"])
         if total is None or total > LARGEST_WHOLE:
@@ -209,12 +208,12 @@ class Decoder:
         return self._gather(member, file, offset, data, total)
 
     def _gather(self, member: str, file: str, offset: int, data: bytes, total: int) -> list[Piece]:
-        """A whole file once all of it is there."""
+        """The whole file, once all of it has arrived."""
         key = (member, file, total)
         before = self._unfinished.pop(key, bytearray())
         gathered = before if offset else bytearray()
         if offset > len(gathered) or offset + len(data) > total:
-            return []  # its beginning was missed
+            return []  # its start was missed
         gathered[offset : offset + len(data)] = data
         if len(gathered) == total:
             return [Piece(member, file, 0, bytes(gathered), is_whole=True)]
@@ -225,7 +224,7 @@ class Decoder:
 
 
 def _content(line: bytes) -> dict[str, Any] | None:
-    """Of a frame; None when it is none."""
+    """The content of a frame; None if the line is not a frame."""
     if not line.startswith(PREFIX) or len(line) > LONGEST:
         return None
     try:

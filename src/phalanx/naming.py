@@ -1,12 +1,12 @@
-"""What replicas are called, in all rooms. Standard library only, Python 3.8+."""
+"""Names of replicas, used by all packages. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-LAUNCHER = "launcher"  # the role of what starts the ranks, where something does
-HELPERS = ("ps", "server")  # they serve for ever: a run is over without them
+LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
+HELPERS = ("ps", "server")  # they never exit: a run finishes without them
 
 
 def is_launcher(name: str) -> bool:
@@ -18,10 +18,10 @@ def is_helper(name: str) -> bool:
 
 
 def member_name(role: str, index: int, local: int = 0) -> str:
-    """`worker-1`; the further processes of that replica are `worker-1.1`, `worker-1.2`, …"""
+    """`worker-1`; further processes of that replica are `worker-1.1`, `worker-1.2`, …"""
     return f"{role}-{index}.{local}" if local else f"{role}-{index}"
 
 
 def replica_name(replica: Mapping[str, Any]) -> str:
-    """The name of a replica as plan.json has it."""
+    """The name of a replica of plan.json."""
     return member_name(replica["role"], replica["index"], replica.get("local", 0))

@@ -1,8 +1,8 @@
-"""Values that are complete only on the machine where they are used: text with holes.
+"""Placeholders: values with holes that are filled only on the machine where they are used.
 
-A plan is made before anyone knows the hosts, ports and folders of a run. Whatever depends on them is a tuple of
-texts and holes; everything else is a plain string. Text that a user wrote is never searched for holes, so none
-can be smuggled in. Standard library only, Python 3.8+: the agent fills the holes in beside the replica.
+A plan is made before the hosts, ports and folders of a run are known. A value that depends on them is a tuple of texts
+and holes; everything else is a plain string. User text is never searched for holes, so none can be injected. Standard
+library only, Python 3.8+: the agent fills the holes next to the replica.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple, Union
 
 ANY = "*"
-_SAFE = re.compile(r"[\w.:/@%+=,~<>* -]*\Z")  # letters of any language, and what stands in addresses and paths
+_SAFE = re.compile(r"[\w.:/@%+=,~<>* -]*\Z")  # letters of any language, and characters of addresses and paths
 
 
 class Hole(NamedTuple):
-    """A single missing piece: the `host` or `port` of a replica, the `path` of one of the run's folders, or the network
-    `interface` that its replicas share, which may be empty: then nobody knows it."""
+    """One missing value: the `host` or `port` of a replica, the `path` of one of the run's folders, or the network
+    `interface` that its replicas share, which is empty if unknown."""
 
     kind: str
     of: str
 
 
 class Each(NamedTuple):
-    """The same parts for every replica of a role; holes of `*` mean the replica at hand."""
+    """The same parts for every replica of a role; a hole of `*` means the current replica."""
 
     role: str
     parts: Parts
@@ -53,14 +53,14 @@ def path(name: str) -> Hole:
 
 
 def fill(value: Value, members: Members, answer: Fill) -> str:
-    """The value as text, with every hole answered. An answer that could break out of its quotes is refused."""
+    """The value as text, with every hole filled. Raises ValueError for text that could break out of its quotes."""
     if isinstance(value, str):
         return value
     return "".join(part if isinstance(part, str) else _answered(part, answer) for part in unfold(value, members))
 
 
 def unfold(value: Value, members: Members) -> Iterator[str | Hole]:
-    """The texts and single holes of a value, in order; `members` are the names of the replicas by role."""
+    """The texts and holes of a value, in order; `members`: the names of the replicas by role."""
     for part in (value,) if isinstance(value, str) else value:
         if not isinstance(part, Each):
             yield part
@@ -73,7 +73,7 @@ def unfold(value: Value, members: Members) -> Iterator[str | Hole]:
 
 
 def is_safe(text: str) -> bool:
-    """Whether a text cannot break out of the quotes that it may be put into."""
+    """Whether a text cannot break out of quotes around it."""
     return _SAFE.match(text) is not None
 
 

@@ -1,8 +1,8 @@
-"""The spool: append-only files of checksummed records, the only thing that crosses from a compute node to us.
+"""The spool: append-only files of checksummed records, through which compute nodes report to the home.
 
-A record is a 12-byte head (mark, kind, length, checksum) and its payload. One process writes a file and any number
-follow it. Whatever a crash leaves behind is recognised: an unfinished record at the end is waited for, one with other
-records after it is skipped and counted. Standard library only, Python 3.8+.
+A record is a 12-byte head (mark, kind, length, checksum) and its payload. One process writes a file and any number read
+it. Readers survive crashes of the writer: they wait for an unfinished record at the end, and skip and count a damaged
+record that others follow. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 MARK = b"\xa7P"
 JSON = 1  # any value
-NAMES = 2  # gives a metric's name a number within its file: the number, then the name
-POINTS = 3  # values logged together: their step and time, then for each the number of its name and the value
-NO_STEP = -(2**63)  # none was given: readers count on
+NAMES = 2  # assigns a number within the file to a metric's name: the number, then the name
+POINTS = 3  # values logged together: step and time, then for each value the number of its name and the value
+NO_STEP = -(2**63)  # no step was given: readers count up
 NAME_NUMBER = struct.Struct("<I")
 MOMENT = struct.Struct("<qd")
 VALUE = struct.Struct("<Id")
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 def frame(kind: int, payload: bytes) -> bytes:
-    """A record as it stands in the file."""
+    """A record as bytes of the file."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError("a record of more than 16 MiB")
     return HEAD.pack(MARK, kind, len(payload), checksum(kind, payload)) + payload
@@ -48,13 +48,13 @@ def checksum(kind: int, payload: bytes) -> int:
 
 
 class Writer:
-    """Appends records, each by one `write`, so that a killed writer leaves whole records and at most one torn one."""
+    """Appends records, each with one `write`, so that a killed writer leaves at most one incomplete record."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def append(self, kind: int, payload: bytes) -> None:
-        """Raises OSError when the disk does not take the whole record."""
+        """Raises OSError if the whole record cannot be written."""
         data = frame(kind, payload)
         if os.write(self.descriptor, data) != len(data):
             raise OSError("the disk took only a part of a record")
@@ -70,14 +70,14 @@ class Writer:
 
 
 class PointWriter(Writer):
-    """Appends points. The fast way of training code is `phalanx.tracking`'s own; this one is for all others."""
+    """Appends points. Training code uses the faster writer of `phalanx.tracking`; this one is for all others."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self.numbers: dict[str, int] = {}
 
     def add(self, step: int | None, time: float, values: Mapping[str, float]) -> None:
-        """Raises OSError when the disk does not take all of it. Names are given numbers anew by every writer."""
+        """Raises OSError if the points cannot be written completely. Every writer numbers the names anew."""
         payload = [MOMENT.pack(NO_STEP if step is None else step, time)]
         for name, value in values.items():
             number = self.numbers.get(name)
@@ -94,11 +94,11 @@ def name_payload(number: int, name: str) -> bytes:
 
 
 class Reader:
-    """Follows one file. `poll` gives the records that were finished since the last call."""
+    """Follows one file. `poll` returns the records completed since the last call."""
 
     def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
         self.path = path
-        self.offset = offset  # everything before it has been read
+        self.offset = offset  # everything before it was read
         self.skipped_bytes = 0
 
     def poll(self) -> Iterator[Record]:
@@ -122,8 +122,8 @@ class Reader:
 
 
 def split(buffer: bytes) -> tuple[list[Record], int, int]:
-    """The whole records of a stretch of a file; how many bytes they took, with the damage between them; and how many
-    of those were damage. What follows the last whole record may still be completed.
+    """The whole records in a part of a file; the bytes they take, with damage between them; and the bytes of damage.
+    The data after the last whole record may still be completed.
     """
     records: list[Record] = []
     position = damage = 0
@@ -141,19 +141,19 @@ def split(buffer: bytes) -> tuple[list[Record], int, int]:
 
 
 def _record_at(buffer: bytes, position: int) -> tuple[Record, int] | None:
-    """The record that stands there and where it ends; None when it is torn or damaged."""
+    """The record at a position and its end; None if it is incomplete or damaged."""
     if position + HEAD.size > len(buffer):
         return None
     mark, kind, length, claimed = HEAD.unpack_from(buffer, position)
     end = position + HEAD.size + length
-    if mark != MARK or not kind or length > MAX_PAYLOAD or end > len(buffer):  # zeros are what a lost page reads as
+    if mark != MARK or not kind or length > MAX_PAYLOAD or end > len(buffer):  # a lost page reads as zeros
         return None
     payload = buffer[position + HEAD.size : end]
     return (Record(kind, payload), end) if checksum(kind, payload) == claimed else None
 
 
 def _next_whole(buffer: bytes, position: int) -> int | None:
-    """Where the next record stands that is whole, after something that is not."""
+    """The position of the next whole record after a damaged one."""
     start = buffer.find(MARK, position + 1)
     while start != -1:
         if _record_at(buffer, start) is not None:
@@ -163,5 +163,5 @@ def _next_whole(buffer: bytes, position: int) -> int | None:
 
 
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """All whole records of a file; none when there is no such file."""
+    """All whole records of a file; none if the file does not exist."""
     return list(Reader(path).poll())

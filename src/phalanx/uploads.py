@@ -1,6 +1,6 @@
-"""Files brought to a server, as they grow or whole, each from where the server's copy ends; twice does no harm.
+"""Uploads of growing and whole files to a server. Each upload resumes where the server's copy ends, and is idempotent.
 
-For whoever sends a run home: a script that is tracked, and the agent of a pod. Standard library only, Python 3.8+.
+Used by tracked scripts and by the agent of a pod. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 PIECE = 4 << 20
 TIMEOUT_S = 10.0
-FOREIGN = "does not answer as Phalanx does"
+FOREIGN = "does not respond like a Phalanx server"
 
 
 def started(work: Callable[[], None], name: str) -> threading.Thread | None:
-    """A thread that goes on with it. Where there can be no more of them, None: all is sent at the end."""
+    """Start a background thread. None if no thread can be started: then everything is sent at the end."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
@@ -32,7 +32,7 @@ def started(work: Callable[[], None], name: str) -> threading.Thread | None:
 
 
 class UploadRefused(Exception):
-    """The server said no, and will say so again."""
+    """The server refused the upload permanently."""
 
     def __init__(self, words: str, code: int = 0) -> None:
         super().__init__(words)
@@ -40,11 +40,11 @@ class UploadRefused(Exception):
 
 
 class UploadUnavailable(Exception):
-    """The server cannot now."""
+    """The server cannot take the upload now."""
 
 
 class UploadTargetUnknown(UploadUnavailable):
-    """The server does not know what this is about, or not any more."""
+    """The server does not know the target, or no longer."""
 
 
 def _nothing() -> None:
@@ -52,7 +52,7 @@ def _nothing() -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is for this server, and for none that it names."""
+    """Refuses redirects, because the token must not go to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -63,14 +63,15 @@ class Uploader:
         self.server = server.rstrip("/")
         self.token = token
         self.timeout_s = timeout_s
-        self.most = most  # bytes in one call
-        self.sent: dict[str, int] = {}  # how far files that grow were sent, and when whole ones were written
+        self.most = most  # bytes per request
+        self.sent: dict[str, int] = {}  # the sent size of growing files, the modification time of whole ones
 
     def send(self, file: str, address: str, *, is_growing: bool, between: Callable[[], None] = _nothing) -> None:
-        """What is new of a file. `between` is called from piece to piece. Raises Refused, Unavailable, OSError."""
+        """Send what is new in a file. `between` is called between pieces. Raises UploadRefused, UploadUnavailable,
+        OSError."""
         with open(file, "rb") as stream:
             stat = os.fstat(stream.fileno())
-            mark = stat.st_size if is_growing else stat.st_mtime_ns  # whole ones are replaced, never changed
+            mark = stat.st_size if is_growing else stat.st_mtime_ns  # whole files are replaced, never modified
             if self.sent.get(address) == mark:
                 return
             offset = self.sent.get(address, 0) if is_growing else 0
@@ -88,22 +89,24 @@ class Uploader:
                 if offset >= stat.st_size:
                     break
                 between()
-                tries += offset <= before  # it has less than we thought, once; more often it is none of our servers
+                tries += (
+                    offset <= before
+                )  # the server's copy may be shorter once; if more often, it is not a Phalanx server
                 if tries > 3 or offset < 0:
-                    raise UploadUnavailable(f"{self.server} does not take {os.path.basename(address)}")
+                    raise UploadUnavailable(f"{self.server} does not accept {os.path.basename(address)}")
             self.sent[address] = mark
 
     def call(self, method: str, path: str, body: bytes) -> dict[str, Any]:
-        """What the server answers, when that is an object. Raises Refused, Unavailable."""
+        """Send a request and return its JSON object. Raises UploadRefused, UploadUnavailable."""
         kind = "json" if method == "POST" else "octet-stream"
         try:
             with self._open(method, path, body, f"application/{kind}") as answer:
                 found = json.loads(answer.read())
         except urllib.error.HTTPError as fault:
-            said = _said(fault)
-            if fault.code == 409 and isinstance(_object(said).get("size"), int):  # how far it has the file
-                return _object(said)
-            raise self._fault(fault.code, said) from None
+            body = _body(fault)
+            if fault.code == 409 and isinstance(_object(body).get("size"), int):  # the size of the server's copy
+                return _object(body)
+            raise self._fault(fault.code, body) from None
         except urllib.error.URLError as fault:
             raise UploadUnavailable(f"{self.server}: {fault.reason}") from None
         except (OSError, http.client.HTTPException) as fault:
@@ -115,41 +118,41 @@ class Uploader:
         return found
 
     def download(self, path: str, target: str) -> None:
-        """What stands there, as a file. Raises Refused, Unavailable."""
+        """Download to a file. Raises UploadRefused, UploadUnavailable."""
         try:
             with self._open("GET", path, None, "application/octet-stream") as answer, open(target, "wb") as stream:
                 length = answer.headers.get("Content-Length")
                 shutil.copyfileobj(answer, stream)
                 if length is not None and stream.tell() != int(length):
-                    raise UploadUnavailable(f"{self.server} broke off")
+                    raise UploadUnavailable(f"{self.server} closed the connection too early")
         except urllib.error.HTTPError as fault:
-            raise self._fault(fault.code, _said(fault)) from None
+            raise self._fault(fault.code, _body(fault)) from None
         except urllib.error.URLError as fault:
             raise UploadUnavailable(f"{self.server}: {fault.reason}") from None
         except (OSError, http.client.HTTPException) as fault:
             raise UploadUnavailable(f"{self.server}: {fault or type(fault).__name__}") from None
 
     def _open(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
-        """The answer as it comes. Raises what urllib raises."""
+        """The response as a stream. Raises what urllib raises."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         request = urllib.request.Request(self.server + path, data=body, headers=headers, method=method)  # noqa: S310 - http(s) only, see `is_server`
         return urllib.request.build_opener(_NoRedirects).open(request, timeout=self.timeout_s)
 
-    def _fault(self, code: int, said: bytes) -> Exception:
-        """What a refusal means: whether it is worth another try."""
-        words = f"{self.server} answers {code}: {_message(said)}"
+    def _fault(self, code: int, body: bytes) -> Exception:
+        """The error for a response status: says whether a retry may help."""
+        words = f"{self.server} responded with {code}: {_message(body)}"
         if code == 404:
             return UploadTargetUnknown(words)
         return UploadUnavailable(words) if code >= 500 or code in (408, 429) else UploadRefused(words, code)
 
 
 def is_server(url: str) -> bool:
-    """Whether this is an address as a server's is."""
+    """Whether a URL can be the address of a server."""
     parts = urllib.parse.urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
 
 
-def _said(fault: urllib.error.HTTPError) -> bytes:
+def _body(fault: urllib.error.HTTPError) -> bytes:
     with fault:
         try:
             return fault.read()[:10_000]
@@ -158,7 +161,7 @@ def _said(fault: urllib.error.HTTPError) -> bytes:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """Nothing when it is not one."""
+    """A JSON object; empty if the body is something else."""
     try:
         found = json.loads(body)
     except ValueError:

@@ -221,7 +221,7 @@ def test_very_many_faults_are_counted_and_the_first_are_shown() -> None:
     text = HEAD + "".join(f"unknown_{number}: 1\n" for number in range(70))
     answer = checked(text)
     assert answer.err.count(": error:") == 50
-    assert answer.err.splitlines()[-1].startswith("70 errors (20 more are not shown")
+    assert answer.err.splitlines()[-1].startswith("70 errors (20 not shown")
     assert len(checked(text, "--json").data["errors"]) == 70
 
 

@@ -45,7 +45,7 @@ def changed(place: Path, old: str, new: str) -> None:
 def test_what_the_site_takes_is_fine() -> None:
     answer = quick("check", "-f", "file.yml", "--on", "slurm", "--site", "narval")
     assert (answer.code, answer.err) == (0, "")
-    said = "Narval (Digital Research Alliance of Canada), as of 2026-09-23: nothing that would be refused\n"
+    said = "Narval (Digital Research Alliance of Canada), as of 2026-09-23: no rejection expected\n"
     assert answer.out.startswith(said)
     assert "ok: file.yml: experiment `train`, pytorch" in answer.out
 
@@ -97,7 +97,7 @@ def test_json(place: Path) -> None:
 def test_without_a_profile_the_file_is_checked_and_one_is_told_where_to_get_one() -> None:
     answer = quick("check", "-f", "file.yml", "--on", "slurm")
     assert answer.code == 0
-    assert "no profile of a site is known: `phalanx site init` on the cluster writes one" in answer.out
+    assert "no site profile found: create one with `phalanx site init` on the cluster" in answer.out
     assert quick("check", "-f", "file.yml", "--on", "slurm", "--json").data["site"] is None
 
 
@@ -133,8 +133,8 @@ def test_a_home_that_nodes_cannot_write_to(place: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--site", "narval"), "--site goes with --on slurm"),
-        (("--on", "local", "--site", "narval"), "--site goes with --on slurm"),
+        (("--site", "narval"), "--site needs --on slurm"),
+        (("--on", "local", "--site", "narval"), "--site needs --on slurm"),
         (("--on", "slrum"), "no backend `slrum` is installed"),
         (("--on", "slurm", "--site", "narvall"), "did you mean `narval`?"),
         (("--on", "slurm", "--site", "/missing.yml"), "cannot read the profile /missing.yml"),

@@ -31,7 +31,7 @@ def test_the_table_leaves_out_what_is_the_same(two: Place) -> None:
     out = two.call("compare", "aaa1", "bbb2").out
     assert "param lr" in out
     assert "depth" not in out
-    assert "2 params and metrics are the same" in out
+    assert "2 params and metrics are equal" in out
     assert "depth" in two.quick("compare", "aaa1", "bbb2", "--all").out
 
 
@@ -50,4 +50,4 @@ def test_what_one_lacks_is_a_gap(two: Place) -> None:
 def test_one_run_is_not_enough(two: Place, arguments: tuple[str, ...]) -> None:
     answer = two.call("compare", *arguments)
     assert answer.code == 2
-    assert "name two runs or more" in answer.err
+    assert "name at least two runs" in answer.err

@@ -23,7 +23,7 @@ def test_everything_that_may_be_missing_is_listed(place: Place) -> None:
     assert lines[0] == f"phalanx {__version__} (Python {platform.python_version()}, {sys.executable})"
     listed = [line.split()[0] for line in lines[1:] if line.startswith("  ")]
     assert listed == ["page", *EXTRAS, *TOOLS]
-    assert (answer.code, lines[-1]) == (0, "all is well")
+    assert (answer.code, lines[-1]) == (0, "no problems found")
 
 
 def test_programs_get_the_same_as_json(place: Place) -> None:
@@ -49,7 +49,7 @@ def test_what_is_missing_says_how_to_get_it_and_what_needs_it(tmp_path: Path, mo
     assert [part.name for part in seen.values() if part.found is not None] == []
     for name, extra in EXTRAS.items():
         assert seen[name].words() == f"missing: {extra.install} (needed for {extra.use})"
-    assert seen["sbatch"].words() == "missing: work on a login node of the cluster (needed for runs on Slurm)"
+    assert seen["sbatch"].words() == "missing: use a login node of the cluster (needed for runs on Slurm)"
 
 
 def test_what_is_there_says_where_or_which_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

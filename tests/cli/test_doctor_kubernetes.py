@@ -31,9 +31,9 @@ def test_a_cluster_that_is_fit_is_described(server: FakeApiServer, tmp_path: Pat
     assert "context     lab, as lab" in answer.out
     assert "TFJob (kubeflow.org/v1)" in answer.out
     assert "MPIJob (kubeflow.org/v2beta1)" in answer.out
-    assert "nvidia.com/gpu  -      1      8               8" in answer.out
+    assert "nvidia.com/gpu  -      1      8             8" in answer.out
     assert "note: there is no MXJob" in answer.out
-    assert answer.out.endswith("runs can run here\n")
+    assert answer.out.endswith("ready for runs\n")
     assert not (tmp_path / "home").exists()  # nothing is made for a look
     assert is_silent_about_itself(answer)
 
@@ -57,9 +57,12 @@ def test_what_we_may_not_do_is_a_problem_with_advice(server: FakeApiServer) -> N
     server.deny("list", "nodes")
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 1
-    assert "problem: `lab` may not create and delete jobs.batch: ask who runs the namespace `default`" in answer.out
-    assert "nodes       not shown to us" in answer.out
-    assert "note: not seen, as we may not list nodes; runs do without" in answer.out
+    assert (
+        "problem: `lab` may not create and delete jobs.batch: ask the administrator of the namespace `default`"
+        in answer.out
+    )
+    assert "nodes       unknown: not permitted to list them" in answer.out
+    assert "note: this report is incomplete: `lab` may not list nodes; runs do not need it" in answer.out
     assert "no node offers GPUs" not in answer.out
     missing = quick("doctor", "--on", "kubernetes", "--json").data["cluster"]["missing"]
     assert {"verb": "create", "group": "batch", "resource": "jobs"} in missing
@@ -69,7 +72,9 @@ def test_a_job_is_tried_and_none_is_made(server: FakeApiServer) -> None:
     server.warnings = ['would violate PodSecurity "restricted:latest": a']
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 0, answer.err
-    assert 'note: of the Job of a run the cluster warns: would violate PodSecurity "restricted:latest": a' in answer.out
+    assert (
+        'note: the cluster warns about the Job of a run: would violate PodSecurity "restricted:latest": a' in answer.out
+    )
     assert server.names("Job") == []
     tried = [one for one in server.requests if one.query.get("fieldValidation")]
     assert [(one.path, one.query) for one in tried] == [
@@ -81,8 +86,8 @@ def test_a_job_is_tried_and_none_is_made(server: FakeApiServer) -> None:
 @pytest.mark.parametrize(
     ("code", "message", "problem"),
     [
-        (403, 'admission webhook "w" denied the request: no', "the cluster would refuse the Job of a run: admission w"),
-        (400, 'strict decoding error: unknown field "spec.a"', "the cluster would refuse the Job of a run: strict de"),
+        (403, 'admission webhook "w" denied the request: no', "the cluster would reject the Job of a run: admission w"),
+        (400, 'strict decoding error: unknown field "spec.a"', "the cluster would reject the Job of a run: strict de"),
         (400, 'admission webhook "w" does not support dry run', ""),
     ],
 )
@@ -96,7 +101,7 @@ def test_a_job_that_would_be_refused_is_a_problem(server: FakeApiServer, code: i
 def test_a_namespace_that_is_not_there_is_a_problem(server: FakeApiServer) -> None:
     answer = quick("doctor", "--on", "kubernetes", "--namespace", "team")
     assert answer.code == 1
-    assert "problem: there is no namespace `team`: kubectl create namespace team" in answer.out
+    assert "problem: there is no namespace `team`: run `kubectl create namespace team`" in answer.out
     server.deny("get", "namespaces")
     assert "no namespace" not in quick("doctor", "--on", "kubernetes", "--namespace", "team").out
 
@@ -120,12 +125,12 @@ def test_a_full_quota_and_queues_are_told(tmp_path: Path, monkeypatch: pytest.Mo
         "gang        Kueue",
         "queues      team",
         "the quota `team` is used up: 2 of 2 pods",
-        "every replica gets a Job of its own",
-        "there is no operator of Kubeflow: files with `backend: kubeflow` do not run here",
+        "every replica gets a separate Job",
+        "no Kubeflow operator is installed: files with `backend: kubeflow` cannot run here",
     ):
         assert words in answer.out
     assert kubeflow.code == 1
-    assert "problem: there is no operator of Kubeflow: install one, or use `backend: native`" in kubeflow.out
+    assert "problem: no Kubeflow operator is installed: install one, or use `backend: native`" in kubeflow.out
 
 
 def test_the_homes_settings_name_the_cluster(

@@ -31,7 +31,7 @@ def test_runs_of_mlflow_come_in_and_can_be_asked_for(place: Place) -> None:
     answer = place.call("import", str(mlruns(place.folder)))
     assert answer.code == 0, answer.err
     assert "2 runs imported, with 4 points" in answer.out
-    assert "not carried over:\n  1 runs that were deleted in MLflow" in answer.out
+    assert "not imported:\n  1 runs that were deleted in MLflow" in answer.out
     listed = place.call("ps", "--json", "-q", "params.lr:<0.2, metric.loss:>1").data["runs"]
     (found,) = listed
     assert (found["name"], found["project"], found["status"]) == ("first", "cifar", "succeeded")
@@ -48,7 +48,7 @@ def test_a_second_import_leaves_alone_what_is_here(place: Place) -> None:
     again = place.call("import", source, "--json").data
     assert [run["state"] for run in again["runs"]] == ["known", "known"]
     assert [run["run_id"] for run in again["runs"]] == [run["run_id"] for run in first["runs"]]
-    assert "2 runs left alone: here already" in place.call("import", source).out
+    assert "2 runs skipped: imported before" in place.call("import", source).out
     assert place.call("ps", "--json").data["count"] == 2
 
 
@@ -108,10 +108,10 @@ def test_a_table_gets_the_name_and_project_it_is_told(place: Place) -> None:
         (["nowhere"], "cannot read nowhere: no such file or directory"),
         (["s3://bucket/mlruns"], "only files and folders of this machine"),
         (["."], "is nothing that is known"),
-        (["x.csv", "--as-new"], "--as-new is for runs of Phalanx"),
+        (["x.csv", "--as-new"], "--as-new is only for Phalanx runs"),
         ([".", "--from", "mlflow"], "is not a store of MLflow"),
-        ([".", "--from", "phalanx"], "there is no run of Phalanx"),
-        ([".", "--from", "tensorboard", "--run-name", "x"], "--run-name is for a table"),
+        ([".", "--from", "phalanx"], "no Phalanx run in"),
+        ([".", "--from", "tensorboard", "--run-name", "x"], "--run-name is only for tables"),
         (["a\0b"], "is not a name of a file"),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_real_run_goes_out_and_comes_back(place: Place, tmp_path: Path) -> Non
     assert other.call("show", run_id, "--json").data["status"] == "succeeded"
     assert "printed" in other.call("logs", run_id).out
     again = other.call("import", str(place.folder / "out"))
-    assert f"here already, such as {run_id}" in again.out
+    assert f"imported before, such as {run_id}" in again.out
     assert other.call("import", str(place.folder / "out"), "--as-new", "--project", "p").code == 0
     assert sorted(run["project"] for run in other.call("ps", "--json").data["runs"]) == ["default", "p"]
     assert other.call("doctor").code == 0
@@ -202,10 +202,10 @@ def test_imported_runs_go_out_in_every_form(place: Place, form: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say which runs"),
+        ([], "name runs"),
         (["nobody"], "there is no run `nobody`"),
-        (["--project", "none"], "there are no such runs"),
-        (["x", "--project", "p"], "and not both"),
+        (["--project", "none"], "no matching runs"),
+        (["x", "--project", "p"], "but not both"),
         (["-q", "colour:red"], "colour"),
     ],
 )

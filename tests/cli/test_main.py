@@ -82,7 +82,7 @@ def test_a_verb_like_no_other_is_a_wrong_call() -> None:
 def test_no_verb_at_all_shows_the_help() -> None:
     answer = quick()
     assert answer.code in (0, 2)
-    assert "This place:" in answer.out + answer.err
+    assert "Installation and servers:" in answer.out + answer.err
 
 
 # what comes before the work ---------------------------------------------------------------------------------------

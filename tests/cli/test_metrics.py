@@ -102,7 +102,7 @@ def test_json_without_names_has_no_points(tracked: Place) -> None:
     [
         (("first", "los"), "did you mean `loss`?"),
         (("first", "--replica", "worker-9"), "master-0, worker-0"),
-        (("first", "--steps", "a:b"), "--steps is written FIRST:LAST"),
+        (("first", "--steps", "a:b"), "expected FIRST:LAST"),
         (("nobody",), "there is no run `nobody`"),
     ],
 )

@@ -60,10 +60,10 @@ class TestOutputs:
 
     def test_nothing_is_told_kindly(self, place: Place, left: Left) -> None:
         left.run("r1")
-        assert "left nothing" in fine(place.quick("outputs", "r1"))
+        assert "has no files" in fine(place.quick("outputs", "r1"))
         assert "there is no run" in refused(place.quick("outputs", "nobody"))
         assert "there is no `outputs/x`" in refused(place.quick("outputs", "r1", "outputs/x"))
-        assert "one at a time" in refused(place.quick("outputs", "r1", "--free", "--restore"))
+        assert "cannot be combined" in refused(place.quick("outputs", "r1", "--free", "--restore"))
 
     def test_very_many_files_are_not_all_listed(self, place: Place, left: Left) -> None:
         left.run("r1", {f"outputs/{top}/{n:03}": b"" for top in "ab" for n in range(60)})
@@ -77,7 +77,7 @@ class TestOutputs:
         (folder / "outputs/out").symlink_to("/etc/passwd")
         (folder / "outputs/in").symlink_to("a")
         out = fine(place.quick("outputs", "r1"))
-        assert "out -> /etc/passwd (leads out: not followed)" in out
+        assert "out -> /etc/passwd (leaves the folder: not followed)" in out
         assert "in -> a\n" in out
         assert "leads out" in refused(place.quick("outputs", "r1", "--show", "outputs/out"))
 
@@ -110,8 +110,8 @@ class TestOutputs:
         left.settle("r1")
         target = str(tmp_path / "got")
         answer = place.quick("outputs", "r1", "--get", "outputs", "-o", target)
-        assert fine(answer) == f"{target}: 2 files, 6 B, all checked\n"
-        assert "outputs/out was left out" in answer.err
+        assert fine(answer) == f"{target}: 2 files, 6 B, all verified\n"
+        assert "outputs/out was skipped" in answer.err
         assert (tmp_path / "got/b/c").read_bytes() == b"two"
         assert "--force" in refused(place.quick("outputs", "r1", "--get", "outputs/a", "-o", target + "/a"))
         data = place.quick("outputs", "r1", "--get", "outputs/a", "-o", target + "/a", "--force", "--json").data
@@ -129,7 +129,7 @@ class TestOutputs:
         left.run("r1", {"outputs/a": b"one"})
         url = f"file://{tmp_path}/remote"
         assert "never pushed" in refused(place.quick("outputs", "r1", "--free"))
-        assert fine(place.quick("outputs", "r1", "--push", url)) == f"{url}: 1 object sent (3 B), 0 there already\n"
+        assert fine(place.quick("outputs", "r1", "--push", url)) == f"{url}: 1 object uploaded (3 B), 0 already there\n"
         assert place.quick("outputs", "r1", "--push", url, "--json").data["known"] == 1
         assert "freed 3 B" in fine(place.quick("outputs", "r1", "--free"))
         assert "a (remote)" in fine(place.quick("outputs", "r1"))
@@ -185,9 +185,9 @@ class TestArtifacts:
 
     def test_it_must_be_said_of_what(self, place: Place, left: Left) -> None:
         left.run("r1")
-        assert "which run" in refused(place.quick("artifacts"))
-        assert "which run" in refused(place.quick("artifacts", "r1", "--project", "p"))
-        assert "no artifacts" in fine(place.quick("artifacts", "r1"))
+        assert "name either a run or a --project" in refused(place.quick("artifacts"))
+        assert "name either a run or a --project" in refused(place.quick("artifacts", "r1", "--project", "p"))
+        assert "No artifacts" in fine(place.quick("artifacts", "r1"))
 
 
 class TestModels:
@@ -200,24 +200,24 @@ class TestModels:
         return fine(place.quick("models", "register", run, "outputs/w", "--name", "net", *more))
 
     def test_from_a_file_to_a_champion(self, place: Place, tmp_path: Path) -> None:
-        assert "no models yet" in fine(place.quick("models"))
+        assert "No models yet" in fine(place.quick("models"))
         assert self.register(place) == "registered net/1\n"
         assert self.register(place, "r2", "--alias", "challenger", "--label", "team=a") == "registered net/2\n"
-        assert fine(place.quick("models", "alias", "net/1", "champion")) == "champion points at net/1\n"
+        assert fine(place.quick("models", "alias", "net/1", "champion")) == "champion points to net/1\n"
         answer = place.quick("models", "alias", "net@challenger", "champion", "--reason", "less loss")
-        assert fine(answer) == "champion points at net/2 (it was at 1)\n"
+        assert fine(answer) == "champion points to net/2 (before: 1)\n"
         (row,) = place.quick("models", "--json").data["models"]
         assert (row["name"], row["latest"], row["aliases"]) == ("net", 2, {"challenger": 2, "champion": 2})
         lines = fine(place.quick("models", "history", "net")).splitlines()
         assert len(lines) == 5
-        assert "pointed champion at net/2 (it was at 1), by " in lines[-1]
+        assert "pointed champion to net/2 (before: 1), by " in lines[-1]
         assert lines[-1].endswith(": less loss")
         target = str(tmp_path / "got")
         answer = place.quick("models", "get", "net@champion", "-o", target)
-        assert fine(answer) == f"net/2 -> {target}: 1 file, 6 B, all checked\n"
+        assert fine(answer) == f"net/2 -> {target}: 1 file, 6 B, all verified\n"
         assert (tmp_path / "got/w").read_bytes() == b"better"
         assert "--force" in refused(place.quick("models", "get", "net", "-o", target))
-        assert "no alias champion any more" in fine(place.quick("models", "unalias", "net", "champion"))
+        assert "removed alias champion from net" in fine(place.quick("models", "unalias", "net", "champion"))
 
     def test_showing_a_model_and_a_version(self, place: Place) -> None:
         self.register(place)
@@ -253,7 +253,7 @@ class TestModels:
         ]
         data = place.quick("models", "compare", "net/1", "net/2", "--json").data
         assert (data["metrics"]["acc"], data["params"]) == ([None, 0.9], {"lr": [0.1, 0.2]})
-        assert "which versions" in refused(place.quick("models", "compare", "net/1"))
+        assert "at least two versions" in refused(place.quick("models", "compare", "net/1"))
 
     def test_describing(self, place: Place) -> None:
         self.register(place)
@@ -263,10 +263,10 @@ class TestModels:
         data = place.quick("models", "show", "net", "--json").data
         assert (data["description"], data["labels"]) == ("a net", {"team": "a"})
         assert data["versions"][0]["description"] == "the first"
-        assert "say how" in refused(place.quick("models", "describe", "net"))
+        assert "give a description" in refused(place.quick("models", "describe", "net"))
         assert len(place.quick("models", "--label", "team=a", "--json").data["models"]) == 1
         assert place.quick("models", "--label", "team=b", "--json").data["models"] == []
-        assert "no models that fit" in fine(place.quick("models", "-q", "other"))
+        assert "No matching models" in fine(place.quick("models", "-q", "other"))
 
     def test_deleting_asks_first(self, place: Place) -> None:
         self.register(place, "r1", "--alias", "champion")
@@ -281,7 +281,7 @@ class TestModels:
         ("arguments", "said"),
         [
             (("show", "nobody"), "there is no model `nobody`"),
-            (("show", "net/7"), "its latest is 1"),
+            (("show", "net/7"), "the latest is 1"),
             (("show", "net@champion"), "has no alias `champion`"),
             (("show", "a/b/c"), "number of a version"),
             (("get", "net@"), "cannot be empty"),
@@ -312,7 +312,7 @@ class TestModels:
     def test_a_version_without_its_files_is_shown_as_such(self, place: Place) -> None:
         self.register(place)
         (place.home / "models/net/1/files/w").unlink()
-        assert ": gone" in fine(place.quick("models", "show", "net/1"))
+        assert ": missing" in fine(place.quick("models", "show", "net/1"))
         assert "files of net/1 are missing" in refused(place.quick("models", "get", "net"))
 
     def test_hostile_descriptions_do_not_reach_the_terminal(self, place: Place) -> None:

@@ -205,7 +205,7 @@ def test_a_changed_file_is_only_restored_on_demand(tmp_path: Path) -> None:
     folder = tmp_path / "q"
     write_example(folder, force=False)
     (folder / "train.py").write_text("mine")
-    with pytest.raises(CallError, match=r"train\.py was changed: `phalanx run` in that folder runs your version"):
+    with pytest.raises(CallError, match=r"train\.py was changed: run your version with `phalanx run` in that folder"):
         write_example(folder, force=False)
     assert (folder / "train.py").read_text() == "mine"
     write_example(folder, force=True)

@@ -140,7 +140,7 @@ def test_detached_json_tells_the_id(place: Place) -> None:
 def test_more_than_the_machine_has_is_warned_of_and_runs(place: Place) -> None:
     answer = place.run("echo small", environment=GREEDY)
     assert (answer.code, answer.out) == (0, "small\n")
-    assert "warning: asks for more than this machine has" in answer.err
+    assert "warning: requests more than this machine has" in answer.err
 
 
 def test_strict_refuses_more_than_the_machine_has(place: Place) -> None:

@@ -65,7 +65,7 @@ def test_init_overwrites_only_by_force(cluster: Cluster) -> None:
     assert quick("site", "init", "--name", "first").code == 0
     again = quick("site", "init", "--name", "second")
     assert again.code == 2
-    assert "is there already" in again.err
+    assert " exists: " in again.err
     assert "name: first" in (cluster.home / "site.yml").read_text()
     assert quick("site", "init", "--name", "second", "--force").code == 0
     assert "name: second" in (cluster.home / "site.yml").read_text()
@@ -140,18 +140,18 @@ def test_show_tells_every_fault_of_a_profile(cluster: Cluster, tmp_path: Path) -
 
 
 def test_list_says_which_one_is_in_use(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "none is in use" in quick("site", "list").out
+    assert "No profile is in use" in quick("site", "list").out
     monkeypatch.setenv("PHALANX_SITE", "fir")
     used = [row["name"] for row in quick("site", "list", "--json").data["sites"] if row["used"]]
     assert used == ["fir"]
     (tmp_path / "lab.yml").write_text("name: lab\n")
     monkeypatch.setenv("PHALANX_SITE", str(tmp_path / "lab.yml"))
-    assert "lab       -      -             -            -           file     in use" in quick("site", "list").out
+    assert "lab       -      -             -         -           file     in use" in quick("site", "list").out
     monkeypatch.setenv("PHALANX_SITE", "nowhere")
     assert quick("site", "list").code == 0
     (cluster.home / "sites").mkdir(parents=True)
     (cluster.home / "sites" / "club.yml").write_text("name: club\n")
-    assert "club      -      -             -            -           home" in quick("site", "list").out
+    assert "club      -      -             -         -           home" in quick("site", "list").out
 
 
 def test_the_installed_command(cluster: Cluster) -> None:

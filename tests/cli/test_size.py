@@ -178,10 +178,10 @@ def test_all_faults_of_a_call_are_told_at_once(place: Place) -> None:
 @pytest.mark.parametrize(
     ("tries", "fields", "words"),
     [
-        (["cpu=" + ",".join(f"{n / 100}" for n in range(1, 40))], {}, "39 trials, more than 32"),
+        (["cpu=" + ",".join(f"{n / 100}" for n in range(1, 40))], {}, "39 trials exceed the limit of 32"),
         (["cpu=1", "cpu=2"], {}, "--try cpu is given twice"),
         (["cpu=1"], {"kind": "notebook"}, "this file is a notebook"),
-        (["cpu=100000"], {}, "there is nothing to try: cpu=100000: this machine has not so much: 100000 CPUs"),
+        (["cpu=100000"], {}, "nothing to try: cpu=100000: more than this machine has: 100000 CPUs"),
         (["gpu=1000"], {}, "1000 GPUs of"),
     ],
 )
@@ -202,7 +202,7 @@ def test_what_the_file_does_not_bear_is_told_before_anything_runs(place: Place) 
     assert "the run has no worker" in answer.err
     (place.folder / "taken.yml").write_text("mine")
     answer = place.quick("size", "-f", file, "--try", "cpu=1", "-o", str(place.folder / "taken.yml"), "--force")
-    assert "was not advised by us" in answer.err
+    assert "was not written by `phalanx advise`" in answer.err
 
 
 def test_what_this_machine_has_not_is_left_out(place: Place) -> None:

@@ -19,7 +19,7 @@ BUSY = "touch ready-$RANK; while :; do :; done"
 def test_without_runs_it_says_so(place: Place) -> None:
     answer = place.call("top", "--once")
     assert answer.code == 0
-    assert "no run is active" in answer.out
+    assert "No active runs." in answer.out
     data = place.call("top", "--json").data
     assert data["runs"] == []
     assert data["asked"]["cpus"] == 0

@@ -42,7 +42,7 @@ def test_the_newest_that_can_be_used(house: Path) -> None:
     head, row = answer.out.splitlines()
     assert head.split() == ["NAME", "VERSION", "BUILD", "PYTHON", "ABI", "PLATFORM", "FOLDER"]
     assert row.split() == ["torch", "2.3.0", "1", MINE, "none", "any", str(house / "x86-64-v3")]
-    assert "1 more cannot be used" in answer.err
+    assert "1 more are not usable" in answer.err
 
 
 def test_patterns_all_versions_and_why_not(house: Path) -> None:
@@ -59,7 +59,7 @@ def test_patterns_all_versions_and_why_not(house: Path) -> None:
 def test_names_that_are_not_there(house: Path) -> None:
     typo = quick("wheels", "tocrh", "--wheelhouse", str(house))
     assert (typo.code, typo.out) == (1, "")
-    assert typo.err == "error: there is no wheel of `tocrh`: did you mean `torch`?\n"
+    assert typo.err == "error: no wheel of `tocrh`: did you mean `torch`?\n"
     unfit = quick("wheels", "pyyaml", "torch", "--wheelhouse", str(house))
     assert unfit.code == 1
     assert "PyYAML-6.0-py3-none-win_amd64.whl is for win_amd64, not this machine" in unfit.err
@@ -69,7 +69,7 @@ def test_names_that_are_not_there(house: Path) -> None:
 def test_json(house: Path) -> None:
     data = quick("wheels", "torch", "nothing", "--wheelhouse", str(house), "--json").data
     assert data["ok"] is False
-    assert data["faults"] == ["there is no wheel of `nothing`"]
+    assert data["faults"] == ["no wheel of `nothing`"]
     (wheel,) = data["wheels"]
     assert wheel["path"] == str(house / "x86-64-v3" / f"torch-2.3.0-1-{MINE}-none-any.whl")
     assert (wheel["name"], wheel["version"], wheel["build"], wheel["why_not"]) == ("torch", "2.3.0", "1", None)
@@ -77,12 +77,12 @@ def test_json(house: Path) -> None:
 
 @pytest.mark.slow
 def test_folders_of_the_site_and_of_pip(house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no folder of wheels is known" in quick("wheels", "torch").err
+    assert "no wheel folder is configured" in quick("wheels", "torch").err
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / "site.yml").write_text(f"name: x\nwheelhouse: [{house / 'generic'}, /missing/wheels]")
     mine = quick("wheels", "torch")
     assert "2.1.0+site" in mine.out
-    assert "the folder of wheels /missing/wheels is not there" in mine.err
+    assert "the wheel folder /missing/wheels does not exist" in mine.err
     (tmp_path / "pip.conf").write_text(f"[global]\nfind-links = {house / 'x86-64-v3'} https://wheels.example/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     assert "2.3.0" in quick("wheels", "torch").out
@@ -142,10 +142,10 @@ def test_an_index_is_asked_through_pip() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--index",), "an index is asked for names"),
-        (("--index", "torch*"), "not for patterns"),
-        (("--index", "--wheelhouse", "/x", "torch"), "instead of folders"),
-        (("--index", "--", "--upgrade"), "not for patterns"),
+        (("--index",), "--index needs names"),
+        (("--index", "torch*"), "not patterns"),
+        (("--index", "--wheelhouse", "/x", "torch"), "cannot be combined with"),
+        (("--index", "--", "--upgrade"), "not patterns"),
     ],
 )
 def test_what_an_index_cannot_be_asked(arguments: tuple[str, ...], said: str) -> None:

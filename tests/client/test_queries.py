@@ -197,9 +197,9 @@ def test_all_runs_come_however_many_there_are(tmp_path: Path) -> None:
             assert [run.id for run in client.runs(limit=3, offset=1)] == ["r000001232", "r000001231", "r000001230"]
             assert client.count() == 1234
             assert client.count("name:nothing") == 0
-            with pytest.raises(CallError, match=r"`name 1` can be r\d+ .*, and more: write more of the id"):
+            with pytest.raises(CallError, match=r"`name 1` is ambiguous: r\d+ .*, and more; give more of the id"):
                 client.run("name 1")
-            with pytest.raises(CallError, match="can be"):
+            with pytest.raises(CallError, match="is ambiguous"):
                 client.run("r00000")
 
 
@@ -210,7 +210,7 @@ def test_a_run_that_is_not_there_is_told_by_name(client: Client, name: str) -> N
 
 
 def test_a_run_has_to_be_named(client: Client) -> None:
-    with pytest.raises(CallError, match="say which run"):
+    with pytest.raises(CallError, match="name a run"):
         client.run("")
     with pytest.raises(NotFound):
         client.status("nothing")

@@ -208,13 +208,13 @@ def test_people_are_added_changed_and_removed(tmp_path: Path, monkeypatch: pytes
     assert "salt" not in listed.out
     assert "viewer on all" in quick("users", "list").out
     assert quick("users", "remove", "ana").code == 0
-    assert "no users yet" in quick("users", "list").out
+    assert "No users yet" in quick("users", "list").out
 
 
 @pytest.mark.parametrize(
     ("words", "stdin", "told"),
     [
-        (["add", "ana"], "", "no password on the input"),
+        (["add", "ana"], "", "no password on standard input"),
         (["add", "ana"], "short\n", "10 to 1000"),
         (["add", "a b"], "correct horse battery\n", "a name has"),
         (["password", "nobody"], "correct horse battery\n", "no user `nobody`"),

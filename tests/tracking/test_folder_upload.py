@@ -356,7 +356,7 @@ os.kill(os.getpid(), 9)
     ((end,),) = [list(post.ends.values())]
     assert (end["status"], end["reason"]) == ("failed", "its process ended without a word")
     assert runs_of(place.home / "outbox") == []
-    assert sync().out == "nothing waits to be sent\n"
+    assert sync().out == "Nothing to upload.\n"
 
 
 @pytest.mark.parametrize(

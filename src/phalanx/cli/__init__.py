@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Verbs are imported only when they are called."""
+"""The command line: one file per verb, imported only when the verb is called."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ import click
 
 SECTIONS = {
     "Start here": {
-        "quickstart": "Run an example on this machine, and open its page.",
+        "quickstart": "Run an example on this machine and open its page.",
         "init": "Write a commented starter file.",
     },
     "Runs": {
         "run": "Run a file, here or on a cluster.",
         "ps": "List runs.",
         "show": "Show a run and its replicas.",
-        "logs": "Print what the replicas of a run wrote.",
-        "events": "Show everything that happened to a run.",
-        "top": "Watch active runs, and what they use.",
+        "logs": "Print or follow the logs of a run's replicas.",
+        "events": "Show the event history of a run.",
+        "top": "Watch active runs and their resource usage.",
         "stop": "Stop runs.",
-        "statuses": "Show the statuses that a run has had.",
-        "restart": "Run a run once more, as a new run.",
-        "resume": "Go on with a run that is over.",
-        "copy": "Run a run once more, beginning with a copy of its outputs.",
-        "rerun": "Repeat a run as it was recorded.",
-        "rm": "Remove runs that are over.",
-        "advise": "Say what runs asked for, used and held idle, and what would do.",
-        "size": "Try a file with different resources, and find the least that is fast.",
+        "statuses": "Show the status history of a run.",
+        "restart": "Submit a run again, as a new run.",
+        "resume": "Continue a finished run, with the same outputs.",
+        "copy": "Submit a run again, starting from a copy of its outputs.",
+        "rerun": "Submit a run again, and list what changed since.",
+        "rm": "Delete finished runs.",
+        "advise": "Compare requested with used resources and recommend requests.",
+        "size": "Try a file with different resources and recommend the cheapest fast ones.",
     },
-    "What runs tracked": {
-        "metrics": "Show the metrics of a run: table, chart, CSV.",
-        "compare": "Put runs beside each other, what differs first.",
-        "outputs": "Browse, preview and download what a run left.",
-        "artifacts": "List what runs kept on purpose.",
-        "models": "List, promote and download versions of models.",
-        "import": "Take in runs of MLflow, TensorBoard, W&B, CSV, or another home.",
-        "export": "Write runs as plain files or Parquet.",
+    "Tracked data": {
+        "metrics": "Show the metrics of a run: table, chart or CSV.",
+        "compare": "Compare params and metrics of runs side by side.",
+        "outputs": "List, preview and download the files of a run.",
+        "artifacts": "List logged artifacts and models.",
+        "models": "List, promote and download model versions.",
+        "import": "Import runs from MLflow, TensorBoard, W&B, CSV or another home.",
+        "export": "Export runs as plain files or tables.",
     },
     "Files": {
-        "check": "Say everything that is wrong with a file, or what it means.",
-        "plan": "Show who will run what, with which resources, rank and environment.",
-        "convert": "Print a file in the one modern form.",
+        "check": "Validate a file and summarize it.",
+        "plan": "Show each replica's command, resources, rank and environment.",
+        "convert": "Print a file in the current format.",
         "schema": "Print the JSON Schema of a polyaxonfile, for editors.",
     },
-    "This place": {
-        "site": "Write, show and list profiles of clusters.",
-        "wheels": "List the wheels that a wheelhouse, folder or index has for this Python.",
-        "serve": "Serve runs and metrics by HTTP: a page, REST, MLflow's API.",
-        "ui": "Open the page in the browser.",
-        "token": "Make, list and revoke the tokens of the server.",
-        "users": "Add, list and remove the people who use the server.",
-        "login": "Make a server the one that all verbs ask.",
+    "Installation and servers": {
+        "site": "Create, show and list cluster profiles.",
+        "wheels": "List the wheels available for this Python.",
+        "serve": "Start the server: web page, REST and MLflow API.",
+        "ui": "Open the web page in the browser.",
+        "token": "Create, list and revoke server tokens.",
+        "users": "Add, list and remove server users.",
+        "login": "Use a server for all commands.",
         "logout": "Forget the token of a server.",
-        "sync": "Send what was tracked for a server and has not reached it yet.",
-        "doctor": "Check the installation and a home, or rebuild its database from the folders.",
-        "completion": "Print a shell's completion script.",
+        "sync": "Upload tracked data that has not reached the server yet.",
+        "doctor": "Check the installation and the home, or rebuild its database.",
+        "completion": "Print a shell completion script.",
     },
 }
 VERBS = {verb: help_text for verbs in SECTIONS.values() for verb, help_text in verbs.items()}
-MODULES = {"import": "import_"}  # a word of Python's own
-# Verbs that work on a home of this machine alone: after a login they would be taken for the server's
+MODULES = {"import": "import_"}  # `import` is a Python keyword
+# Verbs that work on a local home only. After a login, users would expect them to act on the server.
 AT_HOME = ("rerun", "size", "import", "export", "token", "users")
-HERE = ("site", "doctor")  # the same, but clearly about this machine as long as PHALANX_SERVER is not set
+HERE = ("site", "doctor")  # also local only, but clearly about this machine unless PHALANX_SERVER is set
 
 
 _COMPLETE = "_PHALANX_COMPLETE"
@@ -108,14 +108,14 @@ class CommandGroup(click.Group):
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=lambda context, _, asked: _tell_version(context) if asked else None,
-    help="Show the version, its Python and the extras that are installed.",
+    callback=lambda context, _, asked: _print_version(context) if asked else None,
+    help="Show the version, the Python in use and the installed extras.",
 )
 def phalanx() -> None:
-    """One declarative file, any cluster: check, place, wire and track distributed training."""
+    """Run and track distributed training from one declarative file, on any cluster."""
 
 
-def _tell_version(context: click.Context) -> None:
+def _print_version(context: click.Context) -> None:
     from phalanx.cli.installation import extras_line, version_line
 
     click.echo(version_line())
@@ -124,10 +124,10 @@ def _tell_version(context: click.Context) -> None:
 
 
 def main() -> None:
-    """The `phalanx` command. Exit codes: 0 fine, 1 the file is wrong, 2 the call is wrong."""
+    """The `phalanx` command. Exit codes: 0 success, 1 invalid file, 2 invalid call."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a user's text never breaks the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")  # user text that the terminal cannot encode must not raise
     sys.exit(_run())
 
 
@@ -135,7 +135,7 @@ def _run() -> int:
     try:
         if _COMPLETE in os.environ:
             return _complete(os.environ[_COMPLETE])
-        # not click's own `main`: it makes an error of a reader that went away
+        # not click's `main`: it reports a closed pipe as an error
         with phalanx.make_context("phalanx", sys.argv[1:]) as context:
             code = phalanx.invoke(context)
         if sys.stdout is not None:
@@ -148,10 +148,10 @@ def _run() -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # the reader went away (`| head`): nothing to say, and nobody to say it to
+        # the reader closed the pipe (`| head`): not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except Exception as fault:  # noqa: BLE001 - the edge: a traceback is for us, not for the user
+    except Exception as fault:  # noqa: BLE001 - the outermost handler: users never see a traceback
         return _apologise(fault)
     return code if isinstance(code, int) else 0
 
@@ -163,7 +163,7 @@ def _complete(instruction: str) -> int:
 
 
 def _show(fault: click.ClickException) -> None:
-    """What click has to say, without anything in it that a terminal would obey."""
+    """Print an error of click, without terminal control characters."""
     from phalanx.cli.render.output import printable
 
     context = getattr(fault, "ctx", None)
@@ -171,25 +171,25 @@ def _show(fault: click.ClickException) -> None:
         click.echo(context.get_usage(), err=True)
     click.echo(f"error: {printable(fault.format_message())}", err=True)
     if context is not None:
-        click.echo(f"`{context.command_path} --help` tells more", err=True)
+        click.echo(f"Try `{context.command_path} --help`.", err=True)
 
 
 def _apologise(fault: Exception) -> int:
     from phalanx.cli.render.output import printable
 
     if isinstance(fault, OSError) and fault.filename is None and fault.errno is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to say would fail again at the end
-        click.echo(f"error: cannot write the answer: {(fault.strerror or str(fault)).lower()}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest at exit would fail again
+        click.echo(f"error: cannot write the output: {(fault.strerror or str(fault)).lower()}", err=True)
         return 2
     if os.environ.get("PHALANX_DEBUG"):
         raise fault
     if isinstance(fault, ModuleNotFoundError) and (fault.name or "phalanx").partition(".")[0] != "phalanx":
         click.echo(
             f"error: {printable(sys.executable)} has no package `{printable(fault.name or '')}`, which Phalanx needs: "
-            "the installation is incomplete; repeat `pip install phalanx` there",
+            "the installation is incomplete; run `pip install phalanx` there again",
             err=True,
         )
         return 2
     click.echo(f"phalanx: internal error: {type(fault).__name__}: {printable(str(fault))}", err=True)
-    click.echo("This is a bug in Phalanx. PHALANX_DEBUG=1 shows where; please report it.", err=True)
+    click.echo("This is a bug in Phalanx; please report it. PHALANX_DEBUG=1 shows the traceback.", err=True)
     return 70

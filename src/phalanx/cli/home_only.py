@@ -1,4 +1,4 @@
-"""Verbs that work on a home of this machine alone say so when a server is meant."""
+"""Guard of the verbs that work on a local home only: they refuse to run when a server is selected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARK = "_phalanx_at_home"
 
 
 def require_home(command: click.Command, name: str, *, also_after_login: bool) -> None:
-    """Its help stays there for everybody; only what it does is refused."""
+    """Guard a command and its subcommands. --help still works."""
     if isinstance(command, click.Group):
         for below, one in command.commands.items():
             require_home(one, f"{name} {below}", also_after_login=also_after_login)

@@ -1,6 +1,6 @@
 """What is installed on this machine and what is missing, for `phalanx --version` and `phalanx doctor`.
 
-`--version` is called by scripts and must be quick: what only `doctor` needs is imported by it.
+Scripts call `--version`, so it must be fast: functions for `doctor` import what they need.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def version_line() -> str:
 
 
 def extras_line() -> str:
-    """Which extras are there; nothing is imported for it."""
+    """Installed and missing extras, found without importing them."""
     there = [name for name, extra in EXTRAS.items() if is_installed(extra.package)]
     missing = [name for name in EXTRAS if name not in there]
-    told = f"extras: {', '.join(there) or 'none'}"
-    return told + (f"; not installed: {', '.join(missing)} (see `phalanx doctor`)" if missing else "")
+    line = f"extras: {', '.join(there) or 'none'}"
+    return line + (f"; not installed: {', '.join(missing)} (see `phalanx doctor`)" if missing else "")
 
 
 class Part(NamedTuple):
-    """Something that Phalanx uses where it is there. `found`: its version or place, None where it is missing; `fix`:
-    how to get it; `use`: what needs it."""
+    """An optional dependency. `found`: its version or path, None if missing; `fix`: how to get it; `use`: what needs
+    it."""
 
     kind: str  # page, extra or tool
     name: str
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 def parts(home: Path) -> Iterator[Part]:
-    """All of them, for this home."""
+    """All optional dependencies, as seen from this home."""
     import shutil
     from pathlib import Path
 
@@ -58,8 +58,8 @@ def parts(home: Path) -> Iterator[Part]:
         "page",
         "page",
         "built" if page.is_file() else None,
-        "`make page` in a clone builds it, the wheel has it",
-        "`phalanx ui` and the page of `phalanx serve`",
+        "run `make page` in a clone, or install the wheel, which includes it",
+        "`phalanx ui` and the web page of `phalanx serve`",
     )
     for name, extra in EXTRAS.items():
         version = extra.version()

@@ -1,4 +1,4 @@
-"""Signals while a run is submitted and attended: a Ctrl-C stops the run, a closed terminal only us."""
+"""Signal handling while a run is submitted and watched: Ctrl-C stops the run, a closed terminal only this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 def defer_signals() -> None:
-    """From before a run is submitted until someone attends it: a Ctrl-C in between waits, and then stops the run."""
+    """Block Ctrl-C and TERM between submitting a run and watching it, so that they stop the run afterwards."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 
 
@@ -20,8 +20,8 @@ def restore_signals() -> None:
 
 
 def stop_on_interrupt(stop: Callable[[str], None]) -> list[int]:
-    """Ctrl-C and TERM call `stop` with a reason. A closed terminal does not: the list it answers is filled, and we
-    leave."""
+    """Call `stop` with a reason on Ctrl-C and TERM. A closed terminal only fills the returned list: the caller then
+    returns and the run continues."""
     hung_up: list[int] = []
 
     def called(number: int, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""Finding and reading the user's files: the options -f and -P, the same for every verb that takes them."""
+"""Options shared by several verbs, and the reading of the files that -f names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import click
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from phalanx.spec import Spec
 
-MAX_READ = (1 << 20) + 1  # one byte more than a file may have, so that the reader can tell
+MAX_READ = (1 << 20) + 1  # one byte more than the limit of a file, so that the parser can detect an excess
 DEFAULT_NAMES = tuple(
     f"{stem}.{ending}"
     for stem in ("polyaxon", "polyaxonci", "polyaxon-ci", "polyaxon.ci", "polyaxonfile")
@@ -31,7 +28,7 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--params",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Set a param; wins over the file. May be repeated.",
+        help="Set a param, overriding the file. Repeatable.",
     )(function)
     return click.option(
         "-f",
@@ -39,18 +36,18 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "files",
         multiple=True,
         metavar="FILE",
-        help="The polyaxonfile; - is standard input. Repeated, later files are laid over earlier ones. "
-        "Without it: polyaxonfile.yml and its kin in this folder.",
+        help="The polyaxonfile, or - for standard input. Repeatable; later files override earlier ones. "
+        "Default: polyaxonfile.yml, or another usual name, in the current folder.",
         shell_complete=_complete_file,
     )(function)
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Which cluster, as kubectl takes it."""
+    """The options that select a Kubernetes cluster, named as in kubectl."""
     for name, metavar, words in (
-        ("--namespace", "NAME", "The namespace, for --on kubernetes; else that of the context."),
-        ("--context", "NAME", "The context of the kubeconfig, for --on kubernetes."),
-        ("--kubeconfig", "FILE", "The kubeconfig, for --on kubernetes; else KUBECONFIG, or ~/.kube/config."),
+        ("--namespace", "NAME", "Kubernetes namespace. Default: that of the context."),
+        ("--context", "NAME", "Context of the kubeconfig. Default: the current one."),
+        ("--kubeconfig", "FILE", "Path of the kubeconfig. Default: $KUBECONFIG, or ~/.kube/config."),
     ):
         function = click.option(name, metavar=metavar, help=words)(function)
     return function
@@ -59,7 +56,7 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
 assume_option = click.option(
     "--assume",
     metavar="OFFER",
-    help="Render for a cluster that offers this, such as training-operator=1.8,kueue; for --on kubernetes.",
+    help="Render for a Kubernetes cluster with these features, such as training-operator=1.8,kueue.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -71,7 +68,7 @@ def _complete_file(*_: Any) -> list[Any]:
 
 
 def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """The texts that were named, or the default one. Raises CallError."""
+    """The contents of the named files, or of the default file. Raises CallError."""
     names = list(files) or [_default_file()]
     if names.count("-") > 1:
         raise CallError("standard input (-f -) can be read only once")
@@ -82,7 +79,7 @@ def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
         except OSError as fault:
             faults.append(f"{name}: {(fault.strerror or str(fault)).lower()}")
         except ValueError:
-            faults.append(f"{name!r}: not a file name")
+            faults.append(f"{name!r}: not a valid file name")
     if faults:
         raise CallError("cannot read " + "; ".join(faults))
     return texts
@@ -101,20 +98,20 @@ def _default_file() -> str:
     found = next((name for name in DEFAULT_NAMES if Path(name).is_file()), None)
     if found is None:
         raise CallError(
-            "there is no polyaxonfile in this folder: name one with -f FILE, or write one with `phalanx init`"
+            "no polyaxonfile in the current folder: name one with -f FILE, or create one with `phalanx init`"
         )
     return found
 
 
 def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
-    """The spec of what the command line names, with every fault of any room. Raises SpecErrors, CallError."""
+    """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
     from phalanx import plan, spec
 
     return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
 
 
 def _is_text(argument: str) -> bool:
-    """Bytes of the command line that are not UTF-8 come as lone surrogates, which nothing can print."""
+    """False for an argument that was not UTF-8: its bytes arrive as lone surrogates, which cannot be printed."""
     return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
@@ -126,11 +123,11 @@ def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
             raise CallError(f"-P {pair!r}: not UTF-8")
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise CallError(f"-P {pair!r}: write -P NAME=VALUE")
+            raise CallError(f"-P {pair!r}: expected -P NAME=VALUE")
         if name.strip() in params:
             raise CallError(f"-P {name.strip()} is given twice")
         if "\n" in name or "\x00" in pair:
-            raise CallError(f"-P {pair!r}: not a name")
+            raise CallError(f"-P {pair!r}: not a valid name")
         params[name.strip()] = value
     return params
 

@@ -1,4 +1,4 @@
-"""Staying with a run until it is over: shared by every verb that starts one."""
+"""Watching a submitted run until it finishes; used by every verb that starts a run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ SHAPE = 40  # characters of a sparkline
 
 
 def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
-    """A run that was just submitted: left to go on by itself, or attended until it is over. Answers the exit code of
-    the verb."""
+    """Detach from a run just submitted, or watch it until it finishes. Returns the exit code of the verb."""
     if detach:
         restore_signals()
         place.acts.leave(run)
@@ -39,7 +38,7 @@ def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) 
 
 
 def report(place: Workspace, run: Run, *, as_json: bool) -> int:
-    """What happened, as a table or JSON. Answers the exit code."""
+    """Print the result of a run as a table or JSON. Returns the exit code."""
     run = place.rows.find(run.id)
     replicas, facts = place.rows.replicas(run.id), place.rows.facts(run.id)
     if as_json:
@@ -74,7 +73,7 @@ def run_json(place: Workspace, run: Run) -> dict[str, Any]:
 
 
 def metric_lines(series: SeriesReader) -> list[str]:
-    """How the metrics went, the first few of them: about where they began, their shape, the last value."""
+    """One line for each of the first metrics: approximate first value, sparkline, last value."""
     from phalanx.cli.render.sparklines import sparkline
 
     names = series.names()
@@ -91,7 +90,7 @@ def metric_lines(series: SeriesReader) -> list[str]:
 
 
 def exit_code(run: Run, replicas: list[Any], failure: dict[str, Any]) -> int:
-    """0 for a run that succeeded; the code of the replica that failed first; as a shell has it for signals."""
+    """0 for a succeeded run, else the exit code of the replica that failed first (128 + N for signal N)."""
     if run.status == "succeeded":
         return 0
     if run.status == "stopped":

@@ -1,4 +1,4 @@
-"""The starter files that `phalanx init` writes: one text, with what each framework adds to it."""
+"""The starter files of `phalanx init`: one template, with additions for each framework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SINGLE = "single"
 
 
 class Starter(NamedTuple):
-    """What is special about one framework's starter file."""
+    """The parts of a starter file that differ by framework."""
 
     summary: str
     command: str
@@ -24,7 +24,7 @@ _PS = """\
         memory: {{requests: 512, limits: 1024}}
 """
 STARTERS = {
-    SINGLE: Starter("One process, whatever it trains with.", "python train.py --lr={{ lr }} --epochs={{ epochs }}"),
+    SINGLE: Starter("One process, with any framework.", "python train.py --lr={{ lr }} --epochs={{ epochs }}"),
     "pytorch": Starter(
         "PyTorch: one master and two workers that call init_process_group('env://').",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
@@ -41,23 +41,23 @@ STARTERS = {
         "MXNet: a scheduler, two workers and a server, for kvstore='dist_sync'.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }} --kv-store=dist_sync",
         replicas=_PS.format(ps="servers of the key-value store; the master is their scheduler"),
-        hint="DMLC_ROLE and its kin are set; scheduler and servers run the same command.",
+        hint="The DMLC_* variables are set; scheduler and servers run the same command.",
     ),
     "horovod": Starter(
-        "Horovod: one master and two workers that meet over Gloo.",
+        "Horovod: one master and two workers that communicate over Gloo.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
-        replicas="    # launcher: mpirun # start the ranks by mpirun instead\n",
+        replicas="    # launcher: mpirun # start the ranks with mpirun instead\n",
         hint="HOROVOD_RANK and HOROVOD_SIZE are set; no sshd and no horovodrun are needed.",
     ),
     "mpi": Starter(
-        "MPI: ranks without a master, started by mpirun.",
+        "MPI: ranks without a master, started with mpirun.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
-        hint="Write the program alone: mpirun is put before it.",
+        hint="Write the program only: Phalanx adds mpirun.",
     ),
     "jax": Starter(
         "JAX: one master and two workers for jax.distributed.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
-        hint="Call jax.distributed.initialize(): it finds the coordinator and its number by itself.",
+        hint="Call jax.distributed.initialize() without arguments: it finds the coordinator and its process id.",
     ),
     "deepspeed": Starter(
         "DeepSpeed: one master and two workers that call deepspeed.init_distributed().",
@@ -70,27 +70,27 @@ STARTERS = {
         hint="DMLC_TRACKER_URI, DMLC_TRACKER_PORT, RANK and WORLD_SIZE are set.",
     ),
     "plain": Starter(
-        "Replicas that find each other by PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER.",
+        "Replicas that find each other through PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER.",
         "python train.py --lr={{ lr }} --epochs={{ epochs }}",
     ),
 }
 
 _HEAD = """\
 # {summary}
-# Check it with `phalanx check`, look at what would run with `phalanx plan`.
+# Validate it with `phalanx check`; see what would run with `phalanx plan`.
 version: 1
 kind: experiment
 # name: my-experiment
 # tags: [baseline]
 {framework}
-params: # values for the templates below; `-P lr=0.1` sets one for a single run
+params: # values for the templates below; `-P lr=0.1` overrides one for a single run
   lr: 0.01
   epochs: 3
 
 environment:
   resources:{of_master}
     cpu: {{requests: 1, limits: 2}}
-    memory: {{requests: 1024, limits: 2048}} # MiB; "2Gi" is fine too
+    memory: {{requests: 1024, limits: 2048}} # MiB; "2Gi" also works
     # gpu: {{requests: 1, limits: 1}}
 """
 _REPLICAS = """\
@@ -100,14 +100,14 @@ _REPLICAS = """\
       resources:
         cpu: {requests: 1, limits: 2}
         memory: {requests: 1024, limits: 2048}
-    # worker: # one of them can be different; what is said here replaces the default as a whole
+    # worker: # settings for single workers; they replace default_worker as a whole
     #   - index: 0
     #     resources: {gpu: {requests: 1, limits: 1}}
 """
 
 
 def starter_text(framework: str) -> str:
-    """A whole polyaxonfile for a framework, with comments."""
+    """A complete polyaxonfile for a framework, with comments."""
     starter = STARTERS[framework]
     distributed = framework != SINGLE
     text = _HEAD.format(
@@ -115,7 +115,7 @@ def starter_text(framework: str) -> str:
         framework=f"\nframework: {framework}\n" if distributed else "",
         of_master=" # of the master" if distributed and framework != "mpi" else "",
     )
-    if framework == "mpi":  # it has no master whose resources could stand there
+    if framework == "mpi":  # without a master, there are no top-level resources
         text = text[: text.index("  resources:")]
     if distributed:
         text += _REPLICAS + starter.replicas

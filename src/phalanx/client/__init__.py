@@ -1,6 +1,6 @@
-"""A server asked from Python and from the command line: `phalanx.Client()`.
+"""Client of a Phalanx server, for Python (`phalanx.Client()`) and the command line.
 
-Everything is imported when it is asked for: every call of the command line looks at the settings, few need the rest.
+Names are imported on first use: every call of the command line reads the settings, but few need the rest.
 """
 
 from __future__ import annotations

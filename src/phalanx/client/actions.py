@@ -1,4 +1,4 @@
-"""What can be asked of a server to do: runs submitted, stopped, made again, removed."""
+"""Actions on a server: submit, stop, restart, resume and delete runs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ PIECE = 256 << 10
 LONGEST_FILE = 1 << 20
 UPLOAD = "code"
 
-Progress = Callable[[str, int, int], None]  # what, bytes done, of how many
+Progress = Callable[[str, int, int], None]  # what, bytes done, bytes in total
 
 
 class SubmittedRun(NamedTuple):
-    """A new run, and what is worth knowing of it."""
+    """A new run, and notes on its file."""
 
     run: Run
     notes: Sequence[Mapping[str, Any]]
 
 
 class Snapshot(NamedTuple):
-    """Code that lies on the server until a run is submitted with it."""
+    """Uploaded code, stored on the server until a run is submitted with it."""
 
     id: str
     files: int
     size: int
-    git: Mapping[str, Any] | None  # of which commit it is, and what was changed since
+    git: Mapping[str, Any] | None  # its commit and uncommitted changes
 
 
 def silent(_: str, __: int, ___: int) -> None:
-    """For whoever does not want to see how far it is."""
+    """The default progress callback: does nothing."""
 
 
 class ActionMethods(RunLookup):
@@ -62,10 +62,10 @@ class ActionMethods(RunLookup):
         unchecked: bool = False,
         progress: Progress = silent,
     ) -> SubmittedRun:
-        """A run of a file; of several, later ones are laid over earlier ones. A file is a path, or its name and its
-        text. `folder`: its code goes along, less what .polyaxonignore and .gitignore name. `strict` refuses what asks
-        for more than the machine has, `unchecked` submits also what a cluster's profile speaks against. Raises
-        SpecErrors with all that is wrong with the file, CallError."""
+        """Submit a run of a file, or of several, where later files override earlier ones. A file is a path, or a tuple
+        of name and text. `folder`: code to upload, except files matched by .polyaxonignore and .gitignore. `strict`
+        refuses a run that requests more than the machine has; `unchecked` submits even if the site profile predicts a
+        rejection. Raises SpecErrors with all errors of the file, CallError."""
         texts = [_text_of(file) for file in ([files] if isinstance(files, str | Path) else files)]
         code = self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder
         body = {
@@ -87,8 +87,7 @@ class ActionMethods(RunLookup):
         return SubmittedRun(rows.run_of(row), list(row.get("notes") or ()))
 
     def upload_code(self, folder: str | Path, progress: Progress = silent) -> Snapshot:
-        """A folder's code brought to the server, for one run to be made of it. Raises CallError when it is too large to
-        be code."""
+        """Upload the code of a folder, for one run. Raises CallError if it is too large to be code."""
         from phalanx.submission.git import git_state
         from phalanx.submission.snapshots import pack
 
@@ -96,27 +95,27 @@ class ActionMethods(RunLookup):
             pack(Path(folder), packed)
             size = packed.tell()
             packed.seek(0)
-            told = self._wire.put("POST", joined("snapshots"), _pieces(packed, size, progress), size)
-        return Snapshot(str(told["id"]), int(told["files"]), int(told["size"]), git_state(Path(folder)))
+            row = self._wire.put("POST", joined("snapshots"), _pieces(packed, size, progress), size)
+        return Snapshot(str(row["id"]), int(row["files"]), int(row["size"]), git_state(Path(folder)))
 
     def stop(self, run: str | Run) -> Run:
-        """Asks it to end; that it has ended is another matter."""
+        """Request the stop of a run. Returns before the run has ended."""
         return self._act(run, "stop")
 
     def restart(self, run: str | Run) -> Run:
-        """A new run of the same file, with outputs of its own."""
+        """Submit the same file as a new run with empty outputs."""
         return self._act(run, "restart")
 
     def copy(self, run: str | Run) -> Run:
-        """A new run of the same file, which begins with a copy of the outputs."""
+        """Submit the same file as a new run that starts from a copy of the outputs."""
         return self._act(run, "copy")
 
     def resume(self, run: str | Run) -> Run:
-        """The next attempt of a run that is over."""
+        """Start the next attempt of a finished run."""
         return self._act(run, "resume")
 
     def delete(self, run: str | Run) -> None:
-        """Removes a run that is over, for good."""
+        """Permanently delete a finished run."""
         self._wire.send("DELETE", joined("runs", self._id(run)))
 
     def _act(self, run: str | Run, verb: str) -> Run:

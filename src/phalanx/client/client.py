@@ -1,4 +1,4 @@
-"""`phalanx.Client`: what `phalanx.open()` gives of a home, of a server; and what can be asked of one to do.
+"""`phalanx.Client`: reads the runs of a server, like `phalanx.open()` those of a home, and submits and controls runs.
 
 import phalanx
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 class Client(QueryMethods, FileMethods, ActionMethods):
-    """A server. For one thread; `close` it, or use it in a `with`. Wherever a run is asked for, its record, its id, the
-    beginning of that or its name will do.
+    """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
+    id, the first characters of an id, or a name.
 
-    Every method may raise CallError (asking again is useless: Refused has the server's status and hint) and StoreError
-    (Unreachable: it may pass). What only reads is asked again by itself when the connection fails.
+    Every method may raise CallError (retrying does not help; RequestRefused has the status and hint of the server) and
+    StoreError (ServerUnreachable: may be temporary). Reading methods retry when the connection fails.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """The server of the address; else that of PHALANX_SERVER; else the one that `phalanx login` kept. The same with
-        the token and PHALANX_TOKEN. Raises CallError when nobody says which."""
+        """Connect to `url`, else to PHALANX_SERVER, else to the server of `phalanx login`; the same order holds for the
+        token and PHALANX_TOKEN. Raises CallError if no server is named."""
         found = choose_server(os.environ, url, token)
         if found is None:
-            raise CallError("say which server: Client(url), PHALANX_SERVER, or `phalanx login URL` once")
+            raise CallError("no server is named: use Client(url), set PHALANX_SERVER, or run `phalanx login URL` once")
         super().__init__(Transport(found.url, found.token, timeout_s))
 
     @property
@@ -52,15 +52,15 @@ class Client(QueryMethods, FileMethods, ActionMethods):
         return self._wire.token
 
     def is_there(self) -> bool:
-        """Whether Phalanx answers at the address; needs no token. Raises CallError, Unreachable when it does not."""
+        """Check that Phalanx responds at the address; needs no token. Raises CallError, ServerUnreachable if not."""
         return bool(dict(self._wire.get("/healthz")).get("ok"))
 
     def whoami(self) -> dict[str, Any]:
-        """The name that the token has on the server, and what it may."""
+        """The name and roles of the token's user."""
         return dict(self._wire.get(joined("session")))
 
     def live(self, run: str | Run | None = None) -> Iterator[LiveEvent]:
-        """What changes, as it does: of a run, or of all. Without end: leave it when you have seen enough."""
+        """Changes of a run, or of all runs, as they happen. Endless: stop iterating to end it."""
         steps = ("live",) if run is None else ("runs", self._id(run), "live")
         return listen(self._wire, joined(*steps))
 

@@ -1,7 +1,7 @@
-"""Which server is meant, and the token for it: what was said, what the environment says, what `phalanx login` kept.
+"""Selection of the server and its token: from arguments, environment variables, or `phalanx login`.
 
-$XDG_CONFIG_HOME/phalanx/servers.json (~/.config/phalanx/servers.json): the servers one is logged in to, and which of
-them is asked unless something else is said. Readable by its owner alone.
+$XDG_CONFIG_HOME/phalanx/servers.json (~/.config/phalanx/servers.json) has the tokens of the servers the user is logged
+in to, and the default server. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BY_ARGUMENT, BY_LOGIN = "argument", "login"
 
 
 class ServerChoice(NamedTuple):
-    """A server, its token (empty when nobody has one) and who named it: an argument, PHALANX_SERVER or a login."""
+    """A server, its token (empty if there is none) and what selected it: an argument, PHALANX_SERVER or a login."""
 
     url: str
     token: str
@@ -32,7 +32,7 @@ class ServerChoice(NamedTuple):
 
 
 class Logins(NamedTuple):
-    """What `phalanx login` kept: tokens by address, and the server that is asked by default."""
+    """The logins of the user: tokens by address, and the default server."""
 
     default: str | None
     tokens: Mapping[str, str]
@@ -41,9 +41,9 @@ class Logins(NamedTuple):
 def choose_server(
     environment: Mapping[str, str], url: str | None = None, token: str | None = None
 ) -> ServerChoice | None:
-    """The server that is meant; None when it is the home of this machine. Raises CallError for an address that is none.
+    """The selected server; None for the local home. Raises CallError for an invalid address.
 
-    PHALANX_SERVER wins over a login. A home that is named, or a run that we are part of, means this machine, unless
+    PHALANX_SERVER takes precedence over a login. PHALANX_HOME, or being part of a run, selects the local home, unless
     PHALANX_SERVER is set as well.
     """
     if url is not None:
@@ -63,15 +63,15 @@ def _with_token(url: str, token: str | None, by: str, environment: Mapping[str, 
 
 
 def checked_token(token: str) -> str:
-    """As it goes into a header. Raises CallError, which does not tell it, for what cannot be one."""
+    """The token as it goes into a header. Raises CallError, without the token in the message, if it is invalid."""
     token = token.strip()
     if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise CallError("that is no token: `phalanx token create NAME` on the server makes one")
+        raise CallError("invalid token: create one with `phalanx token create NAME` on the server")
     return token
 
 
 def _token_of_home(url: str) -> str:
-    """The owner's token, where it is a living server of our own home that is asked."""
+    """The owner's token, if the address is that of a running server of the local home."""
     from phalanx.home.run_tokens import server_urls
 
     home = Path(external_folder.default_home())
@@ -82,7 +82,7 @@ def _token_of_home(url: str) -> str:
 
 
 def checked(url: str) -> str:
-    """An address as we keep it. Raises CallError for anything but http and https."""
+    """A normalized address. Raises CallError for anything but http and https."""
     url = url.strip().rstrip("/")
     try:
         parts = urlsplit(url)
@@ -90,16 +90,16 @@ def checked(url: str) -> str:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise CallError(f"a server's address is like https://host:8000, not `{url[:100]}`")
+        raise CallError(f"invalid server address `{url[:100]}`: expected something like https://host:8000")
     if parts.username is not None or parts.password is not None:
-        raise CallError(f"a token does not belong into an address: {TOKEN} has it, or `phalanx login` asks for it")
+        raise CallError(f"the server address must not contain a token: set {TOKEN}, or use `phalanx login`")
     if parts.query or parts.fragment:
-        raise CallError(f"a server's address ends before any `?` and `#`: {url.split('?')[0].split('#')[0]}")
+        raise CallError(f"remove `?` and `#` from the server address: {url.split('?')[0].split('#')[0]}")
     return url
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is that of this machine: no proxy can know it."""
+    """Whether an address is a loopback address, which must not go through a proxy."""
     import ipaddress
 
     host = urlsplit(url).hostname or ""
@@ -108,7 +108,7 @@ def is_loopback(url: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-# What `phalanx login` kept --------------------------------------------------------------------------------------------
+# Logins ---------------------------------------------------------------------------------------------------------------
 
 
 def logins_file(environment: Mapping[str, str]) -> Path:
@@ -118,7 +118,7 @@ def logins_file(environment: Mapping[str, str]) -> Path:
 
 
 def logins(environment: Mapping[str, str]) -> Logins:
-    """Raises CallError when the file is there and cannot be read."""
+    """Raises CallError if the file exists but cannot be read."""
     path = logins_file(environment)
     try:
         data = json.loads(path.read_bytes())
@@ -130,16 +130,16 @@ def logins(environment: Mapping[str, str]) -> Logins:
     except OSError as fault:
         raise CallError(f"cannot read {path}: {(fault.strerror or str(fault)).lower()}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CallError(f"{path} is damaged: remove it, and log in again") from None
+        raise CallError(f"{path} is damaged: delete it and log in again") from None
 
 
 def save_login(environment: Mapping[str, str], url: str, token: str) -> Path:
-    """Log in: the server becomes the one that is asked by default. Raises CallError when that cannot be kept."""
+    """Save a login and make it the default server. Raises CallError if the file cannot be written."""
     return _write(environment, Logins(url, {**logins(environment).tokens, url: token}))
 
 
 def delete_login(environment: Mapping[str, str], url: str | None = None) -> list[str]:
-    """Log out of a server, or of all. Answers of which. Raises CallError."""
+    """Log out of a server, or of all. Returns their addresses. Raises CallError."""
     known = logins(environment)
     gone = [one for one in known.tokens if url in (None, one)]
     if gone:
@@ -149,7 +149,7 @@ def delete_login(environment: Mapping[str, str], url: str | None = None) -> list
 
 
 def _write(environment: Mapping[str, str], known: Logins) -> Path:
-    """There whole or not at all, and never readable by others, not even for a moment."""
+    """Write atomically, and never readable by other users, not even for a moment."""
     path = logins_file(environment)
     data = {"default": known.default, "servers": {url: {"token": token} for url, token in known.tokens.items()}}
     try:

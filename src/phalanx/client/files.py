@@ -1,4 +1,4 @@
-"""Files of a run on a server: looked at, fetched with their digests checked, and sent."""
+"""Files of a run on a server: listing, previews, verified downloads, and uploads."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from phalanx.store.model_index import ModelVersion
     from phalanx.store.records import Run
 
-PIECE = 4 << 20  # sent at a time
+PIECE = 4 << 20  # bytes per upload request
 READ = 256 << 10
-TRIES = 5  # a file is gone on with where its connection broke off
+TRIES = 5  # a download resumes where its connection broke
 
 
 class FileMethods(RunLookup):
     """A part of `Client`."""
 
     def outputs(self, run: str | Run, path: str = "") -> list[OutputEntry]:
-        """What is at a path of a run's `outputs`, `artifacts` and `models`, and everything below it."""
+        """The files and folders at a path of a run's `outputs`, `artifacts` and `models`, and below it."""
         from phalanx.artifacts.outputs import OutputEntry
 
-        told = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
+        answer = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
         return [
             OutputEntry(
                 str(row["path"]),
@@ -44,22 +44,22 @@ class FileMethods(RunLookup):
                 row.get("target"),
                 row.get("leads_to"),
             )
-            for row in told["files"]
+            for row in answer["files"]
         ]
 
     def preview(self, run: str | Run, path: str) -> dict[str, Any]:
-        """A look into a file: what it is, and its first lines."""
+        """The preview of a file: its type and first lines."""
         return dict(self._wire.get(self._address(run, "preview", path)))
 
     def read(self, run: str | Run, path: str) -> bytes:
-        """A file, whole."""
+        """The content of a file."""
         return b"".join(self._fetch(self._address(run, "outputs", path), lambda _: None))
 
     def download(
         self, run: str | Run, path: str, to: str | Path = ".", *, force: bool = False, progress: Progress = silent
     ) -> DownloadResult:
-        """Copies a file or a folder: into the target if that is a folder, else to it. Every file whose digest the
-        server knows is checked. Raises CallError, also when something is there already and `force` is not given."""
+        """Download a file or folder: into the target if that is a folder, else to it. Verifies every file whose digest
+        the server knows. Raises CallError, also if a target exists and `force` is not set."""
         run_id, target = self._id(run), Path(to)
         entries = self._entries(run_id, path)
         place = target / entries[0].path.rpartition("/")[2] if target.is_dir() else target
@@ -68,25 +68,25 @@ class FileMethods(RunLookup):
     def download_version(
         self, version: ModelVersion, to: str | Path, *, force: bool = False, progress: Progress = silent
     ) -> DownloadResult:
-        """Copies the files of a model's version, from the run that made it, into a folder. Raises CallError."""
+        """Download the files of a model version from its run to a folder. Raises CallError."""
         if version.run_id is None or version.files is None:
-            raise CallError(f"{version.title} is only an address: its files are at {version.source}")
+            raise CallError(f"{version.title} has no files on the server: download them from {version.source}")
         entries = self._entries(version.run_id, version.source)
         is_folder = entries[0].kind == "folder"
         place = Path(to) if is_folder else Path(to) / entries[0].path.rpartition("/")[2]
         return self._bring(version.run_id, entries, place, force=force, progress=progress)
 
     def _entries(self, run_id: str, path: str) -> list[OutputEntry]:
-        """What is to be copied; links at the top are followed, if they lead to something of the run."""
+        """The entries to download. A link at the top is followed if it stays in the run's folder."""
         if not path.strip("/"):
-            raise CallError("say which file or folder, such as `outputs`")
+            raise CallError("name a file or folder, such as `outputs`")
         entries = self.outputs(run_id, path)
         if entries and entries[0].kind == "link":
             if entries[0].leads_to is None:
-                raise CallError(f"`{path}` is a link that leads out of the run's folder: it is not followed")
+                raise CallError(f"`{path}` is a link that leaves the run's folder: it is not followed")
             entries = self.outputs(run_id, entries[0].leads_to)
         if not entries:
-            raise CallError(f"there is no `{path}`: `phalanx outputs {run_id}` lists what there is")
+            raise CallError(f"there is no `{path}`: `phalanx outputs {run_id}` lists the files")
         return entries
 
     def _bring(
@@ -109,7 +109,7 @@ class FileMethods(RunLookup):
         return DownloadResult(place, len(items), sum(item.size for item in items), unchecked, left_out)
 
     def upload(self, run: str | Run, source: str | Path, path: str, progress: Progress = silent) -> int:
-        """Sends a file to a run that somebody else executes, below `artifacts/` or `models/`. Answers its size."""
+        """Upload a file to a run that Phalanx only tracks, below `artifacts/` or `models/`. Returns its size."""
         address = self._address(run, "files", path)
         try:
             with Path(source).open("rb") as stream:
@@ -137,7 +137,7 @@ class FileMethods(RunLookup):
         return f"{API}/runs/{quote(self._id(run), safe='')}/{what}/{quote(path.strip('/'), safe='/')}"
 
     def _fetch(self, address: str, say: Callable[[int], None]) -> Iterator[bytes]:
-        """A file piece by piece. When the connection breaks off, from there on; never two contents mixed."""
+        """Download a file in pieces. Resumes after a broken connection, but never mixes two versions of a file."""
         import httpx
 
         count, mark, left = 0, None, TRIES
@@ -148,7 +148,7 @@ class FileMethods(RunLookup):
             try:
                 with self._wire.stream(address, headers) as response:
                     if count and (response.status_code != 206 or response.headers.get("etag") != mark):
-                        raise CallError("the file changed while it was fetched: try again")
+                        raise CallError("the file changed during the download: try again")
                     mark = response.headers.get("etag")
                     for piece in response.iter_bytes(READ):
                         count += len(piece)
@@ -158,7 +158,7 @@ class FileMethods(RunLookup):
                     return
             except RequestRefused as fault:
                 if fault.status == 416 and count:
-                    raise CallError("the file changed while it was fetched: try again") from None
+                    raise CallError("the file changed during the download: try again") from None
                 raise
             except (httpx.HTTPError, ServerUnreachable) as fault:
                 left -= 1

@@ -1,4 +1,4 @@
-"""What a server tells by itself: events as they happen (server-sent events)."""
+"""Live events of a server (server-sent events)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from phalanx.client.transport import ServerUnreachable, Transport
 
-QUIET_S = 45.0  # the server says something at least three times as often
+QUIET_S = 45.0  # the server sends something at least three times as often
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 PATIENCE_S = 60.0
 
 
 class LiveEvent(NamedTuple):
-    """`run`, `gone`, `points`, `log`, `replicas`: that something changed, and where to look."""
+    """A change: `kind` is `run`, `gone`, `points`, `log` or `replicas`; `data` says what to fetch."""
 
     kind: str
     data: Any
 
 
 def listen(wire: Transport, path: str) -> Iterator[LiveEvent]:
-    """Events without end. Asks again when the connection breaks; gives up when nobody answers for a minute."""
+    """Endless events. Reconnects when the connection breaks; gives up after a minute without a response."""
     import httpx
 
     pause_s, well = PAUSE_S, time.monotonic()
@@ -42,7 +42,7 @@ def listen(wire: Transport, path: str) -> Iterator[LiveEvent]:
 
 
 def parsed(lines: Iterable[str]) -> Iterator[LiveEvent]:
-    """Events of a stream; comments, and what is no JSON, are passed over."""
+    """The events of a stream; comments and invalid JSON are skipped."""
     kind, data = "message", list[str]()
     for line in lines:
         if not line:

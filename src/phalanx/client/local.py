@@ -1,4 +1,4 @@
-"""What was tracked, for Python: `phalanx.open()` gives runs and their series as plain values, numpy or pandas.
+"""`phalanx.open()`: reads runs and their series from a home, as plain values, numpy arrays or pandas frames.
 
 import phalanx
 
@@ -48,7 +48,7 @@ class MetricLine:
         return zip(self.steps, self.values, strict=True)
 
     def numpy(self) -> MetricLine:
-        """The same with arrays of numpy, which share the memory."""
+        """The same with numpy arrays, which share the memory."""
         with extras.needed("pandas", "`numpy()`"):
             import numpy as np
 
@@ -59,7 +59,7 @@ class MetricLine:
         return other
 
     def pandas(self) -> Any:
-        """A frame of step, time, value and attempt."""
+        """A data frame with step, time, value and attempt."""
         with extras.needed("pandas", "`pandas()`"):
             import pandas as pd
 
@@ -73,8 +73,8 @@ class MetricLine:
 
 
 class RunReader:
-    """One run. What is in its row stands as attributes: `id`, `name`, `status`, `params`, `tags`, `created_at` and so
-    on; `metrics` has the last value of each."""
+    """One run. The fields of its record are attributes: `id`, `name`, `status`, `params`, `tags`, `created_at` and so
+    on; `metrics` has the last value of each metric."""
 
     id: str
     project: str
@@ -105,7 +105,7 @@ class RunReader:
 
     @property
     def all_series(self) -> RunSeries:
-        """Everything that can be asked of its series: buckets, values at a step, mean over ranks."""
+        """The reader of all series: buckets, values at a step, mean over ranks."""
         if self._series is None:
             from phalanx.store.series.run_series import RunSeries
 
@@ -113,25 +113,25 @@ class RunReader:
         return self._series
 
     def names(self) -> list[str]:
-        """Its metrics."""
+        """The names of its metrics."""
         return self.all_series.names()
 
     def series(self, metric: str, replica: str | None = None) -> MetricLine:
-        """The line of a metric: of a replica, or of the first that logged it. Raises KeyError when there is none."""
+        """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
         found = self.every_series(metric) if replica is None else self._lines(metric, replica)
         if not found:
             raise KeyError(f"run {self._record.id} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
         return found[0]
 
     def every_series(self, metric: str) -> list[MetricLine]:
-        """The lines of all replicas that logged a metric."""
+        """The series of all replicas that logged a metric."""
         return self._lines(metric, None)
 
     def _lines(self, metric: str, replica: str | None) -> list[MetricLine]:
         return [MetricLine(columns) for columns in self.all_series.series(metric, replica)]
 
     def buckets(self, metric: str, count: int = 1000) -> Mapping[str, list[Bucket]]:
-        """For charts, by replica: no spike is left out."""
+        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost."""
         return self.all_series.buckets(metric, count)
 
     def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
@@ -153,7 +153,7 @@ class RunReader:
         return self._store.statuses(self._record.id)
 
     def pandas(self) -> Any:
-        """All points of all metrics and replicas as one frame."""
+        """All points of all metrics and replicas as one data frame."""
         with extras.needed("pandas", "`pandas()`"):
             import pandas as pd
 
@@ -171,7 +171,7 @@ class RunReader:
 
 
 class HomeReader:
-    """The runs of a home. For one thread; `close` it, or use it in a `with`."""
+    """The runs of a home. Not thread-safe; `close` it, or use it in a `with`."""
 
     def __init__(self, home: Home, store: Store) -> None:
         self._home = home
@@ -180,12 +180,12 @@ class HomeReader:
     def runs(
         self, query: str = "", sort: str = "-created_at", limit: int | None = None, project: str | None = None
     ) -> list[RunReader]:
-        """The runs that a query finds, in the language of `phalanx ps -q`. Raises CallError when it is wrong."""
+        """The runs that match a query, written as for `phalanx ps -q`. Raises CallError for an invalid query."""
         records = self._store.runs(query, sort, limit, project=project)
         return [RunReader(self._home, self._store, record) for record in records]
 
     def run(self, name: str) -> RunReader:
-        """By id, the beginning of one, or a name. Raises CallError unless it is exactly one."""
+        """The run with an id, the first characters of an id, or a name. Raises CallError unless exactly one matches."""
         return RunReader(self._home, self._store, self._store.find(name))
 
     def projects(self) -> list[str]:
@@ -198,7 +198,7 @@ class HomeReader:
         return Registry(self._home, self._store)
 
     def pandas(self, query: str = "", sort: str = "-created_at", limit: int | None = None) -> Any:
-        """A frame with one row a run: what is known of it, `params.*` and `metrics.*`."""
+        """A data frame with one row per run: the fields of its record, `params.*` and `metrics.*`."""
         with extras.needed("pandas", "`pandas()`"):
             import pandas as pd
 
@@ -221,14 +221,14 @@ class HomeReader:
 
 
 def open_home(home: str | os.PathLike[str] | None = None) -> HomeReader:
-    """Raises CallError when it cannot be used, or is not there."""
+    """Open a home for reading. Raises CallError if there is none, or if it cannot be used."""
     from phalanx.home.home import Home, default_home
     from phalanx.scheduler.runner import schedule_once
     from phalanx.store import Store
 
     path = default_home() if home is None else Path(home).expanduser().absolute()
     if not (path / "runs").is_dir():
-        raise CallError(f"there is no home in {path}: nothing was run or tracked there yet")
+        raise CallError(f"no home in {path}: nothing has been run or tracked there yet")
     found = Home(path)
     store = Store.open(path, os.environ.get("PHALANX_DATABASE"))
     schedule_once(found, store)

@@ -1,4 +1,4 @@
-"""What can be asked of a server about runs: lists, one run, what it tracked and what it said."""
+"""Queries to a server: runs, their series, logs, events and models."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.run_series import Bucket, Spread
 
-MOST_LINES = 5_000  # that a server gives at a time
-MOST_PAGES = 4  # between two looks at whether the run is over
-QUICK_S, SLOW_S = 0.3, 2.0  # between two looks at a log: while lines come, and when it has been quiet
-PATIENCE_S = 60.0  # how long following bears with a server that is away
+MOST_LINES = 5_000  # per response of a server
+MOST_PAGES = 4  # between two checks whether the run has finished
+QUICK_S, SLOW_S = 0.3, 2.0  # polling interval of a log: while lines arrive, and after a quiet time
+PATIENCE_S = 60.0  # how long following tolerates an unreachable server
 
 
 class LogPage(NamedTuple):
-    """Some lines of a run's logs, and where they begin and end."""
+    """A page of a run's log lines, with cursors at its start and end."""
 
     lines: list[LogLine]
-    rows: int  # how many groups of lines that are, when they are folded
+    rows: int  # the number of lines, or of groups of identical lines if folded
     first: str
     last: str
     at_start: bool
@@ -49,70 +49,70 @@ class QueryMethods(RunLookup):
         return list(self.details(self._id(run)).statuses)
 
     def replicas(self, run: str | Run) -> list[ReplicaRecord]:
-        """Of the newest attempt, by rank."""
+        """The replicas of the latest attempt, by rank."""
         return list(self.details(self._id(run)).replicas)
 
     def artifacts(self, run: str | Run) -> list[Artifact]:
         return list(self.details(self._id(run)).artifacts)
 
     def events(self, run: str | Run, kind: str | None = None, name: str | None = None, limit: int = 1000) -> list[Any]:
-        """What was tracked beside metrics: texts, images, histograms, tables, datasets."""
+        """Tracked data other than metrics: texts, images, histograms, tables, datasets."""
         path = joined("runs", self._id(run), "events")
         return list(self._wire.get(path, kind=kind, name=name, limit=limit)["events"])
 
     def topology(self, run: str | Run, attempt: int | None = None) -> dict[str, Any]:
-        """Every replica of an attempt: where it is, how far, how it ended; and who failed first."""
+        """Every replica of an attempt: host, progress, how it ended; and which failed first."""
         return dict(self._wire.get(joined("runs", self._id(run), "topology"), attempt=attempt))
 
     def use(self, run: str | Run, replica: str | None = None) -> dict[str, Any]:
-        """What a run asked for and used; or what one of its replicas did over time."""
+        """The requested and used resources of a run, or the usage of one replica over time."""
         steps = ("use",) if replica is None else ("use", replica)
         return dict(self._wire.get(joined("runs", self._id(run), *steps)))
 
     def spec(self, run: str | Run) -> str:
-        """The file that a run was made of."""
+        """The polyaxonfile of a run."""
         return self._wire.text(joined("runs", self._id(run), "spec"))
 
     def plan(self, run: str | Run) -> dict[str, Any]:
-        """Who runs what, with which resources, rank and environment."""
+        """Each replica's command, resources, rank and environment."""
         return dict(self._wire.get(joined("runs", self._id(run), "plan")))
 
     def groups(self, project: str | None = None) -> list[Any]:
         return list(self._wire.get(joined("groups"), project=project)["groups"])
 
     def queue(self) -> list[Any]:
-        """The runs that wait, in their order, and what each asks for."""
+        """The queued runs in order, with the resources that each requests."""
         return list(self._wire.get(joined("queue"))["runs"])
 
     def machine(self) -> dict[str, Any]:
-        """What the server's machine has, and what of it is free."""
+        """The resources of the server's machine, and how much is free."""
         return dict(self._wire.get(joined("machine")))
 
     # series ------------------------------------------------------------------------------------------------------
 
     def all_series(self, run: str | Run) -> RemoteSeries:
-        """Everything that can be asked of a run's series."""
+        """The reader of all series of a run."""
         return RemoteSeries(self._wire, self._id(run))
 
     def names(self, run: str | Run) -> list[str]:
-        """The metrics of a run."""
+        """The names of the metrics of a run."""
         return self.all_series(run).names()
 
     def series(self, run: str | Run, metric: str, replica: str | None = None) -> Points:
-        """The line of a metric: of a replica, or of the first that logged it. Raises KeyError when there is none."""
+        """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
         found = self.every_series(run, metric, replica)
         if not found:
             raise KeyError(f"run {self._id(run)} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
         return found[0]
 
     def every_series(self, run: str | Run, metric: str, replica: str | None = None) -> list[Points]:
-        """The lines of all replicas that logged a metric."""
+        """The series of all replicas that logged a metric."""
         from phalanx.client.local import MetricLine as Points
 
         return [Points(columns) for columns in self.all_series(run).series(metric, replica)]
 
     def buckets(self, run: str | Run, metric: str, count: int = 1000) -> dict[str, list[Bucket]]:
-        """For charts, by replica: no spike is left out."""
+        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost."""
         return self.all_series(run).buckets(metric, count)
 
     def over_ranks(self, run: str | Run, metric: str, count: int | None = None) -> list[Spread]:
@@ -121,15 +121,15 @@ class QueryMethods(RunLookup):
     # logs --------------------------------------------------------------------------------------------------------
 
     def logs(self, run: str | Run, attempt: int | None = None) -> list[dict[str, Any]]:
-        """Which replicas have a log, and of which size."""
+        """The replicas that have a log, and its size."""
         return list(self._wire.get(joined("runs", self._id(run), "logs"), attempt=attempt)["logs"])
 
     def log(self, run: str | Run, replica: str, attempt: int | None = None, tail: int | None = None) -> str:
-        """What one replica printed; with `tail` only so many bytes at the end."""
+        """The log of one replica; `tail`: only this number of bytes at the end."""
         return self._wire.text(joined("runs", self._id(run), "logs", replica), attempt=attempt, tail=tail)
 
     def lines(self, run: str | Run, replicas: Sequence[str] = (), attempt: int | None = None) -> Iterator[LogLine]:
-        """What the replicas of a run printed until now, in the order of time."""
+        """The log lines of a run's replicas until now, in order of time."""
         run_id = self._id(run)
         number = attempt or max(1, self.status(run_id).attempt)
         after = beginning(number)
@@ -149,7 +149,7 @@ class QueryMethods(RunLookup):
         *,
         fold: bool = False,
     ) -> list[LogLine]:
-        """The last so many of them; with `fold`, what many replicas said counts as one."""
+        """The last `count` lines; with `fold`, identical lines of several replicas count once."""
         run_id, before = self._id(run), None
         found: list[LogLine] = []
         left = count
@@ -173,11 +173,11 @@ class QueryMethods(RunLookup):
         limit: int = PAGE,
         fold: bool = False,
     ) -> LogPage:
-        """Some lines before or after a cursor; without one the last there are. With `fold` as many groups of lines that
-        many said: each with all who did."""
+        """A page of lines before or after a cursor; without one, the last page. With `fold`, `limit` counts groups of
+        identical lines, and the page has the lines of all replicas of a group."""
         from phalanx.logs.lines import LogLine
 
-        told = self._wire.get(
+        answer = self._wire.get(
             joined("runs", run_id, "lines"),
             replica=list(replicas) or None,
             attempt=attempt,
@@ -186,22 +186,22 @@ class QueryMethods(RunLookup):
             limit=limit,
             fold=fold,
         )
-        number, told_lines = int(told["attempt"]), told["lines"]
+        number, line_rows = int(answer["attempt"]), answer["lines"]
         found = [
             LogLine(float(row["at"]), name, row["rank"] if name == row["replica"] else None, number, row["text"])
-            for row in told_lines
+            for row in line_rows
             for name in (row.get("replicas") or (row["replica"],))
         ]
         return LogPage(
-            found, len(told_lines), told["first"], told["last"], bool(told["at_start"]), bool(told["at_end"])
+            found, len(line_rows), answer["first"], answer["last"], bool(answer["at_start"]), bool(answer["at_end"])
         )
 
     def first_error(self, run: str | Run, attempt: int | None = None) -> dict[str, Any]:
-        """Who failed first and why, who after it, and the lines of its log that tell."""
+        """The replica that failed first and why, those that failed later, and the lines of its log with the error."""
         return dict(self._wire.get(joined("runs", self._id(run), "first-error"), attempt=attempt))
 
     def follow(self, run: str | Run, replicas: Sequence[str] = (), attempt: int | None = None) -> Iterator[LogLine]:
-        """The same, going on until the run is over. A server that is away for a while is waited for."""
+        """The log lines as they arrive, until the run finishes. Waits for a server that is temporarily unreachable."""
         follower = RemoteLogFollower(self, self._id(run), replicas, attempt)
         while True:
             is_done = follower.is_done()
@@ -221,14 +221,14 @@ class QueryMethods(RunLookup):
                 return found
 
     def model(self, name: str) -> tuple[Model, list[ModelVersion], list[ModelEvent]]:
-        """A model, its versions, and what was done to it."""
-        told = self._wire.get(joined("models", name))
-        versions = [rows.version_of(row) for row in told["versions"]]
-        return rows.model_of(told), versions, [rows.event_of(row) for row in told["events"]]
+        """A model, its versions and its history."""
+        answer = self._wire.get(joined("models", name))
+        versions = [rows.version_of(row) for row in answer["versions"]]
+        return rows.model_of(answer), versions, [rows.event_of(row) for row in answer["events"]]
 
 
 class RemoteLogFollower:
-    """The lines of a run as they come, attempt after attempt, with ever longer pauses while nothing comes."""
+    """Polls the log lines of a run, attempt after attempt, with longer pauses while no lines arrive."""
 
     def __init__(
         self,
@@ -245,16 +245,16 @@ class RemoteLogFollower:
         self.tail = tail
         self.run: Run | None = None
         self.waits_for: str | None = None
-        self.attempt = 0  # whose lines are read
+        self.attempt = 0  # the attempt whose lines are read
         self.after = ""
         self.pause_s = QUICK_S
-        self.is_current = False  # all lines that there were have come
+        self.is_current = False  # all existing lines were read
         self.trouble = ""
         self._well = time.monotonic()
 
     def is_done(self) -> bool:
-        """To be asked before the lines are: those of a run that is over are all there. Raises Unreachable when the
-        server has been away for too long."""
+        """Whether the run has finished. Call it before `lines`, because a finished run writes no more lines. Raises
+        ServerUnreachable if the server has been unreachable for too long."""
         try:
             row = self.client.status_row(self.run_id)
         except ServerUnreachable as fault:
@@ -265,8 +265,8 @@ class RemoteLogFollower:
         return self.run.is_done or (self.wanted is not None and self.run.attempt > self.wanted)
 
     def lines(self) -> Iterator[LogLine]:
-        """Those that came since; the rest of an earlier attempt first. Of very many only the first: `is_current` tells
-        whether that was all."""
+        """The new lines; the rest of an earlier attempt comes first. The number is limited: `is_current` says whether
+        these were all."""
         newest = self.wanted or (self.run.attempt if self.run is not None else 0)
         came, self.is_current = False, False
         try:

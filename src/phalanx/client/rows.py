@@ -1,4 +1,4 @@
-"""Rows of the REST API as the records that `phalanx.open()` gives. What a server does not tell yet is nothing."""
+"""Converts rows of the REST API to the records of `phalanx.open()`. Fields that an older server lacks are empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Details(NamedTuple):
-    """A run and all that lists and pages show of it."""
+    """A run with all its details."""
 
     run: Run
     labels: Mapping[str, str]
@@ -32,7 +32,7 @@ def time_of(text: Any) -> datetime | None:
 
 
 def number_of(value: Any) -> float | None:
-    """JSON lacks NaN and the infinities: they come as texts."""
+    """A number; NaN and infinities, which JSON lacks, arrive as text."""
     return None if value is None else float(value)
 
 
@@ -48,7 +48,7 @@ def run_of(row: Row) -> Run:
             "tags": tuple(row.get("tags") or ()),
             "params": dict(row.get("params") or {}),
             "summary": {name: float(value) for name, value in (row.get("summary") or {}).items() if value is not None},
-        }  # type: ignore[arg-type] # a row of the server has what a run has
+        }  # type: ignore[arg-type] # a row of the server has the fields of a run
     )
 
 
@@ -111,13 +111,13 @@ def artifact_of(row: Row, run_id: str) -> Artifact:
 
 
 def summary_of(row: Row) -> Summary:
-    """Of a value that came without its points no more is known than itself."""
+    """The summary of a metric; without points, only its last value is known."""
     last = number_of(row.get("last"))
     return Summary(
         float("nan") if last is None else last,
         number_of(row.get("min")),
         number_of(row.get("max")),
-        row.get("count"),  # type: ignore[arg-type] # nothing, where the store has nothing
+        row.get("count"),  # type: ignore[arg-type] # None where the store has None
         row.get("step"),  # type: ignore[arg-type]
         row.get("at"),  # type: ignore[arg-type]
     )

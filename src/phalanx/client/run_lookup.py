@@ -1,4 +1,4 @@
-"""Runs found on a server: by a query, an id, the beginning of one, or a name."""
+"""Finds runs on a server: by a query, an id, the first characters of an id, or a name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 PAGE = 500  # runs, models, or lines of a log
-MOST_LISTED = 6  # of runs that a word may mean
+MOST_LISTED = 6  # runs in the message about an ambiguous name
 
 
-_ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # or the beginning of one
+_ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # an id or the start of one
 
 
 class RunLookup:
-    """What all parts of `Client` share. Every method may raise Refused (a CallError) and Unreachable (a StoreError)."""
+    """The base of all parts of `Client`. Every method may raise RequestRefused (a CallError) and ServerUnreachable (a
+    StoreError)."""
 
     def __init__(self, wire: Transport) -> None:
         self._wire = wire
-        self._ids: set[str] = set()  # that are known to be ids, and need not be looked up
+        self._ids: set[str] = set()  # known ids, which need no lookup
 
     def projects(self) -> list[str]:
         return [str(row["name"]) for row in self._wire.get(joined("projects"))["projects"]]
@@ -38,7 +39,7 @@ class RunLookup:
         offset: int = 0,
         project: str | None = None,
     ) -> list[Run]:
-        """The runs that a query finds, in the language of `phalanx ps -q`; all of them, unless told how many."""
+        """The runs that match a query, written as for `phalanx ps -q`; all of them unless `limit` is set."""
         return [rows.run_of(row) for row in self.run_rows(query, sort, limit, offset, project)]
 
     def run_rows(
@@ -49,7 +50,7 @@ class RunLookup:
         offset: int = 0,
         project: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The same as the server tells them."""
+        """The same as rows of the REST API."""
         found: list[dict[str, Any]] = []
         while limit is None or len(found) < limit:
             wanted = PAGE if limit is None else min(PAGE, limit - len(found))
@@ -65,13 +66,13 @@ class RunLookup:
         return int(self._wire.get(joined("runs"), q=query, limit=0, project=project)["count"])
 
     def run(self, name: str) -> Run:
-        """By id, the beginning of one, or a name. Raises CallError unless it is exactly one."""
+        """The run with an id, the first characters of an id, or a name. Raises CallError unless exactly one matches."""
         return self.details(name).run
 
     def details(self, name: str) -> rows.Details:
-        """The same with all that pages show of it: labels, facts, summaries, statuses, replicas, artifacts."""
+        """The same with labels, facts, summaries, statuses, replicas and artifacts."""
         if not name:
-            raise CallError("say which run: its id, the beginning of it, or its name")
+            raise CallError("name a run: its id, the first characters of its id, or its name")
         if _ID.match(name):
             with suppress(NotFound):
                 return rows.details_of(self._wire.get(joined("runs", name)))
@@ -86,20 +87,20 @@ class RunLookup:
         if len(found) == 1:
             return next(iter(found))
         if not found:
-            raise CallError(f"there is no run `{name[:100]}` on {self._wire.url}: `phalanx ps` lists those there are")
+            raise CallError(f"there is no run `{name[:100]}` on {self._wire.url}: `phalanx ps` lists the runs")
         listed = [f"{run.id} ({run.name or 'no name'}, {run.status})" for run in found.values()]
         more = ", and more" if len(listed) >= MOST_LISTED else ""
-        raise CallError(f"`{name[:100]}` can be {', '.join(listed[:5])}{more}: write more of the id")
+        raise CallError(f"`{name[:100]}` is ambiguous: {', '.join(listed[:5])}{more}; give more of the id")
 
     def status(self, run_id: str) -> Run:
-        """A run of exactly this id as it is now, without all that `details` asks for: to be asked again and again."""
+        """The run with exactly this id, without its details: cheap enough for polling."""
         return rows.run_of(self.status_row(run_id))
 
     def status_row(self, run_id: str) -> dict[str, Any]:
-        """The same as the server tells it, with what it waits for."""
+        """The same as a row of the REST API, with `waits_for`."""
         found = self.run_rows(f'id:"{run_id}"', limit=1)
         if not found:
-            raise NotFound(f"there is no run `{run_id}` any more", 404)
+            raise NotFound(f"run `{run_id}` no longer exists", 404)
         return found[0]
 
     def _id(self, run: str | Run) -> str:

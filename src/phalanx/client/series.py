@@ -10,12 +10,12 @@ from phalanx.client.rows import Row, number_of, summary_of
 from phalanx.client.transport import NotFound, Transport, joined
 from phalanx.store.series.run_series import Bucket, Series, Spread, Summary
 
-ROUGHLY = 1  # buckets, when only the replicas are asked for: there may be hundreds of them
-MOST_BUCKETS = 20_000  # that a server gives
+ROUGHLY = 1  # buckets per replica, when only the names of replicas are wanted: there may be hundreds
+MOST_BUCKETS = 20_000  # per response of a server
 
 
 class RemoteSeries:
-    """Asks when it is first asked, and keeps the answers; `poll` forgets them. Not for two threads at once."""
+    """Requests series on demand and caches the responses until `poll`. Not thread-safe."""
 
     def __init__(self, wire: Transport, run_id: str) -> None:
         self.run_id = run_id
@@ -39,14 +39,14 @@ class RemoteSeries:
         return list(self._known())
 
     def summaries(self) -> dict[str, Summary]:
-        """Of each metric, by the first replica that logged it."""
+        """The summary of each metric, of the first replica that logged it."""
         return {name: summary_of(row) for name, row in self._known().items() if row.get("last") is not None}
 
     def replicas(self, metric: str) -> list[str]:
-        """Who logged it: the master first, then by rank."""
-        told = self._known().get(metric, {}).get("replicas")
-        if isinstance(told, list):
-            return [str(name) for name in told]
+        """The replicas that logged a metric: the master first, then by rank."""
+        names = self._known().get(metric, {}).get("replicas")
+        if isinstance(names, list):
+            return [str(name) for name in names]
         for question, answer in self._answers.items():
             if question[0] == metric and question[2] is None:
                 return list(answer)
@@ -80,17 +80,17 @@ class RemoteSeries:
             return {one: list(found) for one, found in of_all.items() if one == replica}
         question = (metric, count, replica, first, last)
         if question not in self._answers:
-            told = self._ask(metric, buckets=count, replica=replica, first=first, last=last).get("buckets", {})
-            self._answers[question] = {one: [_bucket(row) for row in rows] for one, rows in told.items()}
+            answer = self._ask(metric, buckets=count, replica=replica, first=first, last=last).get("buckets", {})
+            self._answers[question] = {one: [_bucket(row) for row in rows] for one, rows in answer.items()}
         return {one: list(found) for one, found in self._answers[question].items()}
 
     def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
-        """Mean, smallest and largest over the replicas: of each step, or of a grid of `count` cells."""
-        told = self._ask(metric, buckets=min(count or 0, MOST_BUCKETS), over_ranks=True).get("ranks", ())
-        return [_spread(row) for row in told]
+        """Mean, minimum and maximum over the replicas, at each step or in each of `count` buckets."""
+        answer = self._ask(metric, buckets=min(count or 0, MOST_BUCKETS), over_ranks=True).get("ranks", ())
+        return [_spread(row) for row in answer]
 
     def _ask(self, metric: str, **more: Any) -> dict[str, Any]:
-        """A metric that nobody logged has no lines, as with a run that is here."""
+        """Request a metric; an unknown metric has no points, as in a local home."""
         path = joined("runs", self.run_id, "metrics", "series")
         try:
             return dict(self._wire.get(path, name=metric, **more))

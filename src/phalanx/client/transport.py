@@ -1,8 +1,8 @@
-"""Requests to one server, and what can go wrong on the way, in words that say what to do.
+"""HTTP requests to one server, with retries and error messages that say what to do.
 
-Refused(CallError)          the server said no; `status` and `hint` are its own
-├── NotFound                there is no such thing
-Unreachable(StoreError)     nobody answers, or cannot now: it may pass
+RequestRefused(CallError)       the server refused the request; has its `status` and `hint`
+├── NotFound                    there is no such run, file or model
+ServerUnreachable(StoreError)   no response, or the server is busy; may be temporary
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 API = "/api/v1"
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
-TRIES = 3  # of what may be asked again
-PAUSE_S = 0.2  # before the second; before each further one three times as long
-LONGEST_PAUSE_S = 5.0  # however long the server asks us to wait
+TRIES = 3  # of requests that may be retried
+PAUSE_S = 0.2  # before the first retry; three times as long before each further one
+LONGEST_PAUSE_S = 5.0  # even if the server asks for a longer wait
 SAFE = ("GET", "HEAD")
 BUSY = (429, 502, 503, 504)
 
@@ -44,16 +44,16 @@ class NotFound(RequestRefused):
 
 
 class ServerUnreachable(StoreError):
-    """Nobody answers at the address, or nobody who can now."""
+    """The server does not respond, or cannot serve the request now."""
 
 
 def joined(*steps: str) -> str:
-    """A path of the API; whatever people called their things is one step of it."""
+    """A path of the API, with each step quoted, so that names of users stay one step."""
     return API + "".join(f"/{quote(step, safe='')}" for step in steps)
 
 
 class Transport:
-    """Keeps its connections. For one thread; to be closed."""
+    """An HTTP connection pool for one server. Not thread-safe; close it after use."""
 
     def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
         import httpx
@@ -69,41 +69,42 @@ class Transport:
                 base_url=url,
                 headers=headers,
                 timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
-                trust_env=not is_here,  # proxies, and certificates of one's own
-                verify=not is_here or url.startswith("https:"),  # reading all certificates takes a while
-                follow_redirects=False,  # a token goes to nobody but whom it was given for
+                trust_env=not is_here,  # proxies and own certificates from the environment
+                verify=not is_here or url.startswith("https:"),  # loading all certificates is slow
+                follow_redirects=False,  # the token must not go to another server
             )
         except (ValueError, UnicodeError, OSError) as fault:
-            raise CallError(f"cannot ask {url}: {str(fault)[:200] or type(fault).__name__}") from None
+            raise CallError(f"cannot connect to {url}: {str(fault)[:200] or type(fault).__name__}") from None
 
     def close(self) -> None:
         self._http.close()
 
-    # asking ------------------------------------------------------------------------------------------------------
+    # requests ----------------------------------------------------------------------------------------------------
 
     def get(self, path: str, /, **params: Any) -> Any:
-        """JSON. What is None is not asked for. Raises Refused, Unreachable."""
+        """GET JSON; parameters that are None are omitted. Raises RequestRefused, ServerUnreachable."""
         return self._json(self._request("GET", path, params=_given(params)))
 
     def text(self, path: str, /, **params: Any) -> str:
         return str(self._request("GET", path, params=_given(params)).text)
 
     def send(self, method: str, path: str, body: Any = None, /, **params: Any) -> Any:
-        """JSON for JSON. Raises Refused, Unreachable, SpecErrors for faults of a file."""
+        """Send JSON and return JSON. Raises RequestRefused, ServerUnreachable, SpecErrors for errors of a file."""
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if content is not None else {}
         return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
 
     def put(self, method: str, path: str, content: Any, length: int | None = None, /, **params: Any) -> Any:
-        """Bytes, or pieces of them, for JSON. Raises Refused, Unreachable."""
+        """Send bytes, or an iterator of bytes, and return JSON. Raises RequestRefused, ServerUnreachable."""
         headers = {"Content-Type": "application/octet-stream"}
         if length is not None:
-            headers["Content-Length"] = str(length)  # else it would go in chunks, which nobody can judge beforehand
+            headers["Content-Length"] = str(length)  # chunked encoding would hide the size from the server
         return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str] | None = None, /, **params: Any) -> Iterator[httpx.Response]:
-        """An answer that is read bit by bit. Its end may still fail: `failed` tells of what. Raises as `get` does."""
+        """A response that is read in pieces. Reading may raise httpx.HTTPError: `failed` converts it. Raises as `get`
+        does."""
         import httpx
 
         request = self._http.build_request("GET", path, params=_given(params), headers=dict(headers or {}))
@@ -127,11 +128,11 @@ class Transport:
             try:
                 response = self._http.request(method, path, **more)
             except httpx.HTTPError as fault:
-                # of what may change something only that which has not even begun is tried again
+                # a request that may change something is retried only if it was never sent
                 if not left or not (method in SAFE or isinstance(fault, httpx.ConnectError)) or "[SSL" in str(fault):
                     raise self.failed(fault) from None
             except (httpx.InvalidURL, UnicodeError) as fault:
-                raise CallError(f"cannot ask {self.url}{path[:200]}: {fault}") from None
+                raise CallError(f"invalid request {self.url}{path[:200]}: {fault}") from None
             else:
                 may_again = method in SAFE or response.status_code == 429
                 if not left or not may_again or response.status_code not in BUSY:
@@ -141,27 +142,27 @@ class Transport:
             pause_s *= 3
         raise AssertionError("the last try returns or raises")
 
-    # judging -----------------------------------------------------------------------------------------------------
+    # responses ---------------------------------------------------------------------------------------------------
 
     def failed(self, fault: Exception) -> CallError | StoreError:
-        """What a fault of the connection means for the user."""
+        """The error to raise for a failed connection."""
         import httpx
 
-        said = str(fault)[:300] or type(fault).__name__
+        text = str(fault)[:300] or type(fault).__name__
         if _is_tls(fault):
-            hint = "is it the right address? A certificate of one's own is named by SSL_CERT_FILE"
-            return CallError(f"the certificate of {self.url} is not one to trust: {_tls_words(fault)}; {hint}")
-        if "[SSL" in said:
-            return CallError(f"{self.url} does not speak TLS as we do ({said}): is it http://?")
+            hint = "check the address, or name your own CA certificate with SSL_CERT_FILE"
+            return CallError(f"the certificate of {self.url} is not trusted: {_tls_words(fault)}; {hint}")
+        if "[SSL" in text:
+            return CallError(f"TLS handshake with {self.url} failed ({text}): use http:// if the server has no TLS")
         if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
-            return ServerUnreachable(f"nobody answers at {self.url}: is the server up, and the address right? ({said})")
+            return ServerUnreachable(f"cannot connect to {self.url}: check the address and the server ({text})")
         if isinstance(fault, httpx.ProxyError):
-            return ServerUnreachable(f"the proxy on the way to {self.url} refuses: {said}")
+            return ServerUnreachable(f"the proxy for {self.url} refused the connection: {text}")
         if isinstance(fault, httpx.TimeoutException):
-            return ServerUnreachable(f"{self.url} has not answered in time: it may be busy, try again")
+            return ServerUnreachable(f"{self.url} timed out: it may be busy; try again")
         if isinstance(fault, httpx.UnsupportedProtocol):
-            return CallError(f"a server's address is like https://host:8000, not `{self.url}`")
-        return ServerUnreachable(f"the connection to {self.url} broke off: {said}")
+            return CallError(f"invalid server address `{self.url}`: expected something like https://host:8000")
+        return ServerUnreachable(f"the connection to {self.url} broke: {text}")
 
     def _judged(self, response: httpx.Response) -> httpx.Response:
         if response.status_code >= 300:
@@ -175,16 +176,16 @@ class Transport:
             raise self._stranger() from None
 
     def _stranger(self) -> CallError:
-        return CallError(f"who answers at {self.url} is not Phalanx: is the address right?")
+        return CallError(f"the server at {self.url} is not Phalanx: check the address")
 
     def _refusal(self, response: httpx.Response) -> CallError | StoreError | SpecErrors:
-        """What the server said, and for the usual cases what to do."""
+        """The error to raise for an error response: the server's message and, for common cases, what to do."""
         status = response.status_code
         body = _object(response)
         error = body.get("error")
         if status in (301, 302, 303, 307, 308):
             there = response.headers.get("location", "elsewhere")
-            return CallError(f"{self.url} sends us on to {there[:200]}: name that address if it is the right one")
+            return CallError(f"{self.url} redirects to {there[:200]}: use that address if it is the right one")
         if isinstance(body.get("faults"), list) and body["faults"]:
             return SpecErrors(_faults(body["faults"]))
         if not isinstance(error, dict):
@@ -192,35 +193,29 @@ class Transport:
         message, hint = str(error.get("message", "")), error.get("hint")
         if status == 401:
             return RequestRefused(
-                f"{self.url} does not know this token" if self.token else f"{self.url} wants a token", 401, LOG_IN
+                f"{self.url} rejected the token" if self.token else f"{self.url} needs a token", 401, LOG_IN
             )
         if status in (404, 405) and message in OLD:
-            return RequestRefused(
-                f"{self.url} is of an older Phalanx, which cannot do that", status, "upgrade the server"
-            )
+            return RequestRefused(f"{self.url} runs an older Phalanx that cannot do this", status, "upgrade the server")
         if status in BUSY:
-            return ServerUnreachable(f"{self.url} cannot now: {message}")
+            return ServerUnreachable(f"{self.url} is unavailable: {message}")
         kind = NotFound if status == 404 else RequestRefused
-        return kind(message or f"{self.url} answered {status}", status, str(hint) if hint else None)
+        return kind(message or f"{self.url} responded with {status}", status, str(hint) if hint else None)
 
     def _unworded(self, status: int) -> CallError | StoreError:
-        """Not one of our answers: somebody stands before the server, or in its place."""
+        """The error for a response without a Phalanx error body: it comes from a proxy or another server."""
         if status in BUSY:
-            return ServerUnreachable(f"{self.url} cannot now: it, or a proxy before it, answered {status}")
+            return ServerUnreachable(f"{self.url} is unavailable: it, or a proxy, responded with {status}")
         if status in (401, 407):
-            return RequestRefused(f"{self.url} wants a token", status, LOG_IN)
+            return RequestRefused(f"{self.url} needs a token", status, LOG_IN)
         if status == 403:
-            return RequestRefused(
-                f"{self.url} refuses us", 403, "whoever stands before the server may not let us through"
-            )
+            return RequestRefused(f"{self.url} denies access", 403, "a proxy in front of it may block the request")
         if status >= 500:
-            return RequestRefused(
-                f"something is wrong with {self.url}: it answered {status}", status, "its log tells more"
-            )
+            return RequestRefused(f"{self.url} failed with {status}", status, "see the log of the server")
         return self._stranger()
 
 
-LOG_IN = "`phalanx login URL` asks for one, and PHALANX_TOKEN has one; `phalanx token create` on the server makes one"
+LOG_IN = "run `phalanx login URL` or set PHALANX_TOKEN; create a token with `phalanx token create` on the server"
 OLD = ("there is nothing at this address", "this address does not take that method")
 
 
@@ -256,7 +251,7 @@ def _asked_pause(response: httpx.Response) -> float:
 
 
 def _is_tls(fault: BaseException | None) -> bool:
-    """Whether a certificate was refused; httpx tells it as the cause of a cause."""
+    """Whether certificate verification failed; httpx has it as the cause of a cause."""
     while fault is not None:
         if isinstance(fault, ssl.SSLCertVerificationError):
             return True

@@ -1,1 +1,1 @@
-"""What replicas printed: lines of many logs as one, read a little at a time however long they are."""
+"""Logs of replicas: merged, folded and searched in bounded memory, however long they are."""

@@ -1,4 +1,4 @@
-"""Places in the logs of a run, as a text that others keep and bring back."""
+"""Cursors: positions in the logs of a run, as text for clients of the API."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _CURSOR = re.compile(r"(\d{1,9})~(\d{1,18})~(\d{1,18})~(\d{1,9})~([^~]{0,200})(?
 
 
 class Cursor(NamedTuple):
-    """A line, and perhaps the place in each log: without it, that of the others is found by the line's time."""
+    """A line, and optionally the position in each log. Without positions, the line's time is searched in the other
+    logs."""
 
     attempt: int
     at_us: int
     first: int
     end: int
     replica: str
-    names: str = ""  # stands for the logs that the places are in
+    names: str = ""  # checksum of the names of the logs of `places`
     places: tuple[int, ...] = ()
 
     def text(self) -> str:
@@ -37,41 +38,39 @@ def of_line(line: LogLine) -> Cursor:
     return Cursor(line.attempt, max(0, int(line.at * 1e6)), line.first, line.end, line.replica)
 
 
-def of_places(reels: MergedLogReader, places: Sequence[int], line: LogLine | None) -> Cursor:
-    """`line` is one beside the places."""
-    near = of_line(line) if line is not None else Cursor(reels.attempt, 0, 0, 0, "")
-    return near._replace(names=_names(reels), places=tuple(places))
+def of_places(logs: MergedLogReader, places: Sequence[int], line: LogLine | None) -> Cursor:
+    """The cursor of positions in all logs; `line` is next to them."""
+    near = of_line(line) if line is not None else Cursor(logs.attempt, 0, 0, 0, "")
+    return near._replace(names=_names(logs), places=tuple(places))
 
 
 def read(text: str) -> Cursor:
     """Raises CallError."""
     match = _CURSOR.match(text) if len(text) <= LONGEST else None
     if match is None:
-        raise CallError("this is not a cursor: take one from an earlier answer, as it stands there")
+        raise CallError("invalid cursor: copy one unchanged from an earlier response")
     attempt, at_us, first, length, replica, names, packed = match.groups()
     places = _unpacked(packed) if names else ()
     return Cursor(int(attempt), int(at_us), int(first), int(first) + int(length), replica, names or "", places)
 
 
-def places_in(reels: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int]:
-    """The place in each log: right after or before the cursor's line."""
-    if cursor.names == _names(reels) and len(cursor.places) == len(reels.each):
-        return [min(place, reel.size) for place, reel in zip(cursor.places, reels.each, strict=True)]
+def places_in(logs: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int]:
+    """The position in each log, right after or before the cursor's line."""
+    if cursor.names == _names(logs) and len(cursor.places) == len(logs.each):
+        return [min(place, log.size) for place, log in zip(cursor.places, logs.each, strict=True)]
     at = (cursor.at_us + 1) / 1e6
     return [
-        min(cursor.end if after else cursor.first, reel.size)
-        if reel.voice.name == cursor.replica
-        else reel.place_at(at)
-        for reel in reels.each
+        min(cursor.end if after else cursor.first, log.size) if log.voice.name == cursor.replica else log.place_at(at)
+        for log in logs.each
     ]
 
 
-def _names(reels: MergedLogReader) -> str:
-    return f"{zlib.crc32(' '.join(reel.voice.name for reel in reels.each).encode()):08x}"
+def _names(logs: MergedLogReader) -> str:
+    return f"{zlib.crc32(' '.join(log.voice.name for log in logs.each).encode()):08x}"
 
 
 def _packed(places: Sequence[int]) -> str:
-    """Seven bits to a byte, then compressed: logs of replicas are of about the same length."""
+    """Varints, then compressed: logs of replicas have similar lengths, so this is short."""
     data = bytearray()
     for place in places:
         rest = place
@@ -87,7 +86,7 @@ def _unpacked(text: str) -> tuple[int, ...]:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         data = zlib.decompressobj().decompress(packed, 10 * MOST_PLACES)
     except (ValueError, zlib.error):
-        raise CallError("this is not a cursor: take one from an earlier answer, as it stands there") from None
+        raise CallError("invalid cursor: copy one unchanged from an earlier response") from None
     places: list[int] = []
     value = shift = 0
     for byte in data:

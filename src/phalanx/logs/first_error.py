@@ -1,4 +1,4 @@
-"""The lines where the error of a log begins."""
+"""Finds the first error in a log."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _ERROR = re.compile(
 
 
 class Excerpt(NamedTuple):
-    """A few lines of a log. `error` says which of them the error is; None when there was none, and it is the end."""
+    """A few lines of a log. `error`: index of the line with the error; None if there is none, and the lines are the
+    last ones."""
 
     lines: tuple[LogLine, ...]
     error: int | None
 
 
 def first_error(lines: Iterable[LogLine]) -> Excerpt:
-    """The first traceback of a log, or else the first line that speaks of an error, or else its end."""
+    """The first traceback of a log, else the first line with an error, else the last lines."""
     before: deque[LogLine] = deque(maxlen=CONTEXT)
     spoken: list[LogLine] = []
     place: int | None = None
@@ -51,9 +52,9 @@ def is_error(text: str) -> bool:
 
 
 def _traceback(first: LogLine, rest: Iterator[LogLine]) -> Iterator[LogLine]:
-    """All of a traceback, with those that follow from it, and a little more."""
+    """A whole traceback, with chained ones, and a few more lines."""
     prefix = first.text[: first.text.index(TRACEBACK)]  # such as the `[rank0]: ` of torchrun
-    left: int | None = None  # None while inside of a traceback
+    left: int | None = None  # None while inside a traceback
     yield first
     for line in islice(rest, LONGEST_TRACEBACK):
         text = line.text.removeprefix(prefix)

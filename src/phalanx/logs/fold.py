@@ -1,4 +1,4 @@
-"""Identical lines of many replicas, shown once."""
+"""Folding: identical lines of several replicas are shown once."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Generic, NamedTuple, TypeVar
 from phalanx.logs.lines import WINDOW_S, LogLine
 from phalanx.logs.merge import _order, in_order
 
-MOST_OPEN = 2_000  # lines that wait for their like at a time: memory stays flat however much is printed
+MOST_OPEN = 2_000  # open groups: bounds the memory
 Who = TypeVar("Who", int, str)
 Said = TypeVar("Said")
 
 
 class FoldedLine(NamedTuple):
-    """A line, and everyone who said it, in the order of their names."""
+    """A line and the replicas that wrote it, ordered by name."""
 
     line: LogLine
     replicas: tuple[str, ...]
 
 
 class Groups(Generic[Who, Said]):
-    """What many say at about the same time, once. Keeps everybody's words in their order."""
+    """Groups identical lines that several writers write at about the same time. Keeps the order of every writer."""
 
     def __init__(self) -> None:
-        self._first = 0  # the number of the oldest group that is open
+        self._first = 0  # the number of the oldest open group
         self._open: deque[tuple[float, str | bytes, Said, list[Who]]] = deque()
-        self._places: defaultdict[str | bytes, list[int]] = defaultdict(list)  # of a text: its open groups
-        self._reached: dict[Who, int] = {}  # of who speaks: the last group that they are in
+        self._places: defaultdict[str | bytes, list[int]] = defaultdict(list)  # text -> its open groups
+        self._reached: dict[Who, int] = {}  # writer -> the last group it is in
 
     def feed(self, at: float, who: Who, text: str | bytes, said: Said) -> None:
-        """Once more something. `ready` gives what nobody will join any more."""
+        """Add a line. `ready` says whether the oldest group is complete."""
         places = self._places[text]
-        # only what stands after all that they have said so far: else their words would change places
+        # only groups after the writer's last one: else its lines would change their order
         found = bisect_right(places, self._reached.get(who, -1))
         if found < len(places):
             place = places[found]
@@ -46,37 +46,37 @@ class Groups(Generic[Who, Said]):
         self._reached[who] = place
 
     def ready(self, before: float) -> bool:
-        """Whether the oldest was said before that time, or there are too many."""
+        """Whether the oldest group was started before that time, or there are too many groups."""
         return bool(self._open) and (self._open[0][0] <= before or len(self._open) >= MOST_OPEN)
 
     def pop(self) -> tuple[Said, list[Who]]:
-        """The oldest, as it was first said, and who said it."""
-        _, text, said, speakers = self._open.popleft()
+        """The first line of the oldest group, and its writers."""
+        _, text, said, writers = self._open.popleft()
         self._first += 1
         places = self._places[text]
         places.pop(0)
         if not places:
             del self._places[text]
-        return said, speakers
+        return said, writers
 
     def __len__(self) -> int:
         return len(self._open)
 
 
 class Fold:
-    """Tells lines that many replicas say at about the same time once. Keeps every replica's lines in their order."""
+    """Folds identical lines that several replicas write at about the same time. Keeps the order of every replica."""
 
     def __init__(self) -> None:
         self._groups: Groups[str, LogLine] = Groups()
 
     def feed(self, line: LogLine) -> Iterator[FoldedLine]:
-        """One more line. Gives those that nobody will join any more."""
+        """Add a line. Returns the groups that are complete."""
         while self._groups.ready(line.at - WINDOW_S):
             yield self._pop()
         self._groups.feed(line.at, line.replica, line.text, line)
 
     def close(self, before: float = float("inf")) -> Iterator[FoldedLine]:
-        """What was said before that time and has waited long enough."""
+        """The groups started before that time."""
         while self._groups.ready(before):
             yield self._pop()
 
@@ -97,7 +97,7 @@ def unfolded(lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
 
 
 def names_text(replicas: Sequence[str]) -> str:
-    """`worker-0..6`, `master-0, worker-0..2, worker-5`: names in order, rows of neighbours by their ends."""
+    """`worker-0..6`, `master-0, worker-0..2, worker-5`: sorted names, with ranges of consecutive indices."""
     rows: list[tuple[str, int, int]] = []
     for role, index in sorted(map(_order, replicas)):
         if rows and rows[-1][0] == role and rows[-1][2] == index - 1:

@@ -1,4 +1,4 @@
-"""Lines of many logs as one: when each was written, their order, which are the same, where the error is."""
+"""Log lines: splitting, times and plain text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-LOOK_S = 0.2  # how often an agent looks at its log: what a note covers was written at most so long before
-WINDOW_S = 2.0  # how far apart the same line of two replicas is still told as one
-LONGEST_LINE = 8_192  # bytes: an endless line is told in pieces
+LOOK_S = 0.2  # how often an agent checks its log: lines were written at most this long before their note
+WINDOW_S = 2.0  # identical lines of two replicas within this time are folded
+LONGEST_LINE = 8_192  # bytes: a longer line is split
 
 TRACEBACK = "Traceback (most recent call last)"
-_STYLE = re.compile(r"\x1b\[[0-9;]*[mK]")  # a program's own colours: nothing to read, nothing to obey
-# What a line that speaks of an error has in it: to be looked for in many lines at once.
+_STYLE = re.compile(r"\x1b\[[0-9;]*[mK]")  # colours
+# Parts of lines with an error, for a fast search in many lines at once.
 ERROR_WORDS = (
     *(b"rror", b"Exception", b"Interrupt", b"ERROR", b"FATAL", b"CRITICAL", b"PANIC", b"atal", b"anic"),
     *(b"command not found", b"No such file", b"Permission denied", b"cannot start", b"Segmentation fault"),
@@ -26,15 +26,15 @@ class LogLine(NamedTuple):
     rank: int | None
     attempt: int
     text: str
-    first: int = 0  # where in its log it begins
-    end: int = 0  # and ends
+    first: int = 0  # position in its log where it starts
+    end: int = 0  # position where it ends
 
 
 class TimeIndex:
-    """When a log had grown how far, by an agent's notes (time, size). To be asked for ever later places of the log.
+    """Times of positions in a log, from an agent's notes (time, size). Query it for increasing positions.
 
-    `notes` gives those that are new since it was last called. A line was written between the look before the note
-    that covers it and that note; many lines of one note are spread over that time, in their order.
+    `notes` returns the notes that are new since its last call. A line was written between the agent's previous check
+    and the note that covers it; the lines of one note are spread evenly over that time.
     """
 
     def __init__(self, notes: Callable[[], Iterator[tuple[float, int]]]) -> None:
@@ -43,11 +43,11 @@ class TimeIndex:
         self._from = self._to = (float("-inf"), 0)
 
     def refresh(self) -> None:
-        """New notes may have come."""
+        """Read new notes at the next query."""
         self._notes = None
 
     def at(self, end: int) -> float | None:
-        """When the log had reached that size; None while no note says so."""
+        """When the log had reached that size; None if no note covers it yet."""
         while self._to[1] < end:
             if self._notes is None:
                 self._notes = self._more()
@@ -61,8 +61,7 @@ class TimeIndex:
 
 
 def cut(line: bytes, longest: int = LONGEST_LINE) -> list[bytes]:
-    """A line in pieces that are not too long, none of which ends within a character; those of a progress bar end where
-    it is drawn anew."""
+    """Split a long line into pieces, never inside a character; pieces of a progress bar end where it is redrawn."""
     if len(line) <= longest:
         return [line]
     pieces = []
@@ -78,8 +77,8 @@ def cut(line: bytes, longest: int = LONGEST_LINE) -> list[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes], offset: int = 0, *, whole: bool = True) -> Iterator[tuple[bytes, int]]:
-    """The lines of a stretch of a log, and where in the log each ends. With `whole`, what stands at the end without a
-    newline is a line too."""
+    """The lines of a part of a log, and the position where each ends. With `whole`, an unfinished last line counts
+    too."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -99,10 +98,10 @@ def split_lines(chunks: Iterable[bytes], offset: int = 0, *, whole: bool = True)
 
 
 def plain_text(text: str) -> str:
-    """A line as it would stand on a terminal in the end, without anything that a terminal would obey."""
+    """A line as a terminal would show it in the end, without control characters."""
     if text.isprintable():
         return text
-    text = _STYLE.sub("", text).rstrip().rpartition("\r")[2]  # a progress bar: what it wrote over is gone
+    text = _STYLE.sub("", text).rstrip().rpartition("\r")[2]  # a progress bar: keep only its last state
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)

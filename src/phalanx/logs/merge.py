@@ -1,4 +1,4 @@
-"""Many logs ordered as one."""
+"""Merges several logs by time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from phalanx.logs.lines import LogLine
 
 
 def merged(logs: Iterable[Iterable[LogLine]]) -> Iterator[LogLine]:
-    """The lines of all in the order of time. Reads no further ahead than one line of each."""
+    """The lines of all logs in order of time. Reads ahead at most one line of each log."""
     return heapq.merge(*logs, key=lambda line: line.at)
 
 

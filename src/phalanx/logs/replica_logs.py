@@ -15,8 +15,8 @@ from phalanx.naming import replica_name
 from phalanx.spool import Reader, split
 
 CHUNK = 1 << 18
-UNNOTED_S = 1.0  # after so long no agent will say any more when a line was written
-STRANGE_S = 5.0  # what is so far in the future was written by a clock that was set since
+UNNOTED_S = 1.0  # after this time, no agent will note the time of a line any more
+STRANGE_S = 5.0  # a time this far in the future comes from a clock that was reset since
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -29,7 +29,7 @@ class LogSource(NamedTuple):
 
 
 def log_sources(run_folder: Path) -> list[LogSource]:
-    """The replicas that run something, by rank; those that left a folder when the plan cannot be read."""
+    """The replicas that run a command, by rank; if the plan is not readable, those that have a folder."""
     try:
         planned = json.loads((run_folder / run_paths.PLAN).read_bytes())["replicas"]
         return [
@@ -48,7 +48,7 @@ def attempt_folder(run_folder: Path, replica: str, attempt: int) -> Path:
 
 
 def open_log(folder: Path) -> BinaryIO | None:
-    """The log in the folder of a replica's attempt; None when there is none, or something else stands there."""
+    """Open the log of a replica's attempt; None if it is missing or not a regular file."""
     try:
         descriptor = os.open(folder / run_paths.LOG, _FLAGS)
     except OSError:
@@ -60,19 +60,19 @@ def open_log(folder: Path) -> BinaryIO | None:
 
 
 class ReplicaLog:
-    """The log of one replica in one attempt. Reads a little at a time, however long it is."""
+    """The log of one replica in one attempt, read in chunks."""
 
-    def __init__(self, run_folder: Path, voice: LogSource, attempt: int, tail: int | None = None) -> None:
-        self.folder = attempt_folder(run_folder, voice.name, attempt)
-        self.voice = voice
+    def __init__(self, run_folder: Path, source: LogSource, attempt: int, tail: int | None = None) -> None:
+        self.folder = attempt_folder(run_folder, source.name, attempt)
+        self.voice = source
         self.attempt = attempt
         self.offset = 0 if tail is None else tail_start(self.folder, tail)
         self.last_at = float("-inf")
         self.times = TimeIndex(TimeNoteFollower(self.folder / run_paths.SPOOL, self.offset))
 
     def lines(self, until: float | None = None) -> Iterator[LogLine]:
-        """The lines that came since the last look. With `until` only whole ones, and only those that were written
-        before that time: an older one of another replica may still come."""
+        """The new lines since the last call. With `until`, only finished lines written before that time, because older
+        lines of other replicas may still arrive."""
         stream = open_log(self.folder)
         if stream is None:
             return
@@ -84,7 +84,7 @@ class ReplicaLog:
             for piece, end in split_lines(chunks, self.offset, whole=until is None):
                 at = self.times.at(end)
                 patience_s = 0.0 if at is not None else UNNOTED_S
-                at = max(self.last_at, facts.st_mtime if at is None else at)  # clocks may be set back
+                at = max(self.last_at, facts.st_mtime if at is None else at)  # a clock may be set back
                 if until is not None and until - patience_s < at < until + STRANGE_S:
                     return
                 first, self.offset, self.last_at = self.offset, end, at
@@ -93,28 +93,28 @@ class ReplicaLog:
 
 
 def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:
-    """Up to that many bytes: a log that grows faster than we print must not keep us for ever."""
+    """Read up to `count` bytes, so that reading ends even if the log grows faster than it is printed."""
     while count > 0 and (data := stream.read(min(CHUNK, count))):
         count -= len(data)
         yield data
 
 
 def tail_start(folder: Path, lines: int) -> int:
-    """Where the last so many lines of a log begin, found from its end; an endless line counts by its pieces."""
+    """The position where the last `lines` lines start, searched from the end; a long line counts by its pieces."""
     stream = open_log(folder)
     if stream is None:
         return 0
     with stream:
         position = stream.seek(0, os.SEEK_END)
         stop = max(0, position - (lines + 1) * LONGEST_LINE)
-        left = lines + 1  # the newline of the line before them is the first that is not passed
+        left = lines + 1  # stop at the newline that ends the line before them
         size = position
         while position > stop:
             start = max(stop, position - CHUNK)
             stream.seek(start)
             block = stream.read(position - start)
             if position == size and not block.endswith(b"\n"):
-                left -= 1  # an unfinished line is one too
+                left -= 1  # an unfinished line counts too
             while (found := block.rfind(b"\n")) != -1:
                 left -= 1
                 if left <= 0:
@@ -125,7 +125,7 @@ def tail_start(folder: Path, lines: int) -> int:
 
 
 class TimeNoteFollower:
-    """What the agent noted of its log, from about where the log is read. Gives what is new at each call."""
+    """The agent's notes on its log, from about `log_offset` on. Each call returns the new ones."""
 
     def __init__(self, path: Path, log_offset: int) -> None:
         self.reader = Reader(path, _spool_start(path, log_offset) if log_offset else 0)
@@ -138,7 +138,7 @@ class TimeNoteFollower:
 
 
 def note_of(payload: bytes) -> tuple[float, int] | None:
-    """When a log had which size, if that is what a record of the spool says."""
+    """The time and log size in a record of the spool; None if the record is something else."""
     if b'"log"' not in payload:
         return None
     try:
@@ -149,7 +149,7 @@ def note_of(payload: bytes) -> tuple[float, int] | None:
 
 
 def _spool_start(path: Path, log_offset: int) -> int:
-    """A place in the spool before the note that covers a place in the log, found from the end."""
+    """A position in the spool before the note that covers a position in the log, searched from the end."""
     try:
         stream = path.open("rb")
     except OSError:

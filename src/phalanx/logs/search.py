@@ -1,4 +1,4 @@
-"""A text in the logs of a run, found log by log, a bounded stretch at a time."""
+"""Search for a text in the logs of a run, log by log, with bounded work per call."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from phalanx.logs.time_index import times_of
 from phalanx.logs.windows import LogReader, MergedLogReader, decoded
 
 STRETCH = 1 << 20
-BEFORE = LONGEST_LINE // 4  # of an endless line, so much of what stands before the text is shown
+BEFORE = LONGEST_LINE // 4  # bytes shown before the text in a very long line
 
-Find = Callable[[bytes, int], int]  # in a stretch, from a place on: where the text is, or -1
+Find = Callable[[bytes, int], int]  # (data, start) -> position of the text, or -1
 
 
 class SearchResult(NamedTuple):
     lines: list[LogLine]
-    next: tuple[str, int] | None  # the log and the place to go on from; None when everything was searched
-    size: int  # bytes that were looked through
+    next: tuple[str, int] | None  # log and position to continue from; None if everything was searched
+    size: int  # bytes searched
 
 
-def search(reels: MergedLogReader, text: str, start: tuple[str, int] | None, limit: int, most: int) -> SearchResult:
-    """Lines that have a text, in large or small letters; up to so many lines and bytes."""
+def search(logs: MergedLogReader, text: str, start: tuple[str, int] | None, limit: int, most: int) -> SearchResult:
+    """Lines that contain a text, ignoring case; up to `limit` lines, searching up to `most` bytes."""
     finder = _finder(text)
-    begin, place = _start(reels.each, start)
+    begin, place = _start(logs.each, start)
     found: list[LogLine] = []
     size = 0
-    for reel in reels.each[begin:]:
-        while place < reel.size:
+    for log in logs.each[begin:]:
+        while place < log.size:
             if len(found) >= limit or size >= most:
-                return SearchResult(found, (reel.voice.name, place), size)
-            end = min(reel.size, place + min(STRETCH, most - size))
-            data = reel.read(place, end)
+                return SearchResult(found, (log.voice.name, place), size)
+            end = min(log.size, place + min(STRETCH, most - size))
+            data = log.read(place, end)
             if not data:
                 break
-            whole = _whole(data, len(text.encode()), is_last=place + len(data) >= reel.size)
-            reached = _look(reel, place, data[:whole], finder, found, limit)
+            whole = _whole(data, len(text.encode()), is_last=place + len(data) >= log.size)
+            reached = _look(log, place, data[:whole], finder, found, limit)
             size += reached
             place += reached
         place = 0
     return SearchResult(found, None, size)
 
 
-def _start(reels: Sequence[LogReader], start: tuple[str, int] | None) -> tuple[int, int]:
+def _start(logs: Sequence[LogReader], start: tuple[str, int] | None) -> tuple[int, int]:
     if start is not None:
-        for number, reel in enumerate(reels):
-            if reel.voice.name == start[0]:
+        for number, log in enumerate(logs):
+            if log.voice.name == start[0]:
                 return number, start[1]
     return 0, 0
 
 
 def _whole(data: bytes, length: int, *, is_last: bool) -> int:
-    """How much of a stretch to look at: whole lines, or of an endless one all that the text cannot be cut in two by."""
+    """How much of the data to search: whole lines; of a very long line, all but an end that may cut the text in two."""
     newline = data.rfind(b"\n") + 1
     return len(data) if is_last else newline or max(1, len(data) - length + 1)
 
 
-def _look(reel: LogReader, place: int, data: bytes, find: Find, found: list[LogLine], limit: int) -> int:  # noqa: PLR0913, PLR0917 - where, what, how much
-    """How much of a stretch was searched."""
+def _look(log: LogReader, place: int, data: bytes, find: Find, found: list[LogLine], limit: int) -> int:  # noqa: PLR0913, PLR0917 - where, what, how much
+    """Add the lines found in the data. Returns how much of it was searched."""
     reached = 0
     haystack = data.lower()
     while len(found) < limit:
@@ -70,15 +70,15 @@ def _look(reel: LogReader, place: int, data: bytes, find: Find, found: list[LogL
         newline = data.find(b"\n", hit)
         reached = min(newline + 1 if newline != -1 else len(data), first + LONGEST_LINE)
         piece = data[first:reached].removesuffix(b"\n")
-        (at,) = times_of([place + reached], reel.notes.around(place + reached, place + reached), reel.changed_at)
-        voice = reel.voice
+        (at,) = times_of([place + reached], log.notes.around(place + reached, place + reached), log.changed_at)
+        source = log.voice
         text = plain_text(decoded(piece))
-        found.append(LogLine(at, voice.name, voice.rank, reel.attempt, text, place + first, place + reached))
+        found.append(LogLine(at, source.name, source.rank, log.attempt, text, place + first, place + reached))
     return reached
 
 
 def _finder(text: str) -> Find:
-    """Letters beyond ASCII are of several bytes, which differ between large and small."""
+    """A case-insensitive search. Outside ASCII, upper and lower case differ in several bytes."""
     if text.isascii():
         wanted = text.lower().encode()
         return lambda data, start: data.find(wanted, start)

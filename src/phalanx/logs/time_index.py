@@ -1,6 +1,6 @@
-"""When a place in a log was written, and where in it a time is: by the notes that its agent left in the spool.
+"""Maps positions in a log to times and back, by the notes of its agent in the spool.
 
-A note says that a log had a size at a time. They are found by bisection: only those near what is asked for are read.
+A note is the size of a log at a time. Notes are found by bisection: only those near the target are read.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ BEGINNING = TimeNote(float("-inf"), 0)
 
 
 class TimeNotes:
-    """The notes of one log. What a crash left of the spool is passed over."""
+    """The notes of one log. Damaged parts of the spool are skipped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def around(self, first: int, last: int) -> list[TimeNote]:
-        """From the last one before a place of the log to the first that covers another, as far as there are."""
+        """The notes from the last one before position `first` to the first that covers position `last`, if any."""
         return self._between(lambda note: note.size < first, lambda note: note.size >= last)
 
     def beside(self, at: float) -> tuple[TimeNote, TimeNote | None]:
-        """The last one up to a time, and the next."""
+        """The last note up to a time, and the next one."""
         found = self._between(lambda note: note.at <= at, lambda note: note.at > at)
         later = found[-1] if found and found[-1].at > at else None
         earlier = [note for note in found if note.at <= at]
@@ -52,12 +52,12 @@ class TimeNotes:
         try:
             for note in _from(descriptor, _start(descriptor, is_before)):
                 if is_before(note):
-                    found = [note]  # only the last of those matters
+                    found = [note]  # only the last one before matters
                 else:
                     found.append(note)
                     if is_enough(note):
                         break
-        except OSError:  # not a file, or a disk that is gone: then nobody knows when
+        except OSError:  # not a file, or the disk failed: the times are unknown
             return []
         finally:
             os.close(descriptor)
@@ -65,7 +65,7 @@ class TimeNotes:
 
 
 def _start(descriptor: int, is_before: Callable[[TimeNote], bool]) -> int:
-    """A place near the last note that is before what is looked for: mostly that is the end."""
+    """A position near the last note before the target, which is usually near the end."""
     high = os.fstat(descriptor).st_size
     low, back = 0, BLOCK
     while back < high:
@@ -87,7 +87,7 @@ def _start(descriptor: int, is_before: Callable[[TimeNote], bool]) -> int:
 
 
 def _from(descriptor: int, place: int) -> Iterator[TimeNote]:
-    """The notes from a place of the spool on."""
+    """The notes from a position of the spool on."""
     length = BLOCK
     while data := os.pread(descriptor, length, place):
         end = 0
@@ -96,13 +96,13 @@ def _from(descriptor: int, place: int) -> Iterator[TimeNote]:
             yield TimeNote(float(match[1]), int(match[2]))
         if len(data) < length:
             return
-        place += max(end, len(data) - LONGEST_NOTE)  # one may be cut in two
+        place += max(end, len(data) - LONGEST_NOTE)  # a note may be cut in two
         length = min(4 * length, 1 << 18)
 
 
 def times_of(ends: Sequence[int], notes: Sequence[TimeNote], unnoted: float) -> list[float]:
-    """When a log had reached ever larger sizes; those that no note covers yet at `unnoted`. A clock that was set back
-    does not change the order."""
+    """The times when a log reached increasing sizes; `unnoted` for sizes that no note covers yet. The times never
+    decrease, even if the clock was set back."""
     found = []
     place, last = -1, float("-inf")
     low, high, since, slope = 0, -1, unnoted, 0.0  # of the note that covers the size
@@ -123,7 +123,7 @@ def times_of(ends: Sequence[int], notes: Sequence[TimeNote], unnoted: float) -> 
 
 
 def size_at(at: float, before: TimeNote, after: TimeNote) -> int:
-    """How far a log had got at a time between two notes."""
+    """The size of a log at a time between two notes."""
     since = max(before.at, after.at - LOOK_S)
     if at <= since:
         return before.size

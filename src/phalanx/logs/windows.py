@@ -1,7 +1,7 @@
-"""Some lines of many long logs, around a place: only what is near it is read, in either direction.
+"""Windows of lines in several long logs: reads only what is near a position, in either direction.
 
-Places are counted in bytes, one for each log, so going on from where a window ended neither misses a line nor tells one
-twice, whatever the clocks of the machines say.
+A position is a byte offset in each log, so continuing where a window ended neither misses nor repeats a line, even if
+the clocks of the machines differ.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from phalanx.logs.merge import in_order
 from phalanx.logs.replica_logs import LogSource, attempt_folder, open_log
 from phalanx.logs.time_index import TimeNotes, size_at, times_of
 
-SMALL, LARGE = 1 << 12, 1 << 16  # bytes that are read at a time, of many logs and of few
-NEAR = 1 << 12  # bytes before an error that are shown, or nearly
-MOST_READ = 40_000  # lines of a window, before those that are alike are told as one
+SMALL, LARGE = 1 << 12, 1 << 16  # bytes per read, for many logs and for few
+NEAR = 1 << 12  # approximate number of bytes shown before an error
+MOST_READ = 40_000  # lines of a window before folding
 
-Placed = tuple[float, int, int, int, bytes]  # when, by which log, from where to where, what
-Taken = tuple[list[FoldedLine], list[Placed | None]]  # lines, and of each log the last that is among them
+Placed = tuple[float, int, int, int, bytes]  # time, number of the log, start, end, text
+Taken = tuple[list[FoldedLine], list[Placed | None]]  # lines, and the last one of each log among them
 
 
 class LogReader:
-    """One log, read from any place on, forwards or backwards. Of one that may grow, only whole lines."""
+    """Reads one log from any position, forwards or backwards. Of a growing log, only finished lines."""
 
-    def __init__(self, run_folder: Path, voice: LogSource, attempt: int, number: int, *, is_over: bool) -> None:
-        self.folder = attempt_folder(run_folder, voice.name, attempt)
-        self.voice = voice
+    def __init__(self, run_folder: Path, source: LogSource, attempt: int, number: int, *, is_over: bool) -> None:
+        self.folder = attempt_folder(run_folder, source.name, attempt)
+        self.voice = source
         self.attempt = attempt
         self.number = number
         self.size, self.changed_at, self.is_there, self.is_over = 0, 0.0, False, is_over
@@ -56,18 +56,18 @@ class LogReader:
             return os.pread(stream.fileno(), end - first, first)
 
     def end(self) -> int:
-        """Where the last whole line ends."""
+        """The position where the last finished line ends."""
         if self.is_over or not self.size:
             return self.size
         start = max(0, self.size - LONGEST_LINE)
         tail = self.read(start, self.size)
         whole = tail.rfind(b"\n")
-        if whole == -1 and start:  # an endless one: then what it says now
+        if whole == -1 and start:  # a very long line, such as a progress bar: its last state
             whole = tail.rfind(b"\r", 0, -1)
         return start + whole + 1 if whole >= 0 or not start else self.size
 
     def has_more(self, place: int) -> bool:
-        """Whether `forward` would give a line."""
+        """Whether `forward` would return a line."""
         left = self.size - place
         return left > 0 and (self.is_over or left > LONGEST_LINE or b"\n" in self.read(place, self.size))
 
@@ -81,7 +81,7 @@ class LogReader:
                 place = found[-1][1]
             elif end == self.size or not data:
                 return
-            length = min(2 * length, LARGE)  # also for a line that is longer than what was read
+            length = min(2 * length, LARGE)  # also helps with a line longer than what was read
 
     def backward(self, place: int, length: int) -> Iterator[Placed]:
         while place > 0:
@@ -109,7 +109,7 @@ class LogReader:
         return list(zip(times, repeat(self.number), [place, *ends], ends, texts, strict=False))
 
     def place_at(self, at: float) -> int:
-        """Where the lines begin that were written after a time."""
+        """The position where the lines written after a time start."""
         before, after = self.notes.beside(at)
         if after is None:
             end = self.end()
@@ -125,18 +125,18 @@ class LogReader:
         return start + _piece_start(data) if start and data else 0
 
     def unfinished(self, place: int) -> str:
-        """What stands after the last whole line."""
+        """The text after the last finished line."""
         return "" if self.is_over else plain_text(decoded(self.read(place, min(self.size, place + LONGEST_LINE))))
 
 
 def _line_start(data: bytes) -> int | None:
-    """Where the first line begins that is here from its beginning; None when there is none."""
+    """Where the first complete line starts; None if there is none."""
     found = data.find(b"\n", 0, -1)
     return found + 1 if found != -1 else None
 
 
 def _piece_start(data: bytes) -> int:
-    """Where to begin within an endless line: where a progress bar is drawn anew, or else between two characters."""
+    """Where to start within a very long line: where a progress bar is redrawn, else between two characters."""
     found = data.find(b"\r", 0, -2)
     if found != -1:
         return found + 1
@@ -148,7 +148,7 @@ def decoded(piece: bytes) -> str:
 
 
 class Window(NamedTuple):
-    """Lines in the order of time, and where they begin and end in each log."""
+    """Lines in order of time, and where they start and end in each log."""
 
     lines: list[FoldedLine]
     first: list[int]
@@ -156,34 +156,32 @@ class Window(NamedTuple):
 
 
 class MergedLogReader:
-    """The logs of one attempt, read as one."""
+    """Reads the logs of one attempt as one, merged by time."""
 
-    def __init__(self, run_folder: Path, voices: Sequence[LogSource], attempt: int, *, is_over: bool) -> None:
+    def __init__(self, run_folder: Path, sources: Sequence[LogSource], attempt: int, *, is_over: bool) -> None:
         self.attempt = attempt
-        self.each = [LogReader(run_folder, one, attempt, number, is_over=is_over) for number, one in enumerate(voices)]
-        self._length = LARGE if len(voices) <= 8 else SMALL
+        self.each = [LogReader(run_folder, one, attempt, number, is_over=is_over) for number, one in enumerate(sources)]
+        self._length = LARGE if len(sources) <= 8 else SMALL
 
     def ends(self) -> list[int]:
-        return [reel.end() for reel in self.each]
+        return [log.end() for log in self.each]
 
     def before(self, places: Sequence[int], limit: int, *, fold: bool = False) -> Window:
-        """The last lines before a place of each log; with `fold`, the same line of many counts as one."""
-        logs = [reel.backward(place, self._length) for reel, place in zip(self.each, places, strict=True) if place]
+        """The last lines before a position in each log; with `fold`, identical lines count once."""
+        logs = [log.backward(place, self._length) for log, place in zip(self.each, places, strict=True) if place]
         lines = heapq.merge(*logs, reverse=True)
-        told, reached = (self._folded if fold else self._plain)(lines, limit, -1)
+        done, reached = (self._folded if fold else self._plain)(lines, limit, -1)
         first = [place if line is None else line[2] for place, line in zip(places, reached, strict=True)]
-        return Window(told[::-1], first, list(places))
+        return Window(done[::-1], first, list(places))
 
     def after(self, places: Sequence[int], limit: int, *, fold: bool = False) -> Window:
-        """The first lines after a place of each log."""
+        """The first lines after a position in each log."""
         logs = [
-            reel.forward(place, self._length)
-            for reel, place in zip(self.each, places, strict=True)
-            if place < reel.size
+            log.forward(place, self._length) for log, place in zip(self.each, places, strict=True) if place < log.size
         ]
-        told, reached = (self._folded if fold else self._plain)(heapq.merge(*logs), limit, 1)
+        done, reached = (self._folded if fold else self._plain)(heapq.merge(*logs), limit, 1)
         last = [place if line is None else line[3] for place, line in zip(places, reached, strict=True)]
-        return Window(told, list(places), last)
+        return Window(done, list(places), last)
 
     def _plain(self, lines: Iterator[Placed], limit: int, _: int) -> Taken:
         taken = list(islice(lines, limit))
@@ -193,31 +191,32 @@ class MergedLogReader:
         return list(unfolded(map(self._line, taken))), reached
 
     def _folded(self, lines: Iterator[Placed], limit: int, direction: int) -> Taken:
-        """Whole groups only, so that what follows begins in all logs with the same line. Time may run backwards."""
+        """Return whole groups only, so that the next window starts at the same line in all logs. `direction` is -1 when
+        reading backwards."""
         groups: Groups[int, Placed] = Groups()
-        told: list[tuple[Placed, list[int]]] = []
+        done: list[tuple[Placed, list[int]]] = []
         read: list[list[Placed]] = [[] for _ in self.each]
         most = MOST_READ
         for count, line in enumerate(lines, 1):
             at = line[0] * direction
             while groups.ready(at - WINDOW_S):
-                told.append(groups.pop())
+                done.append(groups.pop())
             groups.feed(at, line[1], line[4], line)
             read[line[1]].append(line)
-            if len(told) >= limit:
+            if len(done) >= limit:
                 break
             if count >= MOST_READ:
-                most = count // 4 * 3  # nobody knows yet who else says the last of them
+                most = count // 4 * 3  # the last groups may be incomplete
                 break
-        if len(told) < limit:
-            told += [groups.pop() for _ in range(len(groups))]
-        return self._whole(told[:limit], read, most)
+        if len(done) < limit:
+            done += [groups.pop() for _ in range(len(groups))]
+        return self._whole(done[:limit], read, most)
 
-    def _whole(self, told: list[tuple[Placed, list[int]]], read: list[list[Placed]], most: int) -> Taken:
-        """Groups of up to so many lines in all, and how far each log was taken by them."""
+    def _whole(self, done: list[tuple[Placed, list[int]]], read: list[list[Placed]], most: int) -> Taken:
+        """The groups of up to `most` lines in total, and the last line of each log in them."""
         taken = [0] * len(self.each)
         kept: list[FoldedLine] = []
-        for line, numbers in told:
+        for line, numbers in done:
             most -= len(numbers)
             if most < 0 and kept:
                 break
@@ -228,20 +227,20 @@ class MergedLogReader:
         return kept, [lines[count - 1] if count else None for lines, count in zip(read, taken, strict=True)]
 
     def first_error(self, number: int, size: int, *, or_end: bool = True) -> Excerpt:
-        """The first error in the last so many bytes of one log, or else its end, or else nothing. Only lines near it
-        are looked at."""
-        reel = self.each[number]
-        start = max(0, reel.size - size)
-        data = reel.read(start, reel.size)
+        """The first error in the last `size` bytes of one log, else its last lines if `or_end`. Parses only lines near
+        it."""
+        log = self.each[number]
+        start = max(0, log.size - size)
+        data = log.read(start, log.size)
         hits = [data.find(TRACEBACK.encode())]
         if hits == [-1]:
             hits = [hit for word in ERROR_WORDS if (hit := data.find(word)) != -1]
         if not hits and not or_end:
             return Excerpt((), None)
-        near = reel.line_before(start + max(0, min(hits, default=len(data)) - NEAR))
-        return first_error(map(self._line, reel.forward(near, LARGE)))
+        near = log.line_before(start + max(0, min(hits, default=len(data)) - NEAR))
+        return first_error(map(self._line, log.forward(near, LARGE)))
 
     def _line(self, placed: Placed) -> LogLine:
         at, number, first, end, piece = placed
-        voice = self.each[number].voice
-        return LogLine(at, voice.name, voice.rank, self.attempt, plain_text(decoded(piece)), first, end)
+        source = self.each[number].voice
+        return LogLine(at, source.name, source.rank, self.attempt, plain_text(decoded(piece)), first, end)

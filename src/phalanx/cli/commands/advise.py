@@ -33,25 +33,24 @@ class AdvisedRun(NamedTuple):
 
 @click.command("advise")
 @click.argument("runs", nargs=-1, metavar="RUN…")
-@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the run's file with the advice in it.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; NAME.advised.yml unless said. Means --apply.")
-@click.option("--force", is_flag=True, help="Write over a copy that was advised before.")
+@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the run's file with the advice applied.")
+@click.option("-o", "--output", metavar="FILE", help="File to write. Implies --apply.  [default: NAME.advised.yml]")
+@click.option("--force", is_flag=True, help="Overwrite a copy written by an earlier --apply.")
 @json_option
 def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: bool, as_json: bool) -> None:
-    """Say what runs asked for, what they used and held idle, and what would have done.
+    """Compare the resources that runs requested with those they used, and recommend requests.
 
-    For each kind of replica: cores (on average, and for all but a twentieth of the time), memory (the most), GPUs,
-    time. What is advised has head-room: a fifth more memory than the most that was used, a quarter more time. Below
-    stands the `environment` to write into the file. For a run that failed nothing less is advised, and whatever speaks
-    against the advice (a run that was short, or is not over) is said with it.
+    Shows for each kind of replica: cores (mean and p95), memory (peak), GPUs and time. The recommendation includes
+    headroom: 20% above peak memory, 25% above the run time. It is printed as the `environment` section of the file.
+    For a failed run, resources are never reduced. Caveats, such as a short or unfinished run, are listed.
 
-    RUN is an id, the beginning of one, or a name. The file that the run was started from is never written.
+    RUN is an id, the first characters of an id, or a name. The original file is never changed.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import require_local_home, selected_server
 
         if not runs:
-            raise CallError("name a run: `phalanx ps` lists them")
+            raise CallError("name at least one run: `phalanx ps` lists them")
         server = selected_server()
         if server is not None and not (is_applied or output is not None):
             _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
@@ -142,7 +141,7 @@ def lines_of(run: Run, advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def environment_lines(document: Mapping[str, Any]) -> list[str]:
-    """The section to write into the file."""
+    """The `environment` section to paste into the file."""
     from phalanx.spec.yaml_writer import to_yaml
 
     if not document.get("environment"):
@@ -208,24 +207,24 @@ def _or_dash(value: float | None, words: Callable[[float], str]) -> str:
 def _idle_words(idle: Mapping[str, float]) -> str:
     from phalanx.insight.amounts import hours_words
 
-    told = [words for unit, hours in idle.items() if (words := hours_words(hours, unit)) != "-"]
-    return ", ".join(told) or "nothing"
+    parts = [words for unit, hours in idle.items() if (words := hours_words(hours, unit)) != "-"]
+    return ", ".join(parts) or "nothing"
 
 
 # the copy ------------------------------------------------------------------------------------------------------------
 
 
 def _targets(found: Sequence[AdvisedRun], output: str | None, *, force: bool) -> dict[str, Path]:
-    """Where the copies go, by run. All faults are told before anything is written. Raises CallError."""
+    """The paths of the copies, by run id. Raises CallError with all problems before anything is written."""
     changed = [one for one in found if one.document is not None]
     if output is not None and len(changed) > 1:
-        raise CallError("-o names one file, and there are several runs: --apply gives each its own")
+        raise CallError("-o names one file, but there are several runs: use --apply, which writes one file per run")
     targets = {
         one.run.id: Path(output) if output is not None else copy_name(one.run.name or one.run.id) for one in changed
     }
     faults = [fault for path in targets.values() if (fault := copy_fault(path, force=force))]
     if len(set(targets.values())) < len(targets):
-        faults.append("two of these runs have the same name: advise them one by one, with -o")
+        faults.append("two of these runs have the same name: run `phalanx advise` for each, with -o")
     if faults:
         raise CallError("; ".join(faults))
     return targets
@@ -236,7 +235,8 @@ def copy_name(name: str) -> Path:
 
 
 def copy_fault(path: Path, *, force: bool) -> str | None:
-    """Why a copy may not be written there: what we did not write is never written over, whoever wishes it."""
+    """Why a copy cannot be written to a path. A file that Phalanx did not write is not overwritten, even with
+    `force`."""
     try:
         with path.open("rb") as stream:
             is_ours = stream.read(len(MARK)) == MARK.encode()
@@ -245,8 +245,8 @@ def copy_fault(path: Path, *, force: bool) -> str | None:
     except (OSError, ValueError) as fault:
         return f"{path}: {(getattr(fault, 'strerror', None) or str(fault)).lower()}"
     if not is_ours:
-        return f"{path} is there, and was not advised by us: it stays as it is; -o names another file"
-    return None if force else f"{path} is there already: --force writes over it, -o names another file"
+        return f"{path} exists and was not written by `phalanx advise`: name another file with -o"
+    return None if force else f"{path} exists: overwrite it with --force, or name another file with -o"
 
 
 def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bool) -> None:

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 MOST = 1000
 
-Sharers = Mapping[str, Sequence[str]] | None  # the runs that have a content, by its digest
+Sharers = Mapping[str, Sequence[str]] | None  # digest -> runs with that content; None if unknown
 
 
 @click.command("artifacts")
 @click.argument("run", required=False)
-@click.option("--project", help="Those of all runs of a project.")
+@click.option("--project", help="List artifacts of all runs of this project.")
 @json_option
 def command(run: str | None, project: str | None, as_json: bool) -> None:
-    """List what runs kept on purpose, and which other runs have the same content."""
+    """List the artifacts and models that a run or project logged, and other runs with the same content."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
 
         if (run is None) == (project is None):
-            raise CallError("say which run, or which --project")
+            raise CallError("name either a run or a --project")
         with open_workspace(quiet=as_json) as place:
             if run is not None:
                 found = place.rows.artifacts(place.rows.find(run).id)
@@ -41,17 +41,17 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
             print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
             return
         if not found:
-            click.echo("no artifacts: training code keeps one with `phalanx.tracking.artifact(path)`")
+            click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
             return
         head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
         for line in table([head, *(_row(row, sharers) for row in found)]):
             click.echo(line)
         if more:
-            click.echo(f"and more than these {MOST}: name a run")
+            click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
 
 
 def _others(artifact: Artifact, sharers: Sharers) -> list[str] | None:
-    """None: nobody could tell."""
+    """The other runs with the same content; None if unknown."""
     if sharers is None:
         return None
     return [run for run in sharers.get(artifact.digest or "", []) if run != artifact.run_id]

@@ -36,23 +36,23 @@ def _complete_site(*_: Any) -> list[str]:
     "--on",
     "backend",
     metavar="BACKEND",
-    help="Also say what this backend would refuse, punish or start late: with slurm, by the profile of the site; with "
-    "kubernetes, as most clusters are.",
+    help="Also report what this backend would reject, penalize or delay: slurm by the site profile, kubernetes by the "
+    "rules of most clusters.",
     shell_complete=_complete_backend,
 )
 @click.option(
     "--site",
     metavar="NAME",
-    help="The profile of the site, by name or file; for --on slurm.",
+    help="Site profile for --on slurm: a name or a file.",
     shell_complete=_complete_site,
 )
 @json_option
 def command(
     files: tuple[str, ...], params: tuple[str, ...], backend: str | None, site: str | None, as_json: bool
 ) -> None:
-    """Say everything that is wrong with a file, or what it means.
+    """Validate a file: list all errors, or summarize what would run.
 
-    Exit code 0: the file is fine. 1: it is not. 2: the call is wrong.
+    Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
@@ -74,7 +74,7 @@ def command(
 
 
 def load_with_tree(files: tuple[str, ...], params: tuple[str, ...]) -> tuple[Spec, Node]:
-    """The spec, and the tree that it was read from: it knows where everything stands."""
+    """The spec, and the tree that it was parsed from, which knows the line of every field."""
     from phalanx.plan.framework_checks import load
 
     return load(read_files(files), parse_params(params))

@@ -18,15 +18,17 @@ WIDEST = 24  # characters of a value in the table
 
 @click.command("compare")
 @click.argument("runs", nargs=-1, metavar="[RUN]…")
-@click.option("-q", "--query", metavar="QUERY", help="The runs that a query finds, as in `phalanx ps -q`.")
-@click.option("-s", "--sort", default="-created_at", show_default=True, help="The order of a query's runs.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=8, show_default=True, help="Runs of a query.")
-@click.option("--all", "everything", is_flag=True, help="Also what is the same in all of them.")
+@click.option("-q", "--query", metavar="QUERY", help="Compare the runs that match, as in `phalanx ps -q`.")
+@click.option("-s", "--sort", default="-created_at", show_default=True, help="Sort order of the runs of --query.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=8, show_default=True, help="Maximum number of runs of --query."
+)
+@click.option("--all", "everything", is_flag=True, help="Also show values that are equal in all runs.")
 @json_option
 def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, everything: bool, as_json: bool) -> None:
-    """Put runs beside each other: the params and metrics that differ first.
+    """Compare params and metrics of runs side by side; those that differ come first.
 
-    RUN is an id, the beginning of one, or a name.
+    RUN is an id, the first characters of an id, or a name.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
@@ -38,7 +40,7 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
                 chosen += place.rows.runs(query, sort, limit)
             chosen = list({run.id: run for run in chosen}.values())
             if len(chosen) < 2:
-                raise CallError("name two runs or more, or find them by a query: `phalanx compare -q 'tags:nightly'`")
+                raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
             rows = compared(place.rows, chosen)
         if as_json:
             print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
@@ -51,8 +53,8 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def compared(rows_of: RunQueries, runs: list[Run]) -> list[dict[str, Any]]:
-    """One row for each param and metric: its values in the order of the runs, None where one has none. What differs
-    stands first; of metrics also the best."""
+    """One row for each param and metric: its values in the order of the runs, None for a run without it. Rows that
+    differ come first. Metrics also have rows for minimum and maximum."""
     from phalanx.insight.comparison import compare
 
     summaries = {run.id: rows_of.summaries(run.id) for run in runs}
@@ -90,7 +92,7 @@ def _print(runs: list[Run], rows: list[dict[str, Any]], *, everything: bool) -> 
     for line in table(lines):
         click.echo(line)
     if hidden:
-        click.echo(f"\n{hidden} params and metrics are the same in all: --all shows them")
+        click.echo(f"\n{hidden} params and metrics are equal in all runs; --all shows them")
 
 
 def _cell(value: Any) -> str:

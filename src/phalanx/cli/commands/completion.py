@@ -14,9 +14,11 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @json_option
 def command(shell: str, as_json: bool) -> None:
-    """Print a shell's completion script.
+    """Print a shell completion script.
 
-    bash: add `eval "$(phalanx completion bash)"` to ~/.bashrc. zsh: the same in ~/.zshrc.
+    \b
+    bash: add `eval "$(phalanx completion bash)"` to ~/.bashrc
+    zsh:  add `eval "$(phalanx completion zsh)"` to ~/.zshrc
     fish: phalanx completion fish > ~/.config/fish/completions/phalanx.fish
     """
     from click.shell_completion import get_completion_class
@@ -25,7 +27,7 @@ def command(shell: str, as_json: bool) -> None:
 
     maker = get_completion_class(shell)
     if maker is None:
-        fail(f"there is no completion for {shell}", as_json=as_json)
+        fail(f"no completion for {shell}", as_json=as_json)
     try:
         script = maker(phalanx, {}, "phalanx", "_PHALANX_COMPLETE").source()
     except RuntimeError as fault:

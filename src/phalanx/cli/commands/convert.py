@@ -12,10 +12,10 @@ from phalanx.cli.render.output import print_json, print_notes, report_errors
 @file_options
 @json_option
 def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
-    """Print a file in the one modern form.
+    """Print a file in the current format.
 
-    Old names and dialects become `framework` and `environment.replicas`; templates stay as they are. What was
-    read differently from how it was written is said on standard error. Comments are not kept.
+    Old names and dialects become `framework` and `environment.replicas`; templates are kept. Notes on how old fields
+    were interpreted go to standard error. Comments are lost.
     """
     with report_errors(as_json=as_json):
         from phalanx.spec.yaml_writer import modern_document, to_yaml

@@ -12,10 +12,10 @@ from phalanx.cli.render.output import report_errors
 
 @click.command("copy")
 @click.argument("run")
-@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @json_option
 def command(run: str, detach: bool, as_json: bool) -> None:
-    """Run a run once more, as a new run that begins with a copy of its outputs."""
+    """Submit a run again, as a new run that starts from a copy of its outputs."""
     with report_errors(as_json=as_json):
         from phalanx.cli.interrupts import defer_signals
         from phalanx.cli.run_watch import watch_or_detach

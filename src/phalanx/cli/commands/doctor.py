@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | None) -> None:
-    """Check what is installed, and a home: its folders, its database, and whether the two agree.
+    """Check the installation and the home: its run folders, its database, and whether they agree.
 
-    Missing extras and tools are listed with what needs them and how to install them; they are no problem by themselves.
+    Lists missing extras and tools, what needs them and how to install them. They are optional and not counted as
+    problems.
 
-    The folders are the truth: --rebuild makes the database again from them.
+    The run folders are the source of truth: --rebuild recreates the database from them.
 
     With --on it looks at a backend: whether jobs can be submitted from here. With --on kubernetes, that is the cluster
     that kubectl would use: versions, operators, queues, GPUs, quotas, and what we may do there.
@@ -38,10 +39,10 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
     with report_errors(as_json=as_json):
         if backend is not None:
             if rebuild:
-                raise CallError("--rebuild is about a home: leave --on out")
+                raise CallError("--rebuild works on a home and cannot be combined with --on")
             _check_cluster(backend, cluster, as_json=as_json)
         if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
-            raise CallError(f"{', '.join(named)} is about a cluster: add --on kubernetes")
+            raise CallError(f"{', '.join(named)} needs --on kubernetes")
         from phalanx.cli import installation
         from phalanx.home.home import default_home
 
@@ -66,7 +67,7 @@ def _show_installed(found: list[Part]) -> None:
 
 
 def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
-    """What is known of the home, and its problems: one that cannot be opened has one. Raises CallError, StoreError."""
+    """Facts about the home, and its problems; failure to open it is a problem. Raises CallError, StoreError."""
     from phalanx.cli.workspace.open_home import open_home
     from phalanx.home.home import default_home
     from phalanx.ingest.rebuild import rebuild_store
@@ -89,15 +90,15 @@ def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
 
 
 def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
-    again = f", {checked['rebuilt']} of them read again" if "rebuilt" in checked else ""
+    again = f", {checked['rebuilt']} rebuilt" if "rebuilt" in checked else ""
     is_open = checked["runs"] is not None
     click.echo(f"home {checked['home']}: {checked['runs']} runs{again}" if is_open else f"home {checked['home']}")
     for problem in problems:
         click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
     if not problems:
-        click.echo("all is well")
+        click.echo("no problems found")
     elif is_open:
-        click.echo(f"{len(problems)} problems; --rebuild mends the database")
+        click.echo(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}; --rebuild repairs the database")
 
 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
@@ -118,19 +119,19 @@ def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: boo
 
 
 def _disagreements(home: Home, store: Store) -> list[str]:
-    """Where the database says something else than the folders."""
+    """Differences between the database and the run folders."""
     folders, rows = set(home.run_ids()), store.ids()
-    found = [f"run {run_id} has a folder and no row" for run_id in sorted(folders - rows)]
-    found += [f"run {run_id} has a row and no folder" for run_id in sorted(rows - folders)]
+    found = [f"run {run_id} has a folder but is not in the database" for run_id in sorted(folders - rows)]
+    found += [f"run {run_id} is in the database but has no folder" for run_id in sorted(rows - folders)]
     for run_id in sorted(folders & rows):
-        history, said = home.run(run_id).history(), store.find(run_id).status
-        if history and said != history[-1].status:
-            found.append(f"run {run_id} is {said} in the database, {history[-1].status} in its folder")
+        history, stored = home.run(run_id).history(), store.find(run_id).status
+        if history and stored != history[-1].status:
+            found.append(f"run {run_id} is {stored} in the database but {history[-1].status} in its folder")
     return found
 
 
 def _unreachable_storage() -> list[str]:
-    """Where outputs are to be sent in the background, and cannot be."""
+    """The storage for background uploads of outputs, if it cannot be reached."""
     from phalanx.artifacts.remote import require_storage
     from phalanx.scheduler.post_run import URL
 
@@ -143,7 +144,11 @@ def _unreachable_storage() -> list[str]:
 
 
 def _open_doors(home: Home) -> list[str]:
-    return [f"{path} can be read by others" for path in (home.path, home.runs) if _others_may_read(path)]
+    return [
+        f"other users can read {path}: run `chmod go= {path}`"
+        for path in (home.path, home.runs)
+        if _others_may_read(path)
+    ]
 
 
 def _others_may_read(path: Path) -> bool:

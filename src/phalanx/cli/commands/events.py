@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Show everything that happened to a run and its replicas, in the order of time."""
+    """Show the events of a run and its replicas in order of time: status changes, starts, exits, stop requests."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
 

@@ -23,21 +23,21 @@ PROGRESS_S = 3.0
 
 @click.command("export")
 @click.argument("runs", nargs=-1)
-@click.option("--project", help="All runs of this project.")
-@click.option("-q", "--query", default="", metavar="QUERY", help='All runs that fit, such as "metric.loss:<0.1".')
-@click.option("-o", "--output", required=True, metavar="FOLDER", help="A new folder; a name that ends in .zip: a zip.")
+@click.option("--project", help="Export all runs of this project.")
+@click.option("-q", "--query", default="", metavar="QUERY", help='Export matching runs, such as "metric.loss:<0.1".')
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="New folder, or a new zip if it ends in .zip.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(("files", "parquet", "csv", "jsonl")),
     default="files",
     show_default=True,
-    help="Plain files that can be imported again, or two tables: runs and metrics.",
+    help="Plain files that `phalanx import` can read, or two tables: runs and metrics.",
 )
 @click.option(
     "--artifacts/--no-artifacts",
     default=True,
-    help="With the artifacts, models, outputs, images and code of the runs (files only); the default.",
+    help="Include artifacts, models, outputs, images and code (format `files` only).  [default: artifacts]",
 )
 @json_option
 def command(
@@ -49,11 +49,11 @@ def command(
     artifacts: bool,
     as_json: bool,
 ) -> None:
-    """Write runs as plain files, or as tables.
+    """Export runs as plain files or tables.
 
-    `files` is a folder per run: run.json, params.json, metrics/*.csv, events.jsonl, logs and artifacts. It has no
-    environment variables, and `phalanx import` reads it again. The other forms are one table of all runs and one of all
-    points.
+    The format `files` writes one folder per run: run.json, params.json, metrics/*.csv, events.jsonl, logs and
+    artifacts. It leaves out environment variables, and `phalanx import` can read it. The other formats write one table
+    of all runs and one of all points.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.open_home import open_home
@@ -80,11 +80,11 @@ def command(
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
     """Raises CallError."""
     if bool(names) == bool(project or query):
-        raise CallError("say which runs: their ids or names, or --project or -q, and not both")
+        raise CallError("name runs, or select them with --project or -q, but not both")
     if not names:
         found = store.runs(query, sort="created_at", limit=None, project=project)
         if not found:
-            raise CallError("there are no such runs: `phalanx ps` takes the same --project and -q")
+            raise CallError("no matching runs: try the same --project and -q with `phalanx ps`")
         return found
     return list({run.id: run for run in map(store.find, names)}.values())
 
@@ -110,13 +110,13 @@ def _write(
 
 
 def _progress() -> Callable[[], None]:
-    count, said_at = 0, time.monotonic()
+    count, printed_at = 0, time.monotonic()
 
-    def told() -> None:
-        nonlocal count, said_at
+    def count_file() -> None:
+        nonlocal count, printed_at
         count += 1
-        if time.monotonic() - said_at > PROGRESS_S:
-            said_at = time.monotonic()
+        if time.monotonic() - printed_at > PROGRESS_S:
+            printed_at = time.monotonic()
             click.echo(f"… {count:,} files", err=True)
 
-    return told
+    return count_file

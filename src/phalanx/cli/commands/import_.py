@@ -26,11 +26,11 @@ SHOWN = 50
 
 @click.command("import")
 @click.argument("source")
-@click.option("--from", "kind", type=click.Choice(KINDS), help="What it is; found out when not said.")
-@click.option("--project", help="The project they come into, instead of the one they had.")
-@click.option("--run-name", help="The name of the run of a single table.")
-@click.option("--as-new", is_flag=True, help="Runs of Phalanx get new ids, also when they are there already.")
-@click.option("--dry-run", is_flag=True, help="Tell what would come, and change nothing.")
+@click.option("--from", "kind", type=click.Choice(KINDS), help="Format of SOURCE. Default: detected.")
+@click.option("--project", help="Import into this project. Default: the project of each run.")
+@click.option("--run-name", help="Name of the run, for a CSV or JSON table.")
+@click.option("--as-new", is_flag=True, help="Give Phalanx runs new ids, even if they exist here already.")
+@click.option("--dry-run", is_flag=True, help="List what would be imported; change nothing.")
 @json_option
 def command(
     source: str,
@@ -41,11 +41,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Bring in runs of other tools, and of another Phalanx.
+    """Import runs from other tools or from another Phalanx home.
 
-    SOURCE is MLflow's `mlruns` folder or SQLite database, a folder of TensorBoard or of W&B's offline runs, a CSV or
-    JSON file of metrics, or a run's folder, home, export or zip of Phalanx. Nothing in it is executed. What is here
-    already is recognised and left alone; what cannot come is told.
+    SOURCE is an MLflow `mlruns` folder or SQLite database, a folder of TensorBoard logs or W&B offline runs, a CSV or
+    JSON file of metrics, or a Phalanx run folder, home, export or zip. No code in SOURCE is executed. Runs imported
+    before are skipped; data that cannot be imported is listed.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.open_home import open_home
@@ -55,9 +55,9 @@ def command(
         path = detection.path_of(source)
         chosen = kind or detection.kind_of(path)
         if run_name and chosen != "csv":
-            raise CallError("--run-name is for a table (csv): other sources have names of their own")
+            raise CallError("--run-name is only for tables (csv): other sources name their runs")
         if as_new and chosen != "phalanx":
-            raise CallError("--as-new is for runs of Phalanx: others get new ids anyway")
+            raise CallError("--as-new is only for Phalanx runs: others always get new ids")
         home, store = open_home()
         with store:
             if not dry_run:
@@ -72,7 +72,7 @@ def command(
         if as_json:
             print_json({"ok": True, "kind": chosen, "dry_run": dry_run, **work.as_json()})
         else:
-            work.tell(dry_run=dry_run)
+            work.report(dry_run=dry_run)
 
 
 class _Work:
@@ -86,12 +86,12 @@ class _Work:
         self.outcomes: list[ImportOutcome] = []
         self.losses: list[ImportLosses] = [ImportLosses()]
         self.records = 0
-        self.said_at = time.monotonic()
+        self.printed_at = time.monotonic()
 
     def progress(self) -> None:
         self.records += 1
-        if self.records % 1000 == 0 and time.monotonic() - self.said_at > PROGRESS_S:
-            self.said_at = time.monotonic()
+        if self.records % 1000 == 0 and time.monotonic() - self.printed_at > PROGRESS_S:
+            self.printed_at = time.monotonic()
             click.echo(f"… {len(self.outcomes)} runs, {self.records:,} records", err=True)
 
     def take_foreign(self, path: Path, kind: str, run_name: str | None) -> None:
@@ -122,7 +122,7 @@ class _Work:
         importer = phalanx_runs.PhalanxImporter(self.home, self.store, self.progress)
         folders = phalanx_runs.runs_in(path)
         if not folders:
-            raise CallError(f"there is no run of Phalanx in {path}: a run's folder has `run.json` and `history`")
+            raise CallError(f"no Phalanx run in {path}: the folder of a run contains `run.json` and `history`")
         for folder in folders:
             try:
                 own = phalanx_runs.read(folder)
@@ -140,7 +140,7 @@ class _Work:
     def as_json(self) -> dict[str, Any]:
         return {"runs": [outcome.as_json() for outcome in self.outcomes], "not_carried_over": self.lost()}
 
-    def tell(self, *, dry_run: bool) -> None:
+    def report(self, *, dry_run: bool) -> None:
         came = [outcome for outcome in self.outcomes if outcome.state != "known"]
         known = [outcome for outcome in self.outcomes if outcome.state == "known"]
         if came:
@@ -153,12 +153,12 @@ class _Work:
         points = sum(outcome.counts.get("points", 0) for outcome in came)
         click.echo(f"{_runs(len(came))} {word}" + (f", with {points:,} points" if points else ""))
         if known:
-            click.echo(f"{_runs(len(known))} left alone: here already, such as {known[0].run_id} ({known[0].source})")
+            click.echo(f"{_runs(len(known))} skipped: imported before, such as {known[0].run_id} ({known[0].source})")
         lost = self.lost()
         if not lost:
-            click.echo("nothing was left behind")
+            click.echo("all data was imported" if not dry_run else "all data can be imported")
             return
-        click.echo("not carried over:")
+        click.echo("not imported:")
         for row in lost:
             examples = f" ({'; '.join(row['examples'])})" if row["examples"] else ""
             click.echo(printable(f"  {row['count']:,} {row['what']}{examples}"))

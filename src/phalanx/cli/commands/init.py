@@ -17,10 +17,12 @@ from phalanx.cli.starter_files import SINGLE, STARTERS, starter_text
     type=click.Choice(tuple(STARTERS)),
     default=SINGLE,
     show_default=True,
-    help="What it trains with, over several replicas; single is one process.",
+    help="Framework of the training code; single means one process.",
 )
-@click.option("-o", "--output", default="polyaxonfile.yml", show_default=True, metavar="FILE", help="- prints it.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "-o", "--output", default="polyaxonfile.yml", show_default=True, metavar="FILE", help="File to write; - prints it."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 def command(framework: str, output: str, force: bool, as_json: bool) -> None:
     """Write a commented starter file."""

@@ -15,23 +15,25 @@ from phalanx.errors import CallError
 
 @click.command("login")
 @click.argument("url", required=False)
-@click.option("--status", is_flag=True, help="Tell which server is asked, and as whom, instead.")
+@click.option("--status", is_flag=True, help="Show the selected server and user; don't log in.")
 @json_option
 def command(url: str | None, status: bool, as_json: bool) -> None:
-    """Make a server the one that all verbs ask: runs are submitted to it, listed from it, stopped on it.
+    """Log in to a server. From then on, commands submit, list and stop runs there.
 
-    Asks for a token, or reads it from standard input; `phalanx token create NAME` on the server makes one. It is
-    kept in ~/.config/phalanx/servers.json, which only you can read. PHALANX_SERVER and PHALANX_TOKEN win over it;
-    with PHALANX_HOME set, and inside of a run, this machine's own home is meant. `phalanx logout` forgets it.
+    Asks for a token, or reads it from standard input. An administrator creates tokens with `phalanx token create NAME`
+    on the server. The token is stored in ~/.config/phalanx/servers.json, readable only by you.
+
+    PHALANX_SERVER and PHALANX_TOKEN take precedence over the login. With PHALANX_HOME set, and inside a run, commands
+    use the local home. `phalanx logout` removes the token.
     """
     with report_errors(as_json=as_json):
         if status:
             if url is not None:
-                raise CallError("--status tells which server is asked: leave the address out")
-            _tell_status(as_json=as_json)
+                raise CallError("--status takes no address")
+            _show_status(as_json=as_json)
             return
         if url is None:
-            raise CallError("say which server: `phalanx login https://host:8000`")
+            raise CallError("name a server: `phalanx login https://host:8000`")
         _log_in(url, as_json=as_json)
 
 
@@ -41,9 +43,9 @@ def _log_in(url: str, *, as_json: bool) -> None:
 
     url = checked(url)
     if url.startswith("http://") and not is_loopback(url):
-        _note("without https, whoever is on the way can read the token")
-    with Client(url, "-") as stranger:
-        stranger.is_there()  # before anybody types a token for an address that is none
+        _note("without https, others on the network can read the token")
+    with Client(url, "-") as unauthenticated:
+        unauthenticated.is_there()  # fail on a wrong address before asking for a token
     with Client(url, _token(url)) as client:
         who = client.whoami()
     path = save_login(os.environ, url, client.token)
@@ -52,11 +54,11 @@ def _log_in(url: str, *, as_json: bool) -> None:
         return
     click.echo(f"logged in to {printable(url)} as {_words(who)}")
     if os.environ.get(SERVER):
-        _note(f"{SERVER} is set, and wins: {printable(os.environ[SERVER])}")
+        _note(f"{SERVER} is set and takes precedence: {printable(os.environ[SERVER])}")
 
 
 def _token(url: str) -> str:
-    """Never an argument: those can be read by everybody on the machine. Raises CallError."""
+    """Read the token. Not a command-line argument, because other users can see those. Raises CallError."""
     from phalanx.client.config import LONGEST_TOKEN, checked_token
 
     if sys.stdin is not None and sys.stdin.isatty():
@@ -66,7 +68,7 @@ def _token(url: str) -> str:
     return checked_token(found)
 
 
-def _tell_status(*, as_json: bool) -> None:
+def _show_status(*, as_json: bool) -> None:
     from phalanx.cli.workspace.base import selected_server
     from phalanx.client import Client
     from phalanx.client.config import BY_LOGIN, logins
@@ -80,7 +82,7 @@ def _tell_status(*, as_json: bool) -> None:
             return
         click.echo(f"no server: runs are in {printable(default_home())}")
         for url in sorted(known.tokens):
-            click.echo(f"logged in to {printable(url)}, which is not asked here")
+            click.echo(f"logged in to {printable(url)}, but not using it here")
         return
     who: dict[str, Any] = {}
     trouble = ""
@@ -91,10 +93,10 @@ def _tell_status(*, as_json: bool) -> None:
         trouble = str(fault)
     by = "phalanx login" if found.by == BY_LOGIN else found.by
     if as_json:
-        told = {"ok": not trouble, "url": found.url, "by": by, "trouble": trouble or None}
-        print_json({**told, **_who(who), "logins": sorted(known.tokens)})
+        about = {"ok": not trouble, "url": found.url, "by": by, "trouble": trouble or None}
+        print_json({**about, **_who(who), "logins": sorted(known.tokens)})
     else:
-        click.echo(f"on {printable(found.url)} (by {by})" + (f" as {_words(who)}" if who else ""))
+        click.echo(f"on {printable(found.url)} (set by {by})" + (f" as {_words(who)}" if who else ""))
         if trouble:
             click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(trouble)}", err=True)
     if trouble:
@@ -106,7 +108,7 @@ def _who(who: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(who: dict[str, Any]) -> str:
-    name = printable(str(who.get("name") or "somebody"))
+    name = printable(str(who.get("name") or "unknown user"))
     if who.get("role"):
         return f"{name}, {who['role']}"
     roles = ", ".join(f"{role} of {project}" for project, role in (who.get("roles") or {}).items())

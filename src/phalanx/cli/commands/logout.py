@@ -14,9 +14,9 @@ from phalanx.cli.render.output import print_json, printable, report_errors
 @click.argument("url", required=False)
 @json_option
 def command(url: str | None, as_json: bool) -> None:
-    """Forget the token of a server, or of all; the verbs are about this machine's own runs again.
+    """Forget the token of a server, or of all servers. Commands then use the local home again.
 
-    The token itself stays valid: `phalanx token revoke NAME` on the server ends it.
+    The token stays valid. To revoke it, run `phalanx token revoke NAME` on the server.
     """
     with report_errors(as_json=as_json):
         from phalanx.client.config import checked, delete_login

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("run")
-@click.option("--replica", "names", multiple=True, metavar="NAME", help="Only this one, such as worker-0. Repeatable.")
+@click.option(
+    "--replica", "names", multiple=True, metavar="NAME", help="Only this replica, such as worker-0. Repeatable."
+)
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role, such as worker. Repeatable.")
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this rank. Repeatable.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run is over.")
-@click.option("--attempt", type=click.IntRange(1), help="Which start of the run. Without it: the newest.")
-@click.option("--times", "with_times", is_flag=True, help="Before each line, when it was written.")
-@click.option("--errors", is_flag=True, help="Only the first error of the replica that failed first, and why it ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run finishes.")
+@click.option("--attempt", type=click.IntRange(1), help="Attempt of the run. Default: the latest.")
+@click.option("--times", "with_times", is_flag=True, help="Prefix each line with its time.")
+@click.option("--errors", is_flag=True, help="Only the first error of the replica that failed first, and its cause.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-@click.option("--no-fold", is_flag=True, help="The same line of many replicas as often as it was said.")
+@click.option("--no-fold", is_flag=True, help="Don't collapse identical lines.")
 @json_option
 def command(
     run: str,
@@ -47,65 +49,67 @@ def command(
     no_fold: bool,
     as_json: bool,
 ) -> None:
-    """Print what the replicas of a run wrote, in the order of time. RUN is its id, the beginning of it, or its name.
+    """Print the logs of a run's replicas in order of time.
 
-    A line that many replicas say at about the same time stands there once, with all their names. --json prints one
-    object per line of the logs. Ctrl-C ends --follow; the run goes on.
+    RUN is an id, the first characters of an id, or a name.
+
+    Identical lines that several replicas write at about the same time are printed once, with the names of the
+    replicas. --json prints one object per line. Ctrl-C ends --follow; the run continues.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
 
         if errors and follow:
-            raise CallError("--errors looks at what was written, --follow waits for more: take one of them")
+            raise CallError("--errors and --follow cannot be combined")
         with open_workspace(quiet=as_json) as place:
             found = place.rows.find(run)
-            voices = _chosen(place.logs.voices(found), names, roles, ranks)
+            sources = _chosen(place.logs.voices(found), names, roles, ranks)
             _refuse_attempt(found, attempt)
             if errors:
-                _show_errors(place.logs.error(found, voices, attempt or found.attempt), found, as_json=as_json)
+                _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
                 return
             printer = LogPrinter(
                 [voice.name for voice in voices], as_json=as_json, times=with_times, fold=not no_fold and not as_json
             )
             if follow:
-                code = _follow(place.logs, found, voices, attempt, tail, printer)
+                code = _follow(place.logs, found, sources, attempt, tail, printer)
             else:
-                code = _print_all(place.logs, found, voices, attempt, tail, printer)
+                code = _print_all(place.logs, found, sources, attempt, tail, printer)
     sys.exit(code)
 
 
 def _chosen(
-    voices: list[LogSource], names: Sequence[str], roles: Sequence[str], ranks: Sequence[int]
+    sources: list[LogSource], names: Sequence[str], roles: Sequence[str], ranks: Sequence[int]
 ) -> list[LogSource]:
-    """Those whom the options name; a word that names nobody is a mistake. Raises CallError."""
+    """The replicas that the options select. Raises CallError for a value that selects none."""
     from phalanx.spec.suggestions import did_you_mean
 
     known = (
-        ("--replica", names, [voice.name for voice in voices]),
-        ("--role", roles, [voice.role for voice in voices]),
-        ("--rank", map(str, ranks), [str(voice.rank) for voice in voices]),
+        ("--replica", names, [source.name for source in sources]),
+        ("--role", roles, [source.role for source in sources]),
+        ("--rank", map(str, ranks), [str(source.rank) for source in sources]),
     )
     for option, wanted, there in known:
         for word in wanted:
             if word not in there:
                 hint = did_you_mean(word, there) if option != "--rank" else None
                 listed = ", ".join(dict.fromkeys(there[:20])) or "none"
-                raise CallError(f"{option} {word}: the run has no such; " + (hint or f"it has {listed}"))
+                raise CallError(f"{option} {word}: not in this run; " + (hint or f"it has {listed}"))
     chosen = [
-        voice
-        for voice in voices
-        if (not names or voice.name in names)
-        and (not roles or voice.role in roles)
-        and (not ranks or voice.rank in ranks)
+        source
+        for source in sources
+        if (not names or source.name in names)
+        and (not roles or source.role in roles)
+        and (not ranks or source.rank in ranks)
     ]
-    if not chosen and voices:
-        raise CallError("no replica of the run fits all of --replica, --role and --rank")
+    if not chosen and sources:
+        raise CallError("no replica of the run matches all of --replica, --role and --rank")
     return chosen
 
 
 def _refuse_attempt(run: Run, attempt: int | None) -> None:
     if attempt is not None and attempt > max(run.attempt, 1):
-        raise CallError(f"--attempt {attempt}: the run has had {run.attempt}")
+        raise CallError(f"--attempt {attempt}: the latest attempt of the run is {run.attempt}")
 
 
 # printing ------------------------------------------------------------------------------------------------------------
@@ -118,8 +122,8 @@ def _print_all(
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
         return 0
     if attempt is None and run.attempt > 1 and not printer.as_json:
-        click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the one before", err=True)
-    printer.show(logs.lines(run, voices, attempt or run.attempt, tail, fold=printer.fold is not None), tail)
+        click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the previous one", err=True)
+    printer.show(logs.lines(run, sources, attempt or run.attempt, tail, fold=printer.fold is not None), tail)
     printer.close()
     return 0
 
@@ -141,12 +145,12 @@ def _follow(
     return 128 + told[0] if told else 0
 
 
-def _leave_when_told() -> list[int]:
-    """The list is filled by Ctrl-C, TERM or a closed terminal: a turn of the scheduler is not cut in two."""
-    told: list[int] = []
+def _collect_signals() -> list[int]:
+    """A list that Ctrl-C, TERM and a closed terminal append to, so that they do not interrupt a scheduler pass."""
+    received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda caught, _: told.append(caught))
-    return told
+        signal.signal(number, lambda caught, _: received.append(caught))
+    return received
 
 
 # errors --------------------------------------------------------------------------------------------------------------
@@ -158,7 +162,7 @@ def _show_errors(found: FirstError, run: Run, *, as_json: bool) -> None:
         return
     if not as_json:
         click.echo(f"run {run.id}: {run.status}: {printable(run.reason)}")
-        where = ": the first error in the logs is" if found.lines else ", and no log has an error"
+        where = "; first error in the logs:" if found.lines else ", and the logs contain no error"
         click.echo(f"no replica failed{where}")
     _print_excerpt(found, as_json=as_json)
 
@@ -179,7 +183,7 @@ def _print_failure(found: FirstError, *, as_json: bool) -> None:
         when = f"{after_s:.1f} s later" if after_s >= 0 else f"{-after_s:.1f} s earlier"
         click.echo(f"  {when} {other.replica}: {printable(other.message)}")
     if found.error is None:
-        click.echo("its log names no error" + ("; it ends with" if found.lines else ": it is empty"))
+        click.echo("no error in its log" + ("; last lines:" if found.lines else ": it is empty"))
     _print_excerpt(found, as_json=False)
 
 

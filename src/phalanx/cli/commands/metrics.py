@@ -21,17 +21,17 @@ PLOTTED = 144  # columns of dots
 @click.command("metrics")
 @click.argument("run")
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--replica", metavar="NAME", help="Of one replica, such as worker-1. Default: of all.")
-@click.option("--over-ranks", is_flag=True, help="Mean, smallest and largest over the ranks, at each step.")
-@click.option("--steps", metavar="FIRST:LAST", help="Only these steps; either end may be left out.")
+@click.option("--replica", metavar="NAME", help="Only this replica, such as worker-1.")
+@click.option("--over-ranks", is_flag=True, help="Show mean, minimum and maximum over the ranks at each step.")
+@click.option("--steps", metavar="FIRST:LAST", help="Only these steps; either end may be omitted.")
 @click.option(
     "--buckets",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --json or --csv: at most N stretches, with the extremes of each.",
+    help="With --json or --csv: downsample to at most N buckets, each with minimum and maximum.",
 )
-@click.option("--plot", "as_plot", is_flag=True, help="Draw a chart of each.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print every point, for other programs.")
+@click.option("--plot", "as_plot", is_flag=True, help="Draw a chart of each metric.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all points as CSV.")
 @json_option
 def command(
     run: str,
@@ -44,9 +44,9 @@ def command(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Show the metrics of a run: all of them, or those named (`%` at an end stands for anything: `val/%`).
+    """Show the metrics of a run: all, or the named ones. `%` at the start or end is a wildcard, as in `val/%`.
 
-    RUN is its id, the beginning of it, or its name.
+    RUN is an id, the first characters of an id, or a name.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
@@ -72,7 +72,7 @@ def command(
 
 
 def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -> list[str]:
-    """Raises CallError for a name that nothing has."""
+    """Raises CallError for a name without a match."""
     from phalanx.errors import CallError
     from phalanx.spec.suggestions import did_you_mean
 
@@ -80,7 +80,9 @@ def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -
     if replica is not None:
         replicas = sorted({one for name in known for one in series.replicas(name)})
         if replica not in replicas:
-            raise CallError(f"no replica `{replica}` logged anything; those that did: {', '.join(replicas) or 'none'}")
+            raise CallError(
+                f"replica `{replica}` logged no metrics; replicas that did: {', '.join(replicas) or 'none'}"
+            )
         known = [name for name in known if replica in series.replicas(name)]
     if not names:
         return known
@@ -113,7 +115,7 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
     try:
         ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
     except ValueError:
-        raise CallError(f"--steps is written FIRST:LAST, as in 100:200 or 100:, not `{steps}`") from None
+        raise CallError(f"--steps {steps!r}: expected FIRST:LAST, such as 100:200 or 100:") from None
     return ends[0], ends[1]
 
 
@@ -209,7 +211,7 @@ def _json_row(
     *,
     in_full: bool,
 ) -> dict[str, Any]:
-    """Without names, what lists show; with them, the points as well."""
+    """The summary of a metric; `in_full` adds the points."""
     row: dict[str, Any] = {"name": name, "replicas": series.replicas(name), "summary": None}
     summary = series.summaries().get(name)
     if summary is not None:

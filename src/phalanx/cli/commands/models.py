@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from phalanx.registry.registry import Registry
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 
-reason_option = click.option("--reason", default="", help="Kept in the history.")
+reason_option = click.option("--reason", default="", help="Reason to record in the history.")
 
 
 @contextmanager
 def changing() -> Iterator[Registry]:
-    """The registry of this machine's home. Raises CallError when a server is meant."""
+    """The registry of the local home. Raises CallError if a server is selected."""
     from phalanx.cli.workspace.base import require_local_home
     from phalanx.cli.workspace.models import registry
 
@@ -34,14 +34,14 @@ def changing() -> Iterator[Registry]:
 
 
 @click.group("models", invoke_without_command=True)
-@click.option("-q", "--query", default="", metavar="TEXT", help="Only names that have this in them.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only models with this label.")
+@click.option("-q", "--query", default="", metavar="TEXT", help="Only models whose name contains this text.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only models with this label. Repeatable.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bool) -> None:
-    """List models; or show, register, promote and download their versions.
+    """List models. The subcommands show, register, promote and download versions.
 
-    A version is written NAME/3, NAME@champion by its alias, or NAME for the latest.
+    A REFERENCE is NAME/3 for a version, NAME@champion for an alias, or NAME for the latest version.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -55,7 +55,8 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
             print_json({"ok": True, "models": [model_row(model) for model in found]})
             return
         if not found:
-            click.echo("no models" + (" that fit" if query or labels else " yet: `phalanx models register RUN PATH`"))
+            hint = "No models yet: register one with `phalanx models register RUN PATH --name NAME`"
+            click.echo("No matching models." if query or labels else hint)
             return
         rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
         for line in table(rows):
@@ -67,7 +68,7 @@ def parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise CallError(f"--label {pair!r}: write NAME=VALUE")
+            raise CallError(f"--label {pair!r}: expected NAME=VALUE")
         labels[name] = value
     return labels
 
@@ -87,7 +88,10 @@ def _model_cells(model: Model) -> list[str]:
 @click.argument("reference")
 @json_option
 def show(reference: str, as_json: bool) -> None:
-    """Show a model and its versions; or NAME/VERSION, NAME@ALIAS: where a version came from, and its metrics."""
+    """Show a model and its versions, or the lineage and metrics of one version.
+
+    REFERENCE is NAME for a model, or NAME/VERSION or NAME@ALIAS for a version.
+    """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.models import find, open_catalogue
 
@@ -111,7 +115,7 @@ def show(reference: str, as_json: bool) -> None:
         click.echo(click.style(f"model {printable(model.name)}", bold=True) + _described(model.description))
         _print_labels(model.labels)
         rows = [["VERSION", "ALIASES", "RUN", "SIZE", "SHA-256", "CREATED", "METRICS"]]
-        for line in table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no version"]:
+        for line in table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no versions"]:
             click.echo(line)
         click.echo("")
         _print_history(events[-20:])
@@ -160,9 +164,9 @@ def _show_version(whole: ModelDetails, version: ModelVersion, *, is_here: bool, 
     if version.files is None:
         click.echo(f"  files      at {printable(version.source)}")
     else:
-        told = f"{count_text(version.files)}, {bytes_text(version.size or 0)}"
-        click.echo(f"  files      {told}" + ("" if is_here else click.style(": gone", fg="red", bold=True)))
-        click.echo(f"  sha256     {version.digest or 'not read yet'}")
+        size = f"{count_text(version.files)}, {bytes_text(version.size or 0)}"
+        click.echo(f"  files      {size}" + ("" if is_here else click.style(": missing", fg="red", bold=True)))
+        click.echo(f"  sha256     {version.digest or 'not computed yet'}")
     for name, text in _lineage_lines(version):
         click.echo(f"  {name:<10} {printable(text)}")
     click.echo(f"  metrics    {printable(_metrics_text(version.metrics)) or '-'}")
@@ -176,9 +180,9 @@ def _lineage_lines(version: ModelVersion) -> Iterator[tuple[str, str]]:
         name = (lineage.get("run") or {}).get("name")
         yield "run", f"{version.run_id}{f' ({name})' if name else ''}, {version.source}"
     if lineage.get("commit"):
-        yield "commit", f"{lineage['commit']}{' with changes' if lineage.get('dirty') else ''}"
+        yield "commit", f"{lineage['commit']}{' with uncommitted changes' if lineage.get('dirty') else ''}"
     if lineage.get("code"):
-        yield "code", f"a snapshot, sha256 {lineage['code']}"
+        yield "code", f"snapshot, sha256 {lineage['code']}"
     if lineage.get("params"):
         yield "params", ", ".join(f"{name}={value}" for name, value in lineage["params"].items())
     for dataset in lineage.get("datasets") or []:
@@ -190,7 +194,7 @@ def _lineage_lines(version: ModelVersion) -> Iterator[tuple[str, str]]:
 @click.argument("name")
 @json_option
 def history(name: str, as_json: bool) -> None:
-    """Show everything that was done to a model: by whom, when and why."""
+    """Show the history of a model: every change, with user, time and reason."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.models import open_catalogue
 
@@ -205,11 +209,11 @@ def history(name: str, as_json: bool) -> None:
 def _print_history(events: Sequence[ModelEvent]) -> None:
     for event in events:
         if event.kind == "settle":
-            continue  # nobody did that
+            continue  # internal: not an action of a user
         what = event.model if event.version is None else f"{event.model}/{event.version}"
         why = f": {event.reason}" if event.reason else ""
-        said = f"{event_text(event)} {what}{_was(event)}, by {event.user}{why}"
-        click.echo(f"  {event.at.astimezone():%Y-%m-%d %H:%M:%S}  {printable(said)}")
+        line = f"{event_text(event)} {what}{_was(event)}, by {event.user}{why}"
+        click.echo(f"  {event.at.astimezone():%Y-%m-%d %H:%M:%S}  {printable(line)}")
 
 
 def event_text(event: ModelEvent) -> str:
@@ -217,8 +221,8 @@ def event_text(event: ModelEvent) -> str:
     return {
         "create": "created",
         "register": "registered",
-        "alias": f"pointed {alias} at",
-        "unalias": f"took {alias} from",
+        "alias": f"pointed {alias} to",
+        "unalias": f"removed {alias} from",
         "describe": "described",
         "label": "labelled",
         "delete": "deleted",
@@ -227,16 +231,16 @@ def event_text(event: ModelEvent) -> str:
 
 def _was(event: ModelEvent) -> str:
     was = event.data.get("was")
-    return f" (it was at {was})" if event.kind == "alias" and was is not None else ""
+    return f" (before: {was})" if event.kind == "alias" and was is not None else ""
 
 
 @command.command("register")
 @click.argument("run")
 @click.argument("path")
-@click.option("--name", required=True, help="The model; made when there is none of this name.")
-@click.option("--description", default="", help="Of this version.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Of this version. May be repeated.")
-@click.option("--alias", "aliases", multiple=True, help="Point this alias at it. May be repeated.")
+@click.option("--name", required=True, help="Name of the model; created if new.")
+@click.option("--description", default="", help="Description of this version.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Label of this version. Repeatable.")
+@click.option("--alias", "aliases", multiple=True, help="Point this alias to the version. Repeatable.")
 @reason_option
 @json_option
 def register(
@@ -249,7 +253,10 @@ def register(
     reason: str,
     as_json: bool,
 ) -> None:
-    """Make a file or folder of a run the next version of a model. PATH is as `phalanx outputs RUN` lists it."""
+    """Register a file or folder of a run as a new model version.
+
+    PATH is a path listed by `phalanx outputs RUN`.
+    """
     with report_errors(as_json=as_json), changing() as models:
         from phalanx.artifacts.objects import Objects, TreeDigester
         from phalanx.cli.render.progress import ProgressMeter
@@ -277,7 +284,10 @@ def register(
 @reason_option
 @json_option
 def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> None:
-    """Point an alias at a version: `phalanx models alias NAME/3 champion --reason "best on the holdout"`."""
+    """Point an alias to a version.
+
+    Example: `phalanx models alias NAME/3 champion --reason "best on the holdout"`.
+    """
     with report_errors(as_json=as_json), changing() as models:
         found = models.find(reference)
         was = models.index.aliases(found.model).get(alias)
@@ -285,8 +295,8 @@ def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> Non
         if as_json:
             print_json({"ok": True, "was": was, **version_row(version)})
             return
-        before = f" (it was at {was})" if was not in (None, version.number) else ""
-        click.echo(f"{printable(alias)} points at {printable(version.title)}{before}")
+        before = f" (before: {was})" if was not in (None, version.number) else ""
+        click.echo(f"{printable(alias)} points to {printable(version.title)}{before}")
 
 
 @command.command("unalias")
@@ -295,29 +305,34 @@ def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> Non
 @reason_option
 @json_option
 def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
-    """Take an alias away from a model."""
+    """Remove an alias from a model."""
     with report_errors(as_json=as_json), changing() as models:
         models.unalias(name, alias, reason)
         if as_json:
             print_json({"ok": True, "model": name, "alias": alias})
         else:
-            click.echo(f"{printable(name)} has no alias {printable(alias)} any more")
+            click.echo(f"removed alias {printable(alias)} from {printable(name)}")
 
 
 @command.command("describe")
 @click.argument("reference")
 @click.argument("text", required=False)
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="NAME= takes it away. May be repeated.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Label to set; NAME= removes it. Repeatable."
+)
 @json_option
 def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json: bool) -> None:
-    """Describe and label a model; or with NAME/VERSION or NAME@ALIAS, a version."""
+    """Set the description and labels of a model or version.
+
+    REFERENCE is NAME for a model, or NAME/VERSION or NAME@ALIAS for a version.
+    """
     with report_errors(as_json=as_json), changing() as models:
         is_version = "/" in reference or "@" in reference
         found = models.find(reference) if is_version else None
         name, number = (found.model, found.number) if found else (models.model(reference).name, None)
         wanted = {key: value or None for key, value in parse_labels(labels).items()}
         if text is None and not wanted:
-            raise CallError("say how to describe it, or which --label")
+            raise CallError("give a description or a --label")
         if text is not None:
             models.describe(name, text, number)
         if wanted:
@@ -331,11 +346,11 @@ def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json:
 
 @command.command("get")
 @click.argument("reference")
-@click.option("-o", "--to", "target", metavar="DIR", help="Into this folder; NAME-VERSION otherwise.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("-o", "--to", "target", metavar="DIR", help="Target folder.  [default: NAME-VERSION]")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
-    """Copy the files of a version, checked by their digests."""
+    """Download the files of a version and verify their digests."""
     with report_errors(as_json=as_json):
         from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
         from phalanx.cli.workspace.models import find, open_catalogue
@@ -348,23 +363,23 @@ def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
         if as_json:
             print_json({"ok": True, **version_row(version), "target": str(place), "unchecked": taken.unchecked})
             return
-        checked = "all checked" if not taken.unchecked else f"{taken.unchecked} without a digest to check"
-        told = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
-        click.echo(f"{printable(version.title)} -> {printable(str(place))}: {told}")
+        checked = "all verified" if not taken.unchecked else f"{taken.unchecked} not verified (no digest)"
+        size = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
+        click.echo(f"{printable(version.title)} -> {printable(str(place))}: {size}")
 
 
 @command.command("compare")
 @click.argument("references", nargs=-1, required=True)
 @json_option
 def compare(references: tuple[str, ...], as_json: bool) -> None:
-    """Put versions beside each other: their metrics, and the params that differ."""
+    """Compare the metrics of versions side by side, and the params that differ."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.models import find, open_catalogue
 
         with open_catalogue(quiet=as_json) as catalogue:
             found = [find(catalogue, reference)[1] for reference in references]
         if len(found) < 2:
-            raise CallError("say which versions, such as NAME/1 NAME/2")
+            raise CallError("name at least two versions, such as NAME/1 NAME/2")
         metrics = _columns([version.metrics for version in found])
         params = _columns([version.lineage.get("params") or {} for version in found])
         differing = {name: values for name, values in params.items() if any(value != values[0] for value in values)}
@@ -392,18 +407,18 @@ def _cell(value: Any) -> str:
 
 @command.command("delete")
 @click.argument("reference")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Even if an alias points there.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
+@click.option("--force", is_flag=True, help="Delete even if an alias points to it.")
 @reason_option
 @json_option
 def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -> None:
-    """Delete a version and its files (NAME/VERSION); or a model with all of them (NAME). The history stays."""
+    """Delete a version and its files (NAME/VERSION), or a model with all versions (NAME). The history is kept."""
     with report_errors(as_json=as_json), changing() as models:
         is_version = "/" in reference or "@" in reference
         version = models.find(reference) if is_version else None
         name = version.model if version else models.model(reference).name
-        what = version.title if version else f"{name} with all of its versions"
-        if not yes and not as_json and not click.confirm(f"Delete {printable(what)} for good?"):
+        what = version.title if version else f"{name} with all its versions"
+        if not yes and not as_json and not click.confirm(f"Permanently delete {printable(what)}?"):
             sys.exit(1)
         models.delete(name, version.number if version else None, reason, force=force)
         if as_json:

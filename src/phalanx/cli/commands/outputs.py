@@ -27,13 +27,13 @@ SHOWN_PER_FOLDER = 50
 @click.command("outputs")
 @click.argument("run")
 @click.argument("path", default="")
-@click.option("--show", metavar="PATH", help="Look into a file: text, tables, images, arrays, tensors.")
-@click.option("--get", metavar="PATH", help="Copy a file or a folder, checked by its digest.")
-@click.option("-o", "--to", "target", default=".", metavar="TARGET", help="Where --get puts it; this folder otherwise.")
-@click.option("--force", is_flag=True, help="Let --get replace files that are there.")
-@click.option("--push", metavar="URL", help="Send everything to s3://…, gs://…, az://… or file:///….")
-@click.option("--free", is_flag=True, help="Remove the files here, after all were read back from remote storage.")
-@click.option("--restore", is_flag=True, help="Bring freed files back.")
+@click.option("--show", metavar="PATH", help="Preview a file: text, tables, images, arrays, tensors.")
+@click.option("--get", metavar="PATH", help="Download a file or folder and verify its digest.")
+@click.option("-o", "--to", "target", default=".", metavar="TARGET", help="Target of --get. Default: current folder.")
+@click.option("--force", is_flag=True, help="Let --get overwrite existing files.")
+@click.option("--push", metavar="URL", help="Upload everything to s3://…, gs://…, az://… or file:///….")
+@click.option("--free", is_flag=True, help="Delete local files, after verifying all copies in remote storage.")
+@click.option("--restore", is_flag=True, help="Download freed files again.")
 @json_option
 def command(
     run: str,
@@ -47,10 +47,10 @@ def command(
     restore: bool,
     as_json: bool,
 ) -> None:
-    """List what a run left: its outputs, and the artifacts and models that it kept on purpose.
+    """List the files of a run: its outputs, and the artifacts and models it logged.
 
-    PATH is a file or a folder as it is listed, such as `outputs/best.pt`. Links that lead out of the run's folder are
-    listed, and never followed. Files that were pushed and freed are listed, shown and copied from remote storage.
+    PATH is a listed file or folder, such as `outputs/best.pt`. Symbolic links that leave the run's folder are listed
+    but never followed. Freed files are listed, previewed and downloaded from remote storage.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
@@ -58,7 +58,7 @@ def command(
         asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
         given = [name for name, value in asked.items() if value]
         if len(given) > 1:
-            raise CallError(f"{' and '.join(given)}: one at a time")
+            raise CallError(f"{' and '.join(given)} cannot be combined")
         if push or free or restore:
             _store_away(run, push, is_freeing=free, as_json=as_json)
             return
@@ -81,14 +81,14 @@ def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
         print_json({"ok": True, "run": run.id, "url": url, "entries": [entry_row(entry) for entry in entries]})
         return
     if not entries:
-        click.echo(f"run {run.id} left nothing: what it writes to $PHALANX_OUTPUTS, or logs as artifact, is here")
+        click.echo(f"run {run.id} has no files: they are written to $PHALANX_OUTPUTS, or logged as artifacts")
         return
     for line in table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]):
         click.echo(line)
 
 
 def _rows(entries: Sequence[OutputEntry], run_id: str) -> Iterator[list[str]]:
-    """The tree; of folders with very many entries only the first."""
+    """The rows of the tree; folders with many entries are cut."""
     counts: defaultdict[str, int] = defaultdict(int)
     hidden: set[str] = set()
     first = entries[0].path.count("/")
@@ -118,7 +118,7 @@ def _row(entry: OutputEntry, first: int) -> list[str]:
     if entry.kind == "folder":
         name += "/"
     elif entry.kind == "link":
-        name += f" -> {printable(str(entry.target))}" + ("" if entry.leads_to else " (leads out: not followed)")
+        name += f" -> {printable(str(entry.target))}" + ("" if entry.leads_to else " (leaves the folder: not followed)")
     elif entry.kind == "other":
         name += " (not a file)"
     at = f"{entry.at.astimezone():%Y-%m-%d %H:%M}" if entry.at else "-"
@@ -153,13 +153,13 @@ def _get(files: RunFiles, run: Run, path: str, target: Path, *, force: bool, as_
         print_json({"ok": True, **taken._asdict(), "target": str(taken.target)})
         return
     for name in taken.left_out:
-        click.echo(f"note: {printable(name)} was left out: a link that leads elsewhere, or not a file", err=True)
-    checked = "all checked" if not taken.unchecked else f"{taken.unchecked} without a digest to check"
+        click.echo(f"note: {printable(name)} was skipped: it is a link out of the folder, or not a file", err=True)
+    checked = "all verified" if not taken.unchecked else f"{taken.unchecked} not verified (no digest)"
     click.echo(f"{printable(str(taken.target))}: {count_text(taken.files)}, {bytes_text(taken.size)}, {checked}")
 
 
 def _store_away(name: str, url: str | None, *, is_freeing: bool, as_json: bool) -> None:
-    """Sent to remote storage, given up here, brought back: by the machine that has the files."""
+    """Push, free or restore the files. Only the machine that has the files can do this."""
     from phalanx.cli.workspace.base import require_local_home
     from phalanx.cli.workspace.open_home import open_home
     from phalanx.scheduler.runner import schedule_once
@@ -184,11 +184,11 @@ def _push(home: Home, run: Run, url: str, *, as_json: bool) -> None:
         print_json({"ok": True, "run": run.id, **pushed._asdict()})
         return
     if not run.is_done:
-        click.echo("note: the run is not over; sent is what there is now", err=True)
+        click.echo("note: the run has not finished; only its current files were uploaded", err=True)
     for name in pushed.left_out:
-        click.echo(f"note: {printable(name)} was left out: it changed while it was read, or cannot be", err=True)
-    sent = f"{count_text(pushed.sent, 'object')} sent ({bytes_text(pushed.sent_bytes)})"
-    click.echo(f"{printable(pushed.url)}: {sent}, {pushed.known} there already")
+        click.echo(f"note: {printable(name)} was skipped: it changed while being read, or cannot be read", err=True)
+    sent = f"{count_text(pushed.sent, 'object')} uploaded ({bytes_text(pushed.sent_bytes)})"
+    click.echo(f"{printable(pushed.url)}: {sent}, {pushed.known} already there")
 
 
 def _free_or_restore(home: Home, run: Run, *, is_freeing: bool, as_json: bool) -> None:
@@ -199,6 +199,6 @@ def _free_or_restore(home: Home, run: Run, *, is_freeing: bool, as_json: bool) -
     if as_json:
         print_json({"ok": True, "run": run.id, "freed_bytes" if is_freeing else "restored": count})
     elif is_freeing:
-        click.echo(f"freed {bytes_text(count)}; `phalanx outputs {run.id} --restore` brings it back")
+        click.echo(f"freed {bytes_text(count)}; restore with `phalanx outputs {run.id} --restore`")
     else:
         click.echo(f"restored {count_text(count)}")

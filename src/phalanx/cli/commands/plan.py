@@ -30,11 +30,13 @@ def _complete_backend(*_: Any) -> list[str]:
 
 @click.command("plan")
 @file_options
-@click.option("--on", "backend", metavar="BACKEND", help="Render for this backend.", shell_complete=_complete_backend)
-@click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job into this folder.")
+@click.option(
+    "--on", "backend", metavar="BACKEND", help="Render the job for this backend.", shell_complete=_complete_backend
+)
+@click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job to this folder.")
 @cluster_options
 @assume_option
-@click.option("--replica", metavar="NAME", help="Show the whole environment of one replica, such as worker-0.")
+@click.option("--replica", metavar="NAME", help="Show the full environment of one replica, such as worker-0.")
 @json_option
 def command(
     files: tuple[str, ...],
@@ -45,10 +47,10 @@ def command(
     as_json: bool,
     **cluster: str | None,
 ) -> None:
-    """Show who will run what, with which resources, rank and environment.
+    """Show each replica's command, resources, rank and environment, without starting anything.
 
-    Nothing is started. Hosts and folders that only the run will know stand in angle brackets, as in
-    <master-0>. Values of variables that look like secrets are hidden.
+    With --on, prints the job script or manifests. Hosts and folders known only at run time appear in angle brackets,
+    such as <master-0>. Values of variables that look like secrets are hidden.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.render.plan_summary import all_notes, plan_of
@@ -58,7 +60,7 @@ def command(
         if replica is not None:
             _find_replica(made, replica)
         if folder is not None and printable(folder) != folder:
-            raise CallError(f"-o {folder!r}: the name of a folder with characters that cannot be shown")
+            raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
         job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
         if job is not None and folder is not None:
             write_job(job, Path(folder))
@@ -76,7 +78,7 @@ def command(
 
 
 def _start_line(job: Job, folder: str) -> str:
-    """A line that a shell takes as it stands, whatever the folder is called."""
+    """The start command, with the folder name quoted for the shell."""
     return job.start.format(folder=quote(folder if not folder.startswith("-") else f"./{folder}"))
 
 
@@ -84,7 +86,7 @@ def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dic
     if backend is None:
         return None
     if made is None:
-        raise CallError("a pipeline is many runs: no backend renders it as one job")
+        raise CallError("a pipeline consists of several runs and cannot be rendered as one job: leave out --on and -o")
     from phalanx.backends import find
     from phalanx.backends.contract import LOCAL_BACKENDS
     from phalanx.cli.render.plan_summary import plan_of
@@ -100,7 +102,7 @@ def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dic
 
 
 def _id_of(made: Plan) -> str:
-    """The same for the same plan, so that applying it twice changes nothing; and another for another."""
+    """An id derived from the plan, so that applying the same plan twice changes nothing."""
     import hashlib
     import json
 
@@ -110,7 +112,7 @@ def _id_of(made: Plan) -> str:
 
 
 def _packed(folder: Path) -> bytes:
-    """The code of a folder, for a job that takes it along."""
+    """The code of a folder, for a job that contains it."""
     from io import BytesIO
 
     from phalanx.submission.snapshots import pack
@@ -153,12 +155,12 @@ def _op_json(op: Any) -> dict[str, Any]:
 
 
 def write_job(job: Job, folder: Path) -> None:
-    """The job's files, private to the user; nothing that is there already is touched. Raises CallError."""
+    """Write the job's files, private to the user, without overwriting anything. Raises CallError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = [name for name in job.files if (folder / name).exists()]
         if taken:
-            raise CallError(f"{folder} has a job in it already ({taken[0]}): name another folder with -o")
+            raise CallError(f"{folder} already contains a job ({taken[0]}): name another folder with -o")
         if job.carries_agent:
             from phalanx.backends.agent_zip import carry
 
@@ -187,7 +189,7 @@ def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str
         return
     assert made is not None
     if loaded.search is not None:
-        yield f"group: {loaded.search.algorithm}; its first suggestion would run as follows"
+        yield f"group: {loaded.search.algorithm}; its first suggestion would run as:"
     yield from _one_replica(made, replica) if replica else _plan_lines(made)
 
 
@@ -203,14 +205,14 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     if made.launch != "each":
         by_mpirun = made.launch == "mpirun"
         starter = made.replicas[-1 if by_mpirun else 0].name
-        yield f"launch: {starter} starts all ranks {'by mpirun' if by_mpirun else 'by its own command'}"
+        yield f"launch: {starter} starts all ranks {'with mpirun' if by_mpirun else 'through its command'}"
     yield ""
     yield from table(_rows(made))
     yield ""
     yield click.style("environment of every replica", bold=True)
     yield from _variables(view.variables(made.shared))
     for first in _first_of_each_role(made):
-        yield click.style(f"environment of {first.name} alone", bold=True)
+        yield click.style(f"environment of {first.name} only", bold=True)
         yield from _variables(view.variables({**first.defaults, **first.environment}))
 
 
@@ -218,8 +220,9 @@ def _find_replica(made: Plan | None, name: str) -> Replica:
     replicas = made.replicas if made is not None else ()
     found = next((replica for replica in replicas if replica.name == name), None)
     if found is None:
-        roles = ", ".join(made.members) if made is not None else "many runs"
-        raise CallError(f"there is no replica {name}: there are {roles}, numbered from 0")
+        if made is None:
+            raise CallError(f"--replica {name}: a pipeline has no replicas; its runs do")
+        raise CallError(f"no replica {name}: the roles are {', '.join(made.members)}, numbered from 0")
     return found
 
 
@@ -245,7 +248,7 @@ def _first_of_each_role(made: Plan) -> list[Replica]:
 
 
 def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[str]]:
-    """One row for neighbours of a role that ask for the same."""
+    """One row per group of consecutive replicas with the same role and resources."""
     from phalanx.cli.render.plan_summary import amount_text, memory_text
 
     rows = [["REPLICA", "RANK", "CPU", "MEMORY", "GPU", "RUNS"]]

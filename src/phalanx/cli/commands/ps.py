@@ -15,17 +15,27 @@ if TYPE_CHECKING:
 
 
 @click.command("ps")
-@click.option("-q", "--query", default="", metavar="QUERY", help='Such as "status:running, metric.loss:<0.1".')
-@click.option("-s", "--sort", default="-created_at", show_default=True, metavar="FIELD", help="- before it: downwards.")
+@click.option("-q", "--query", default="", metavar="QUERY", help='Filter, such as "status:running, metric.loss:<0.1".')
+@click.option(
+    "-s",
+    "--sort",
+    default="-created_at",
+    show_default=True,
+    metavar="FIELD",
+    help="Field to sort by. Prefix with - for descending order.",
+)
 @click.option("--project", help="Only runs of this project.")
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
-@click.option("--offset", default=0, type=click.IntRange(0), help="How many to pass over first.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of runs."
+)
+@click.option("--offset", default=0, type=click.IntRange(0), help="Number of runs to skip.")
 @json_option
 def command(query: str, sort: str, project: str | None, limit: int, offset: int, as_json: bool) -> None:
-    """List runs, the newest first.
+    """List runs, newest first.
 
-    A query is a list of conditions, all of which must hold: `status:running|failed`, `name:%cifar%`,
-    `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed`.
+    A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
+    `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not
+    failed).
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
@@ -40,7 +50,9 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
             print_json({"ok": True, "count": count, "runs": rows})
             return
         if not runs:
-            click.echo("no runs" + (" that fit" if query else " yet: start one with `phalanx run -f polyaxonfile.yml`"))
+            click.echo(
+                "No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"
+            )
             return
         for line in table(
             [
@@ -50,7 +62,7 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
         ):
             click.echo(line)
         if count > offset + len(runs):
-            click.echo(f"{count - offset - len(runs)} more (-n {count})")
+            click.echo(f"{count - offset - len(runs)} more; -n {count} lists all")
 
 
 def _row(run: Run, waits: str | None) -> list[str]:
@@ -67,7 +79,7 @@ def _row(run: Run, waits: str | None) -> list[str]:
 
 
 def span(time: timedelta) -> str:
-    """A length of time as people say it."""
+    """A duration in its largest unit, rounded."""
     seconds = max(0.0, time.total_seconds())
     if seconds < 60:
         return f"{seconds:.0f} s"

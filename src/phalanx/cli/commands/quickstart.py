@@ -30,27 +30,27 @@ FOLDER = "phalanx-quickstart"
 FILES = ("polyaxonfile.yml", "train.py", "kubernetes.yml", "kubeflow.yml", ".polyaxonignore")
 PHALANX = (sys.executable, "-P", "-c", "from phalanx.cli import main; main()")
 BROKEN = "phalanx run -P broken_rank=2"
-ELSEWHERE = ("PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_DATABASE")  # they would take the runs to another place
-WIDTH = 50  # of the column of commands; longer ones stand out of it
-LONGEST_S = 180.0  # for a server to start and for its page to load, on a busy machine
+ELSEWHERE = ("PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_DATABASE")  # unset, because they would send the runs elsewhere
+WIDTH = 50  # of the column of commands; longer ones exceed it
+LONGEST_S = 180.0  # limit for the server to start and its page to load, on a busy machine
 
 
 @click.command("quickstart")
 @click.argument("folder", default=FOLDER, type=click.Path(path_type=Path))
 @click.option(
-    "--home", type=click.Path(file_okay=False, path_type=Path), help="Keep the runs here, not in FOLDER/home."
+    "--home", type=click.Path(file_okay=False, path_type=Path), help="Store the runs here. Default: FOLDER/home."
 )
-@click.option("--force", is_flag=True, help="Replace example files in FOLDER that were changed.")
-@click.option("--no-ui", is_flag=True, help="Exit after the run; do not open the page.")
-@click.option("--no-browser", is_flag=True, help="Print the address of the page; do not start a browser.")
+@click.option("--force", is_flag=True, help="Overwrite changed example files in FOLDER.")
+@click.option("--no-ui", is_flag=True, help="Exit after the run; don't open the page.")
+@click.option("--no-browser", is_flag=True, help="Print the address of the page; don't start a browser.")
 @json_option
 def command(folder: Path, home: Path | None, force: bool, no_ui: bool, no_browser: bool, as_json: bool) -> None:
-    """Train a small model with four replicas on this machine, and open the page of the run.
+    """Train a small model with four replicas on this machine and open the page of the run.
 
-    Writes an example into FOLDER (default: phalanx-quickstart), checks it and runs it. The training needs nothing but
-    Python. The runs are kept in FOLDER/home, apart from your own; to remove everything, delete FOLDER.
+    Writes an example to FOLDER (default: phalanx-quickstart), checks it and runs it. The training code needs only
+    Python. The runs are stored in FOLDER/home, separate from your own; to remove everything, delete FOLDER.
 
-    In a terminal it ends with the page, which Ctrl-C closes. Elsewhere it loads the page once and exits.
+    In a terminal, the page is served until Ctrl-C. Elsewhere, the page is loaded once as a check.
     """
     with report_errors(as_json=as_json):
         example = Example(folder.absolute(), (home or folder / "home").absolute())
@@ -77,9 +77,9 @@ def command(folder: Path, home: Path | None, force: bool, no_ui: bool, no_browse
         if stays:
             example.open_page(run, no_browser=no_browser)
         elif not no_ui and example.load_page(run):
-            click.echo("\nThe page works: the last command opens it.")
+            click.echo("\nThe page works; the last command opens it.")
         elif not no_ui:
-            click.echo("\nThe server works, but its page is not built: `make page` in a clone builds it.")
+            click.echo("\nThe server works, but its page is not built: run `make page` in a clone.")
 
 
 # The example --------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def example_files() -> dict[str, bytes]:
     places = (package / "examples" / "quickstart", package.parent.parent / "examples" / "quickstart")
     source = next((place for place in places if (place / FILES[0]).is_file()), None)
     if source is None:
-        raise CallError(f"this installation lacks the example, {places[0]}: repeat `pip install phalanx`")
+        raise CallError(f"this installation lacks the example, {places[0]}: run `pip install phalanx` again")
     return {name: (source / name).read_bytes() for name in FILES}
 
 
@@ -104,14 +104,14 @@ def write_example(folder: Path, *, force: bool) -> None:
             return
         if not all((folder / name).is_file() for name in files):
             raise CallError(
-                f"{folder} is there already and does not hold the example: name another folder, "
+                f"{folder} exists and does not contain the example: name another folder, "
                 "as in `phalanx quickstart FOLDER`"
             )
         changed = [name for name, content in files.items() if (folder / name).read_bytes() != content]
         if changed and not force:
             raise CallError(
-                f"{folder / changed[0]} was changed: `phalanx run` in that folder runs your version, "
-                "--force restores the example, and `phalanx quickstart FOLDER` writes another copy"
+                f"{folder / changed[0]} was changed: run your version with `phalanx run` in that folder, "
+                "restore the example with --force, or write another copy with `phalanx quickstart FOLDER`"
             )
         for name in changed:
             (folder / name).write_bytes(files[name])
@@ -123,7 +123,7 @@ def write_example(folder: Path, *, force: bool) -> None:
 
 
 def _write_whole_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Under another name first, so that a folder that is there is complete."""
+    """Write under a temporary name, then rename, so that an existing folder is always complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     draft.mkdir()
@@ -136,7 +136,7 @@ def _write_whole_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def prepare_home(home: Path) -> None:
-    """A home that git ignores. Raises CallError."""
+    """Create a home that git ignores. Raises CallError."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (home / ".gitignore").exists():
@@ -160,7 +160,7 @@ class Example(NamedTuple):
         return {**kept, "PHALANX_HOME": str(self.home)}
 
     def run(self, shown_folder: Path) -> Run:
-        """Check and run it, as a person would. Exits with the code of the command that failed."""
+        """Run the commands that a user would run. Exits with the code of the first that fails."""
         click.echo(click.style(f"$ cd {shlex.quote(str(shown_folder))}", bold=True))
         for arguments in (["check"], ["run"], ["ps"]):
             click.echo(click.style(f"\n$ phalanx {' '.join(arguments)}", bold=True))
@@ -171,7 +171,7 @@ class Example(NamedTuple):
         return self._newest()
 
     def run_quietly(self) -> Run:
-        """The same for programs. Raises CallError."""
+        """The same without output. Raises CallError."""
         code = self._call(["run", "--json"], stdout=subprocess.DEVNULL)
         run = self._newest()
         if code:
@@ -186,8 +186,8 @@ class Example(NamedTuple):
         os.execve(PHALANX[0], [*PHALANX, *arguments], self.environment)
 
     def load_page(self, run: Run) -> bool:
-        """Start the server, load the run's page and stop the server. False when the page is not built. Raises
-        CallError when there is no answer."""
+        """Start the server, load the run's page and stop the server. Returns False if the page is not built. Raises
+        CallError if the server does not respond."""
         import httpx
 
         with self._started(["ui", run.id, "--json", "--no-browser", "--port", "0"], stdout=subprocess.PIPE) as process:
@@ -203,7 +203,7 @@ class Example(NamedTuple):
                 watchdog.cancel()
                 process.terminate()
         if answer is None or answer.status_code != httpx.codes.OK:
-            raise CallError("the page did not load; `phalanx ui` may tell why")
+            raise CallError("the page did not load; run `phalanx ui` to see why")
         return "/assets/" in answer.text
 
     def _call(self, arguments: Sequence[str], stdout: int | None = None) -> int:
@@ -213,12 +213,12 @@ class Example(NamedTuple):
 
     @contextmanager
     def _started(self, arguments: Sequence[str], stdout: int | None) -> Iterator[subprocess.Popen[Any]]:
-        """A command of ours. It hears Ctrl-C itself and decides what that means; TERM is passed on."""
+        """A phalanx command as a child process. It receives Ctrl-C directly; TERM is forwarded."""
         started: list[subprocess.Popen[Any]] = []
-        told: list[int] = []
+        received: list[int] = []
 
         def pass_on(number: int, _: object) -> None:
-            told.append(number)
+            received.append(number)
             for process in started:
                 if number == signal.SIGTERM:
                     process.terminate()
@@ -228,7 +228,7 @@ class Example(NamedTuple):
             command = [*PHALANX, *arguments]
             with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=stdout) as process:
                 started.append(process)
-                if signal.SIGTERM in told:  # between the start and the line before
+                if signal.SIGTERM in received:  # before the process was in `started`
                     process.terminate()
                 yield process
         finally:
@@ -243,7 +243,7 @@ class Example(NamedTuple):
 
 
 def is_interactive() -> bool:
-    """Whether a person is there to look at the page."""
+    """Whether a user at a terminal can look at the page."""
     with suppress(AttributeError, ValueError):  # closed streams
         return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
     return False
@@ -258,20 +258,20 @@ class QuickstartStep(NamedTuple):
 
 
 def next_steps(folder: Path, home: Path, run: Run, environment: Mapping[str, str]) -> list[QuickstartStep]:
-    """Commands that work in the user's shell, in this order."""
+    """Commands for the user's shell, to be run in this order."""
     steps = [QuickstartStep(f"cd {shlex.quote(str(folder))}", "")]
     place = '"$PWD/home"' if home == folder.absolute() / "home" else shlex.quote(str(home))
     steps.append(QuickstartStep(f"export PHALANX_HOME={place}", "the runs of this example"))
     others = [name for name in ELSEWHERE if environment.get(name)]
     if others:
-        steps.append(QuickstartStep(f"unset {' '.join(others)}", "they name another place"))
+        steps.append(QuickstartStep(f"unset {' '.join(others)}", "they select another home or server"))
     command_folder = _folder_to_add(environment)
     if command_folder is not None:
         steps.append(QuickstartStep(f'export PATH={shlex.quote(str(command_folder))}:"$PATH"', "where `phalanx` is"))
     return [
         *steps,
-        QuickstartStep(f"phalanx show {run.id}", "its replicas, and what they used"),
-        QuickstartStep(f"phalanx logs {run.id} --tail 10", "the lines of all ranks, in order of time"),
+        QuickstartStep(f"phalanx show {run.id}", "its replicas and their resource usage"),
+        QuickstartStep(f"phalanx logs {run.id} --tail 10", "the logs of all ranks, in order of time"),
         QuickstartStep(f"phalanx metrics {run.id} --plot", "its metrics"),
         QuickstartStep("phalanx run -P learning_rate=0.1", "train again with another value"),
         QuickstartStep("phalanx compare -q status:succeeded", "compare the runs"),
@@ -282,7 +282,7 @@ def next_steps(folder: Path, home: Path, run: Run, environment: Mapping[str, str
 
 
 def _folder_to_add(environment: Mapping[str, str]) -> Path | None:
-    """The folder of this `phalanx`, unless the shell finds it by itself."""
+    """The folder of this `phalanx`, or None if it is on the PATH already."""
     ours = Path(os.path.abspath(sys.argv[0]))
     if ours.name != "phalanx" or not ours.is_file():
         ours = Path(sys.executable).with_name("phalanx")

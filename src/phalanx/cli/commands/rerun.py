@@ -15,12 +15,12 @@ from phalanx.cli.render.output import printable, report_errors
 
 @click.command("rerun")
 @click.argument("run")
-@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @json_option
 def command(run: str, detach: bool, as_json: bool) -> None:
-    """Repeat a run as it was recorded, and say what has changed around it since.
+    """Submit a run again, as recorded, and list what changed since: commit, Python, packages, host.
 
-    A run with a snapshot is repeated with that very code; any other with what its folder holds now.
+    A run with a snapshot uses the code of the snapshot; any other run uses the current code of its folder.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.interrupts import defer_signals
@@ -39,7 +39,7 @@ def command(run: str, detach: bool, as_json: bool) -> None:
                 for line in differences(json.loads(records.read_bytes()), now):
                     click.echo(f"{click.style('changed', fg='yellow')}: {printable(line)}", err=True)
             else:
-                click.echo("note: the run's surroundings were not recorded; nothing can be compared", err=True)
+                click.echo("note: the environment of the run was not recorded; cannot list changes", err=True)
             defer_signals()
             new = clone(home, store, found, "rerun", dict(os.environ))
             code = watch_or_detach(place, new, detach=detach, as_json=as_json)

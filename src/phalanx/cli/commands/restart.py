@@ -12,11 +12,11 @@ from phalanx.cli.render.output import report_errors
 
 @click.command("restart")
 @click.argument("run")
-@click.option("--copy", is_flag=True, help="Begin with the outputs of the first one.")
-@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option("--copy", is_flag=True, help="Start from a copy of its outputs.")
+@click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @json_option
 def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
-    """Run a run once more, as a new run with outputs of its own."""
+    """Submit a run again, as a new run with empty outputs."""
     with report_errors(as_json=as_json):
         from phalanx.cli.interrupts import defer_signals
         from phalanx.cli.run_watch import watch_or_detach

@@ -12,12 +12,12 @@ from phalanx.cli.render.output import report_errors
 
 @click.command("resume")
 @click.argument("run")
-@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @json_option
 def command(run: str, detach: bool, as_json: bool) -> None:
-    """Go on with a run that is over: the next attempt of the same run, with the same outputs.
+    """Continue a finished run as its next attempt, with the same outputs.
 
-    The training code must find its checkpoints in PHALANX_OUTPUTS by itself; PHALANX_ATTEMPT says which attempt it is.
+    The training code must load its checkpoints from PHALANX_OUTPUTS. PHALANX_ATTEMPT is the number of the attempt.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.run_watch import watch_or_detach

@@ -12,10 +12,10 @@ from phalanx.cli.render.output import print_json, report_errors
 
 @click.command("rm")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @json_option
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Remove runs that are over, with their logs, outputs and everything else."""
+    """Delete finished runs with their logs, outputs and all other data."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.submission.removal import require_finished
@@ -23,7 +23,7 @@ def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
         with open_workspace(quiet=as_json) as place:
             found = [place.rows.find(run) for run in runs]
             require_finished(found)
-            question = f"Remove {', '.join(run.id for run in found)} for good?"
+            question = f"Permanently delete {', '.join(run.id for run in found)}?"
             if not yes and not as_json and not click.confirm(question):
                 sys.exit(1)
             place.acts.remove(found)

@@ -15,19 +15,10 @@ from phalanx.errors import CallError
 
 @click.command("run")
 @file_options
-@click.option("--name", help="A name for the run; wins over the file's.")
-@click.option("--description", help="What it is about.")
-@click.option("--tags", metavar="A,B", help="Further tags.")
-@click.option("--project", default="default", show_default=True, help="The project it belongs to.")
-@click.option("--on", "backend", metavar="BACKEND", help="Where to run it; this machine unless said.")
-@cluster_options
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones leave the queue first.")
-@click.option("--timeout", metavar="TIME", help='How long it may take: seconds, or "90m", "1d12h".')
-@click.option("--strict", is_flag=True, help="Refuse a run that asks for more than this machine has.")
-@click.option("--unchecked", is_flag=True, help="Submit also what the profile of the site says it would refuse.")
-@click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later changes do not reach it.")
-@click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, kept for next time.")
-@click.option("-d", "--detach", is_flag=True, help="Queue it, print its id and return.")
+@click.option("--name", help="Name of the run, overriding the file.")
+@click.option("--description", help="Description of the run.")
+@click.option("--tags", metavar="A,B", help="Tags to add to those of the file.")
+@click.option("--project", default="default", show_default=True, help="Project of the run.")
 @click.option(
     "-l",
     "--log",
@@ -36,6 +27,15 @@ from phalanx.errors import CallError
     expose_value=False,
     help="Polyaxon's flag for streaming logs, which is the default.",
 )
+@cluster_options
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
+@click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
+@click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
+@click.option("--unchecked", is_flag=True, help="Submit even if the site profile predicts a rejection.")
+@click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
+@click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
+@click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
+@click.option("-l", "--log", is_flag=True, hidden=True, help="Accepted for Polyaxon compatibility; logs always stream.")
 @json_option
 def command(
     files: tuple[str, ...],
@@ -55,16 +55,16 @@ def command(
     as_json: bool,
     **cluster: str | None,
 ) -> None:
-    """Run a file: on this machine, or where --on says.
+    """Run a file on this machine, or on the backend that --on names.
 
-    The output of every replica streams by with its name; at the end stands what happened. Ctrl-C stops the run;
-    a closed terminal does not: it goes on, and `phalanx ps` finds it. The exit code follows the run.
+    Streams the output of all replicas, then prints a summary. Ctrl-C stops the run. If the terminal closes, the run
+    continues; `phalanx ps` lists it. The exit code is that of the run.
 
-    A cluster that takes no jobs from this machine (no `sbatch`, no kubeconfig, no answer) refuses the run at once, and
-    nothing is queued.
+    Fails at once, without queueing, if the cluster cannot be reached from this machine (no `sbatch`, no kubeconfig,
+    no response).
 
-    With PHALANX_SERVER, or after `phalanx login`, it runs there: the code of this folder goes along, less what
-    .polyaxonignore and .gitignore name.
+    With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
+    except files matched by .polyaxonignore and .gitignore.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.run_watch import watch_or_detach

@@ -13,10 +13,10 @@ from phalanx.cli.render.output import print_json
 def command(as_json: bool) -> None:
     """Print the JSON Schema of a polyaxonfile, for editors.
 
-    In VS Code, save it as polyaxonfile.schema.json and begin a file with
+    For VS Code, save it as polyaxonfile.schema.json and start a polyaxonfile with the line
     `# yaml-language-server: $schema=polyaxonfile.schema.json`.
     """
-    del as_json  # it is JSON either way
+    del as_json  # the output is always JSON
     from phalanx.spec.schema import json_schema
 
     print_json(json_schema(), indent=2)

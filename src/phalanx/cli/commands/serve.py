@@ -19,29 +19,41 @@ THIS_MACHINE = "127.0.0.1,::1"
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="0: any that is free.")
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Instead of PHALANX_HOME.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="A name to answer for, beside this machine's own.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="Port; 0 picks a free one."
+)
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home to serve. Default: PHALANX_HOME.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Accept this host name besides those of the machine. Repeatable.",
+)
 @click.option(
     "--behind-proxy",
     metavar="ADDRESS",
     is_flag=False,
     flag_value=THIS_MACHINE,
-    help="Believe a proxy's X-Forwarded-For and -Proto: one on this machine, or at these addresses (with commas).",
+    help="Trust X-Forwarded-For and X-Forwarded-Proto from a proxy on this machine, or at these comma-separated "
+    "addresses.",
 )
-@click.option("--no-token-url", is_flag=True, help="Print no address that has the owner's token in it.")
-@click.option("--access-log", is_flag=True, help="Write a line on standard error for every request.")
-@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
-@click.option("--open-metrics", is_flag=True, help="Let everybody read /metrics, without a token.")
+@click.option("--no-token-url", is_flag=True, help="Don't print a URL that contains the owner's token.")
+@click.option("--access-log", is_flag=True, help="Log every request to standard error.")
+@click.option(
+    "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="Format of log lines."
+)
+@click.option("--open-metrics", is_flag=True, help="Serve /metrics without a token.")
 @click.option(
     "--rate",
     default=1000.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Requests a second that one user, token or address may make; 0: any number.",
+    help="Maximum requests per second of a user, token or address; 0 for no limit.",
 )
-@click.option("--only-admins-start", is_flag=True, help="Let editors track, but start no runs on this machine.")
+@click.option(
+    "--only-admins-start", is_flag=True, help="Only admins may start runs on this machine; editors may still track."
+)
 @json_option
 def command(
     host: str,
@@ -57,10 +69,10 @@ def command(
     only_admins_start: bool,
     as_json: bool,
 ) -> None:
-    """Serve this home's runs: a page for the browser, REST, MLflow's API, and tracking for runs on other machines.
+    """Start a server for the home: web page, REST API, MLflow API, and tracking for runs on other machines.
 
-    Every request needs a token; the owner's is in the file `token` of the home. In a terminal, an address is printed
-    that signs the owner in. While nobody else schedules the home's runs, the server does. Ctrl-C ends it.
+    Every request needs a token; the owner's token is in the file `token` of the home. In a terminal, prints a URL that
+    signs the owner in. The server also runs the scheduler, unless another process does. Press Ctrl-C to stop it.
     """
     with report_errors(as_json=as_json):
         from phalanx.home.home import Home, default_home
@@ -78,15 +90,15 @@ def command(
 
 
 def _say_json(started: ServerStarted) -> None:
-    """Where the token is, never the token: what is printed lands in logs."""
+    """Print the path of the token, never the token: output may end up in logs."""
     row = {"ok": True, "url": started.url, "pid": os.getpid(), "token_file": str(started.token_file)}
     print_json({**row, "encrypted": False})
     _warn(started)
 
 
 def _say(started: ServerStarted, *, with_token: bool) -> None:
-    """The token itself only to somebody who looks: what is printed elsewhere lands in logs."""
-    click.echo(f"serving at {click.style(started.url, bold=True)}; Ctrl-C ends it")
+    """Print the token only on a terminal: other output may end up in logs."""
+    click.echo(f"serving at {click.style(started.url, bold=True)}; press Ctrl-C to stop")
     if with_token and sys.stdout.isatty():
         address = printable(signed_in(started.url, started.token_file))
         click.echo(f"open {click.style(address, underline=True)}")
@@ -96,7 +108,7 @@ def _say(started: ServerStarted, *, with_token: bool) -> None:
 
 
 def signed_in(url: str, token_file: Path, path: str = "/") -> str:
-    """An address that signs the owner in. What is behind the `#` stays in the browser: no server, proxy or log sees
+    """A URL that signs the owner in. The part after `#` stays in the browser: servers, proxies and logs do not see
     it."""
     return f"{url}{path}#token={token_file.read_text(encoding='ascii').strip()}"
 
@@ -104,8 +116,8 @@ def signed_in(url: str, token_file: Path, path: str = "/") -> str:
 def _warn(started: ServerStarted) -> None:
     if started.is_open:
         click.echo(
-            f"{click.style('note', fg='yellow')}: other machines can reach this, and nothing is encrypted: tokens and "
-            "data can be read on the way. Put a proxy with TLS before it, or use a tunnel (ssh -L)",
+            f"{click.style('note', fg='yellow')}: other machines can reach this server, and connections are not "
+            "encrypted: others on the network can read tokens and data. Use a TLS proxy or a tunnel (ssh -L)",
             err=True,
         )
     sys.stdout.flush()

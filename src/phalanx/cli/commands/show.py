@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Show a run: what became of it and of every replica. RUN is its id, the beginning of it, or its name."""
+    """Show a run and its replicas: status, params, metrics and failures.
+
+    RUN is an id, the first characters of an id, or a name.
+    """
     with report_errors(as_json=as_json):
         from phalanx.cli.commands.ps import span
         from phalanx.cli.render.tables import failure_lines, replica_table, status_text
@@ -67,7 +70,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
-    """How far it is, what it read, and what could not be kept of it."""
+    """The lines on the job, the progress, the datasets and the dropped values of a run."""
     lines = []
     job = facts.get("job")
     if isinstance(job, dict):
@@ -95,7 +98,7 @@ def straggler_lines(progress: RunProgress) -> list[str]:
 
 
 def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:
-    """`30% (3 of 10), done in 5 min`: as fast as it was until now."""
+    """`30% (3 of 10), done in 5 min`: the estimate assumes the average speed so far."""
     from datetime import timedelta
 
     from phalanx.cli.commands.ps import span

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 @click.group("site")
 def command() -> None:
-    """Profiles of clusters: what they have, allow and ask for.
+    """Manage site profiles: the hardware, limits and rules of clusters.
 
-    `check --on slurm` judges files by them, and jobs are laid out by them. The profile in use is the one that --site,
-    the file's `environment.slurm.site` or PHALANX_SITE names, else `site.yml` in the home.
+    `check --on slurm` validates files against the profile, and job scripts follow it. The profile in use is the one
+    named by --site, the file's `environment.slurm.site` or PHALANX_SITE, else `site.yml` in the home.
     """
 
 
 @command.command("init")
-@click.option("-o", "--output", metavar="FILE", help="Write it here; - prints it. Without it: site.yml in the home.")
-@click.option("--name", help="What to call the site; without it, as the cluster calls itself.")
-@click.option("--force", is_flag=True, help="Write over a profile that is there.")
+@click.option("-o", "--output", metavar="FILE", help="File to write; - prints it. Default: site.yml in the home.")
+@click.option("--name", help="Name of the site. Default: the name of the cluster.")
+@click.option("--force", is_flag=True, help="Overwrite an existing profile.")
 @json_option
 def init(output: str | None, name: str | None, force: bool, as_json: bool) -> None:
-    """Look at this cluster, and write its profile.
+    """Inspect this cluster and write its profile.
 
-    Asks sinfo, scontrol, sacctmgr and the modules, once each. Run it on a login node.
+    Runs sinfo, scontrol, sacctmgr and the module command, once each. Use it on a login node.
     """
     with report_errors(as_json=as_json):
         from phalanx.sites.probe import probe
@@ -46,10 +46,10 @@ def init(output: str | None, name: str | None, force: bool, as_json: bool) -> No
             raise CallError(f"--name {name!r}: use letters, digits, `-`, `_` and `.`")
         target = _target(output)
         if target is not None and target.exists() and not force:
-            raise CallError(f"{target} is there already: name another file with -o, or write over it with --force")
+            raise CallError(f"{target} exists: name another file with -o, or overwrite it with --force")
         found = probe(_user(), os.environ, name=name)
         text = write(found.site, found.comments)
-        load("the new profile", text.encode())  # what we write, we can read
+        load("the new profile", text.encode())  # fail here rather than write an invalid profile
         if target is not None:
             write_file(target, text, force=force)
         if as_json:
@@ -74,11 +74,11 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise CallError("this user has no name: set USER") from None
+        raise CallError("cannot find the user name: set USER") from None
 
 
 def _target(output: str | None) -> Path | None:
-    """Where the profile goes; None for standard output."""
+    """The file to write; None for standard output."""
     if output == "-":
         return None
     if output is not None:
@@ -93,14 +93,14 @@ def _target(output: str | None) -> Path | None:
 @click.argument("name", required=False, shell_complete=complete_site)
 @json_option
 def show(name: str | None, as_json: bool) -> None:
-    """Show a profile: NAME is a site's name, or a file. Without it, the one in use."""
+    """Show a profile. NAME is a site or a file. Default: the profile in use."""
     with report_errors(as_json=as_json):
         from phalanx.sites.profile_writer import as_document
 
         found = used_profile(name)
         if found is None:
             raise CallError(
-                "no profile is in use: `phalanx site init` writes that of this cluster, `phalanx site list` has others"
+                "no profile is in use: create one with `phalanx site init`, or name one of `phalanx site list`"
             )
         site = found.read()
         if as_json:
@@ -122,13 +122,13 @@ def used_profile(name: str | None) -> FoundProfile | None:
 @command.command("list")
 @json_option
 def list_sites(as_json: bool) -> None:
-    """Show which profiles there are, and which one is in use."""
+    """List the profiles and mark the one in use."""
     with report_errors(as_json=as_json):
         rows = list(_rows())
         if as_json:
             print_json({"ok": True, "sites": rows})
             return
-        lines = [["NAME", "NODES", "GPUS", "LONGEST JOB", "DATE", "FROM", ""]]
+        lines = [["NAME", "NODES", "GPUS", "MAX TIME", "DATE", "FROM", ""]]
         for row in rows:
             shown = [row["name"], *(row[key] for key in ("nodes", "gpus", "max_time", "date"))]
             lines.append(
@@ -140,7 +140,7 @@ def list_sites(as_json: bool) -> None:
             click.echo(line)
         if not any(row["used"] for row in rows):
             click.echo(
-                "none is in use: `phalanx site init` writes that of this cluster, --site or PHALANX_SITE names one"
+                "No profile is in use: create one with `phalanx site init`, or name one with --site or PHALANX_SITE"
             )
 
 
@@ -152,7 +152,7 @@ def _rows() -> Iterator[dict[str, Any]]:
     try:
         used = locate(None, home)
     except CallError:
-        used = None  # PHALANX_SITE names one that is not there
+        used = None  # PHALANX_SITE names a missing profile
     own = {"": FoundProfile(home / OWN)} if (home / OWN).is_file() else {}
     listed = {**shipped(), **added(home), **own}
     if used is not None and used not in listed.values():
@@ -185,7 +185,7 @@ def _summary(site: Site) -> dict[str, Any]:
 
 
 def site_lines(site: Site) -> Iterator[str]:
-    """A site for people."""
+    """The lines that describe a site."""
     from phalanx.sites.profile_writer import memory_text, time_text
 
     head = printable(site.title or site.name)
@@ -196,18 +196,18 @@ def site_lines(site: Site) -> Iterator[str]:
         rows = [["NODES", "CORES", "MEMORY", "GPUS", "FEATURES", "PARTITIONS"]]
         for kind in site.nodes:
             named = [(kind.gpu_type, kind.gpus), *kind.other_gpus] if kind.gpus else list(kind.other_gpus)
-            gpus = ", ".join(f"{number} {name or 'of no type'}" for name, number in named)
+            gpus = ", ".join(f"{number} {name or 'untyped'}" for name, number in named)
             cells = [str(kind.count or "?"), str(kind.cpus), memory_text(kind.memory_mib), gpus or "-"]
             rows.append([*cells, ", ".join(kind.features) or "-", ", ".join(kind.partitions) or "-"])
         yield from ("", *_without_empty_columns(rows))
     if site.gpus:
-        rows = [["GPU", "CORES WITH ONE", "MEMORY WITH ONE", "ALSO"]]
+        rows = [["GPU", "CORES PER GPU", "MEMORY PER GPU", "ALIASES"]]
         for gpu in site.gpus:
             share = [f"{gpu.cpus:g}" if gpu.cpus else "-", memory_text(gpu.memory_mib) if gpu.memory_mib else "-"]
             rows.append([gpu.name, *share, ", ".join(gpu.aliases) or "-"])
         yield from ("", *_without_empty_columns(rows))
     if site.partitions:
-        rows = [["PARTITION", "LONGEST JOB", "MOST NODES", "FOR"]]
+        rows = [["PARTITION", "MAX TIME", "MAX NODES", "ACCOUNTS, QOS"]]
         for part in site.partitions:
             name = part.name + (" (default)" if part.is_default else "") + ("" if part.is_up else " (down)")
             limits = [time_text(part.max_time_s) if part.max_time_s else "-", str(part.max_nodes or "-")]
@@ -227,33 +227,33 @@ def _facts(site: Site) -> Iterator[tuple[str, str]]:
     from phalanx.sites.profile_writer import memory_text, time_text
 
     times = [
-        (site.time_required, "must be said"),
+        (site.time_required, "required"),
         (site.min_time_s, "at least {}"),
-        (site.wanted_time_s, "better at least {}"),
+        (site.wanted_time_s, "preferably at least {}"),
         (site.max_time_s, "at most {}"),
     ]
-    said = [words.format(time_text(value)) if value is not True else words for value, words in times if value]
+    limits = [words.format(time_text(value)) if value is not True else words for value, words in times if value]
     if site.time_steps_s:
-        said.append(f"sooner below {', '.join(map(time_text, site.time_steps_s))}")
+        limits.append(f"starts sooner below {', '.join(map(time_text, site.time_steps_s))}")
     accounts = ", ".join(site.accounts)
     jobs = [
         f"at most {site.max_jobs} running" if site.max_jobs else "",
-        f"at most {site.max_submitted} in all" if site.max_submitted else "",
+        f"at most {site.max_submitted} in total" if site.max_submitted else "",
     ]
     jobs.append(f"{time_text(site.submit_interval_s)} between two submissions" if site.submit_interval_s else "")
-    gpus = ["a type must be named"] if site.gpu_type_required else []
+    gpus = ["type required"] if site.gpu_type_required else []
     gpus += [f"one, or a multiple of {site.gpu_multiple}"] if site.gpu_multiple else []
-    gpus += ["one slice a job"] if site.one_mig_per_job else []
+    gpus += ["one MIG slice per job"] if site.one_mig_per_job else []
     facts = {
-        "time": ", ".join(said),
-        "account": ", ".join(filter(None, ["must be named" if site.account_required else "", accounts])),
+        "time": ", ".join(limits),
+        "account": ", ".join(filter(None, ["required" if site.account_required else "", accounts])),
         "partition": "" if site.partition == "optional" else site.partition,
         "qos": ", ".join(
             one.name + (f" (at most {time_text(one.max_time_s)})" if one.max_time_s else "") for one in site.qos
         ),
         "gpus": ", ".join(gpus),
-        "nodes": "given whole" if site.whole_nodes else "",
-        "memory": f"{memory_text(site.default_memory_mib)} a core, unless asked for" if site.default_memory_mib else "",
+        "nodes": "allocated whole" if site.whole_nodes else "",
+        "memory": f"{memory_text(site.default_memory_mib)} per core by default" if site.default_memory_mib else "",
         "jobs": ", ".join(filter(None, jobs)),
         "internet": {True: "yes", False: "no", None: ""}[site.internet],
         "scratch": f"${site.scratch}" if site.scratch else "",

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from phalanx.submission.model import Submission
 
 TAG = "sizing"
-TRAINING = ("master", "worker")  # the roles that are tried unless said
+TRAINING = ("master", "worker")  # the roles that are tried by default
 OVER = "the time of the trial is over"
 INTERRUPTED = "interrupted"
-SPARE_S = 60.0  # beyond its time, after which its agents end a trial that we forgot
-LOOK_S = 0.2  # how often a trial that runs is looked at: it shall have the machine for itself
-START_S = 2.0  # that a trial takes beside its time, more or less
-WAITS_S = 5.0  # after which it is said that a trial waits
+SPARE_S = 60.0  # after its time, the agents end a trial that this process did not end
+LOOK_S = 0.2  # polling interval of a running trial: low, to leave the machine to the trial
+START_S = 2.0  # approximate overhead of a trial
+WAITS_S = 5.0  # after this time, a message says that a trial is waiting
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SizedFile(NamedTuple):
-    """A choice of resources: the file with them, as it is recommended, and as it is tried."""
+    """A choice of resources, and the file with it: as recommended (`document`) and as tried (`spec`)."""
 
     choice: Choice
     document: dict[str, Any]
     file: tuple[str, bytes]
     cost: Cost
-    is_held: bool  # to the cores that it asks for
+    is_held: bool  # to the requested cores
 
 
 class SizingRequest(NamedTuple):
-    """The call, as far as trials need it."""
+    """The options of the call that trials need."""
 
     submission: Submission  # of the file as it is
     document: dict[str, Any]  # of the file, in its modern form
@@ -67,27 +67,34 @@ class SizingRequest(NamedTuple):
     "tries",
     multiple=True,
     metavar="WHAT=A,B,…",
-    help="What to try: cpu=1,2,4; memory=1Gi,2Gi; gpu=0,1 (each of a replica); workers=1,2,4. May be repeated: then "
-    "every combination is tried.",
+    help="Values to try: cpu=1,2,4, memory=1Gi,2Gi or gpu=0,1 (per replica), or workers=1,2,4. Repeatable; all "
+    "combinations are tried.",
 )
-@click.option("--for", "duration", default="60s", show_default=True, metavar="TIME", help="How long each trial runs.")
-@click.option("--metric", metavar="NAME", help="A metric that is a speed, such as samples per second; more is better.")
+@click.option("--for", "duration", default="60s", show_default=True, metavar="TIME", help="Duration of each trial.")
+@click.option("--metric", metavar="NAME", help="Metric to use as speed, such as samples per second; higher is better.")
 @click.option(
     "--within",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.9,
     show_default=True,
-    help="How much of the best speed is fast enough.",
+    help="Fraction of the best speed that is fast enough.",
 )
 @click.option(
-    "--role", type=click.Choice(["master", "worker", "ps"]), help="Whose resources to try; all that train unless said."
+    "--role",
+    type=click.Choice(["master", "worker", "ps"]),
+    help="Role whose resources are varied. Default: master and workers.",
 )
-@click.option("--on", "backend", metavar="BACKEND", help="Where to try; this machine unless said.")
-@click.option("--project", default="default", show_default=True, help="The project of the trials.")
-@click.option("--build", is_flag=True, help="Run the file's build steps first, as `phalanx run --build` does.")
-@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the file with what is recommended.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; NAME.advised.yml unless said. Means --apply.")
-@click.option("--force", is_flag=True, help="Write over a copy that was advised before.")
+@click.option(
+    "--on",
+    "backend",
+    metavar="BACKEND",
+    help="Backend of the trials. Default: the file's `backend`, else this machine.",
+)
+@click.option("--project", default="default", show_default=True, help="Project of the trials.")
+@click.option("--build", is_flag=True, help="Run the file's build steps first, like `phalanx run --build`.")
+@click.option("--apply", "is_applied", is_flag=True, help="Write a copy of the file with the recommended resources.")
+@click.option("-o", "--output", metavar="FILE", help="File to write. Implies --apply.  [default: NAME.advised.yml]")
+@click.option("--force", is_flag=True, help="Overwrite a copy written by an earlier --apply.")
 @json_option
 def command(
     files: tuple[str, ...],
@@ -105,14 +112,14 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Run a file for a short time with different resources, and recommend the least that is nearly as fast as the best.
+    """Run a file briefly with different resources and recommend the cheapest that are nearly as fast as the best.
 
-    Trials are runs like any other (`phalanx ps -q tags:sizing`), one after another, each ended after its time. Their
-    speed is that of the second half: steps per second of what the program tracks, or the mean of --metric; of a program
-    that tracks nothing, how long it took, or else how fast it writes lines. GPUs count as dearest, then cores, then
-    memory. On this machine a trial is held to the cores that it asks for.
+    Trials are normal runs (`phalanx ps -q tags:sizing`). They run one after another and are stopped after --for. Their
+    speed is measured in the second half: tracked steps per second, or the mean of --metric. Without tracking it is the
+    total time of a program that finishes, else the rate of its output lines. GPUs count as most expensive, then cores,
+    then memory. On this machine, a trial is pinned to the requested number of cores.
 
-    Ctrl-C ends the trial that runs, and tells what is known so far.
+    Ctrl-C ends the current trial and prints the results so far.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.commands.advise import MARK, copy_fault, copy_name, write_copy
@@ -180,7 +187,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _choices(tries: Sequence[str], duration: str) -> list[dict[str, float]]:
-    """Every combination. Raises CallError with all faults."""
+    """All combinations. Raises CallError with all errors."""
     from phalanx.insight.sizing import MOST_TRIALS, combinations
 
     faults, found = [], {}
@@ -193,19 +200,19 @@ def _choices(tries: Sequence[str], duration: str) -> list[dict[str, float]]:
             found[name] = values
     seconds = _seconds(duration)
     if seconds is None or seconds < 1:
-        faults.append(f'--for {duration!r}: write a time of a second or more, such as "60s" or "5m"')
+        faults.append(f'--for {duration!r}: expected at least one second, such as "60s" or "5m"')
     if not tries:
-        faults.append("say what to try: --try cpu=1,2,4 or --try gpu=0,1")
+        faults.append("name values to try: --try cpu=1,2,4 or --try gpu=0,1")
     if faults:
         raise CallError("; ".join(map(printable, faults)))
     choices = combinations(found)
     if len(choices) > MOST_TRIALS:
-        raise CallError(f"these are {len(choices)} trials, more than {MOST_TRIALS}: try fewer values at once")
+        raise CallError(f"{len(choices)} trials exceed the limit of {MOST_TRIALS}: try fewer values at once")
     return choices
 
 
 def _parsed(text: str) -> tuple[str, list[float], list[str]]:
-    """One --try: what, its values, and what is wrong with it."""
+    """The name, values and errors of one --try."""
     from phalanx.spec import quantities
     from phalanx.spec.suggestions import did_you_mean
 
@@ -218,17 +225,17 @@ def _parsed(text: str) -> tuple[str, list[float], list[str]]:
     name, equals, listed = text.partition("=")
     name = name.strip()
     if not equals or not listed.strip():
-        return name, [], [f"--try {text!r}: write what and its values, such as cpu=1,2,4"]
+        return name, [], [f"--try {text!r}: expected a name and values, such as cpu=1,2,4"]
     if name not in readers:
         hint = did_you_mean(name, readers) or f"one of {', '.join(readers)}"
-        return name, [], [f"--try {name!r}: there is nothing of that name to try: {hint}"]
+        return name, [], [f"--try {name!r}: unknown resource: {hint}"]
     read, what = readers[name]
     values, faults = [], []
     for word in listed.split(","):
         value = read(word.strip())
         whole = name in ("gpu", "workers")
         if value is None or value < 0 or (whole and value != int(value)) or (not whole and value == 0):
-            faults.append(f"--try {name}: {word.strip()!r} is none of {what}")
+            faults.append(f"--try {name}: {word.strip()!r}: expected {what}")
         else:
             values.append(value)
     return name, values, faults
@@ -247,7 +254,7 @@ def _refuse(submission: Submission) -> None:
 
 
 def _attempts(asked: SizingRequest, choices: Sequence[Choice]) -> tuple[list[SizedFile], list[tuple[Choice, str]]]:
-    """The files to try, and those that this machine has no room for. Raises SpecErrors or CallError with all faults."""
+    """The files to try, and the choices too big for this machine. Raises SpecErrors or CallError with all errors."""
     from phalanx.insight.sizing import label
 
     found, left_out = [], []
@@ -261,17 +268,17 @@ def _attempts(asked: SizingRequest, choices: Sequence[Choice]) -> tuple[list[Siz
         if beyond is None:
             found.append(attempted)
         else:
-            left_out.append((choice, f"this machine has not so much: {beyond}"))
+            left_out.append((choice, f"more than this machine has: {beyond}"))
     if wrong:
         raise SpecErrors(wrong)
     if not found:
-        told = "; ".join(f"{label(choice)}: {why}" for choice, why in left_out)
-        raise CallError(f"there is nothing to try: {told}")
+        reasons = "; ".join(f"{label(choice)}: {why}" for choice, why in left_out)
+        raise CallError(f"nothing to try: {reasons}")
     return found, left_out
 
 
 def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | None]:
-    """One choice, and what of it this machine has not. Raises SpecErrors."""
+    """One choice, and what of it exceeds this machine, if anything. Raises SpecErrors."""
     from phalanx import plan
     from phalanx.insight.core_limits import held_to_cores
     from phalanx.insight.sizing import Cost, label
@@ -296,7 +303,7 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
 
 
 def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -> dict[str, Any]:
-    """The file with other resources for those that train, or for one role. Raises SpecErrors, CallError."""
+    """The file with other resources for the training roles, or for one role. Raises SpecErrors, CallError."""
     from phalanx import plan
     from phalanx.insight.advice import RecordedRun, groups_of
     from phalanx.insight.amounts import memory_text
@@ -318,14 +325,14 @@ def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -
             if name in choice:
                 now = group.asked.get(name, ResourceAmount())
                 changes.append(Change(*place, name, now, choice[name], tidy(choice[name]), is_for_both=True))
-        if "memory" in choice:  # as a limit too: without it nobody would keep to it
+        if "memory" in choice:  # as a limit too, because a request alone is not enforced
             mib = choice["memory"]
             changes.append(Change(*place, "memory", ResourceAmount(mib, mib), mib, memory_text(mib)))
     return changed(result, planned["roles"], changes)
 
 
 def trial_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a trial: it is not started again when it fails, and need not say anything in its short life."""
+    """The file of a trial: without restarts, and without a timeout or stall timeout of the file."""
     result = dict(document)
     environment = {
         key: value
@@ -345,7 +352,7 @@ def trial_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def _try_all(
     asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], *, quiet: bool
 ) -> tuple[list[Trial], bool]:
-    """One after another. Answers those that are over, and whether somebody ended them."""
+    """Run the trials one after another. Returns the finished ones, and whether the user interrupted them."""
     from phalanx.cli.workspace.open_home import open_home
     from phalanx.insight.core_limits import busy_s
     from phalanx.insight.sizing import label
@@ -377,7 +384,7 @@ def _try_all(
                 if busy is not None and asked.is_here:
                     trial = trial._replace(others_cores=max(0.0, busy - trial.cpu_s) / took)
                 trials.append(trial)
-                say(f"  {_told(trial)}")
+                say(f"  {_summary(trial)}")
                 if interrupted:
                     break
         finally:
@@ -388,19 +395,19 @@ def _try_all(
 def _announced(
     asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], others: int
 ) -> Iterator[str]:
-    """What is about to be done, how long it takes, and what may spoil it."""
+    """What is about to run, how long it takes, and what may distort it."""
     from phalanx.insight.amounts import time_words
     from phalanx.insight.sizing import label
 
     each = f"{asked.seconds:g} s" if asked.seconds < 120 else time_words(asked.seconds)
     count = f"{len(attempts)} trials of {each}, one after another" if len(attempts) > 1 else f"1 trial of {each}"
-    queue = "" if asked.is_here else ", and as long as it takes to wait for a place"
+    queue = "" if asked.is_here else ", plus time in the queue"
     yield f"{count}: about {time_words(len(attempts) * (asked.seconds + START_S))}{queue}"
-    yield from (f"left out: {label(choice)}: {why}" for choice, why in left_out)
+    yield from (f"skipped: {label(choice)}: {why}" for choice, why in left_out)
     if others and asked.is_here:
-        yield f"{click.style('careful', fg='yellow')}: other runs are active here ({others}), and take their share"
+        yield f"{click.style('caution', fg='yellow')}: other active runs on this machine ({others}) distort the results"
     if asked.is_here and any("cpu" in one.choice and not one.is_held for one in attempts):
-        yield "note: not every trial can be held to the cores that it asks for"
+        yield "note: not every trial can be pinned to its requested cores"
 
 
 def _since(before: float | None, now: float | None) -> float | None:
@@ -434,14 +441,20 @@ def _submitted(home: Home, store: Store, submission: Submission, asked: SizingRe
 
 
 def _see_through(
-    home: Home, store: Store, attendant: Any, run: Run, asked: SizingRequest, interrupted: Sequence[int], say: Any
+    home: Home,
+    store: Store,
+    attendant: SchedulerRunner,
+    run: Run,
+    asked: SizingRequest,
+    interrupted: Sequence[int],
+    say: Any,
 ) -> Run:
     """Until the trial is over: by itself, by its time, or because somebody wants to leave."""
     from phalanx.cli.workspace.home import record_provenance
     from phalanx.scheduler.runner import TURN_S
 
     folder = home.run(run.id)
-    submitted, began, told = time.monotonic(), None, False
+    submitted, began, is_announced = time.monotonic(), None, False
     while not run.is_done:
         attendant.run_pass()
         run = store.find(run.id)
@@ -453,9 +466,9 @@ def _see_through(
             folder.ask_to_stop(INTERRUPTED)
         elif began is not None and now - began >= asked.seconds:
             folder.ask_to_stop(OVER)
-        elif began is None and not told and now - submitted > WAITS_S:
-            told = True
-            say(f"  it is {run.status}, and waits for its turn")
+        elif began is None and not is_announced and now - submitted > WAITS_S:
+            is_announced = True
+            say(f"  {run.status}, waiting to start")
         if not run.is_done:
             time.sleep(TURN_S if began is None else LOOK_S)
     return run
@@ -472,7 +485,7 @@ def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
     folder = home.run(run.id).path
     seen = read_usage(folder, status=run.status, backend=run.backend, attempt=run.attempt, is_trial=True)
     uses = list(seen.uses.values())
-    state, reason = "measured", "finished" if run.status == "succeeded" else "ended by its time"
+    state, reason = "measured", "finished" if run.status == "succeeded" else "stopped"
     if run.status == "stopped" and run.reason != OVER:
         state, reason = "interrupted" if run.reason == INTERRUPTED else "failed", run.reason
     elif run.status == "failed" and not causes <= {"timeout", "stopped", "finished"}:
@@ -497,14 +510,14 @@ def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
     )
 
 
-def _told(trial: Trial) -> str:
-    """One trial in a line, as soon as it is over."""
+def _summary(trial: Trial) -> str:
+    """One line on a finished trial."""
     from phalanx.insight.amounts import memory_words, time_words
     from phalanx.insight.sizing_report import speed_words
     from phalanx.insight.throughput import choose
 
     if trial.state != "measured":
-        return f"{'too little memory' if trial.state == 'memory' else trial.state}: {printable(trial.reason)}"
+        return f"{'out of memory' if trial.state == 'memory' else trial.state}: {printable(trial.reason)}"
     parts = [f"{trial.reason} after {time_words(trial.seconds)}"]
     chosen = choose([trial.speeds])
     if chosen is not None and chosen.speeds[0] is not None:
@@ -526,7 +539,7 @@ def _lines(found: SizingReport, document: Mapping[str, Any] | None) -> Iterator[
     yield from table(list(_rows(found)))
     yield ""
     yield from map(printable, found.sentences())
-    yield "the trials are runs: `phalanx ps -q tags:sizing` lists them, `phalanx advise RUN` looks closer"
+    yield "List the trials with `phalanx ps -q tags:sizing`; see the usage of one with `phalanx advise RUN`."
     if document is not None:
         yield ""
         yield from environment_lines(document)

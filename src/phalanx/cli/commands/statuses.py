@@ -12,7 +12,7 @@ from phalanx.cli.render.output import print_json, printable, report_errors
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Show every status that a run has had, when and why."""
+    """Show the status history of a run, with times and reasons."""
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.store.rows import status_row

@@ -12,10 +12,13 @@ PATIENCE_S = 60.0
 
 @click.command("stop")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--no-wait", is_flag=True, help="Ask, and do not wait until they have ended.")
+@click.option("--no-wait", is_flag=True, help="Return without waiting for the runs to end.")
 @json_option
 def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
-    """Stop runs: every replica is asked to end, and killed when it does not."""
+    """Stop runs. Replicas that do not exit in time are killed.
+
+    RUNS are ids, the first characters of ids, or names.
+    """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.store.rows import run_row

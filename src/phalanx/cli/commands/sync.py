@@ -7,14 +7,17 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors
 
-PATIENCE_S = 2.0  # for one run: the next call goes on where this one stopped
+PATIENCE_S = 2.0  # per run; the next call continues where this one stopped
 
 
 @click.command("sync")
-@click.option("--server", help="The server's address. Default: PHALANX_SERVER.")
+@click.option("--server", help="URL of the server. Default: PHALANX_SERVER.")
 @json_option
 def command(server: str | None, as_json: bool) -> None:
-    """Send what was tracked for a server and has not reached it yet."""
+    """Upload tracked data that has not reached the server yet.
+
+    Exit code 1: some data is still not uploaded.
+    """
     with report_errors(as_json=as_json):
         from phalanx.backends.local.runner import observe_replica
         from phalanx.cli.workspace.open_home import open_home
@@ -31,11 +34,11 @@ def command(server: str | None, as_json: bool) -> None:
         outbox = home.path / "outbox" / "runs"
         waiting = sorted(path for path in outbox.iterdir() if not path.name.startswith(".")) if outbox.is_dir() else []
         if waiting and url is None:
-            raise CallError("say which server: --server http://…, or PHALANX_SERVER")
+            raise CallError("name a server with --server http://… or PHALANX_SERVER")
         rows = []
         for folder in waiting:
             if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == "running":
-                rows.append({"id": folder.name, "delivered": False, "why": "its process is still at work"})
+                rows.append({"id": folder.name, "delivered": False, "why": "its process is still running"})
                 continue
             shipper = FolderUploader(str(url), token(str(home.path)), str(folder))
             is_delivered = shipper.finish(PATIENCE_S)
@@ -46,6 +49,6 @@ def command(server: str | None, as_json: bool) -> None:
         if as_json:
             print_json({"ok": not left, "runs": rows})
         elif not rows:
-            click.echo("nothing waits to be sent")
+            click.echo("Nothing to upload.")
     if left:
         raise SystemExit(1)

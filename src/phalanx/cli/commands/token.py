@@ -17,45 +17,55 @@ if TYPE_CHECKING:
 
 @click.group("token")
 def command() -> None:
-    """Tokens for those who use `phalanx serve`.
+    """Manage the tokens of `phalanx serve`.
 
-    The home keeps only their hashes: a token is shown once, when it is created.
+    The home stores only hashes: a token is shown once, when it is created.
     """
 
 
 @command.command("create")
 @click.argument("name")
-@click.option("--role", "--scope", "role", type=click.Choice([*ROLES, *OLD_WORDS]), default="editor", show_default=True)
 @click.option(
-    "--days", type=click.FloatRange(0, 36_500, min_open=True), help="How long it is valid; always, if not given."
+    "--role",
+    "--scope",
+    "role",
+    type=click.Choice([*ROLES, *OLD_WORDS]),
+    default="editor",
+    show_default=True,
+    help="Role of the token.",
 )
-@click.option("--user", metavar="NAME", help="Whose it is: it never opens more than they may, and ends with them.")
-@click.option("--project", "projects", multiple=True, metavar="NAME", help="Only for this project; may be repeated.")
+@click.option(
+    "--days", type=click.FloatRange(0, 36_500, min_open=True), help="Days until the token expires. Default: never."
+)
+@click.option(
+    "--user", metavar="NAME", help="Owner: the token is limited to the user's roles and removed with the user."
+)
+@click.option("--project", "projects", multiple=True, metavar="NAME", help="Limit to this project. Repeatable.")
 @json_option
 def create(
     name: str, role: str, days: float | None, *, user: str | None, projects: tuple[str, ...], as_json: bool
 ) -> None:
-    """Give out a new token, and print it this once."""
+    """Create a token and print it. It is shown only once."""
     with report_errors(as_json=as_json):
         text = _tokens().create(name, role, days, user=user, projects=projects or None)
         if as_json:
             print_json({"ok": True, "token": text, **_row(_named(name))})
         else:
             click.echo(text)
-            click.echo("It is not shown again.", err=True)
+            click.echo("Save this token: it is not shown again.", err=True)
 
 
 @command.command("list")
 @json_option
 def list_tokens(as_json: bool) -> None:
-    """Show which tokens there are."""
+    """List the tokens."""
     with report_errors(as_json=as_json):
         tokens = _tokens().known()
         if as_json:
             print_json({"ok": True, "tokens": [_row(token) for token in tokens]})
             return
         if not tokens:
-            click.echo("no tokens yet: `phalanx serve` makes the owner's, `phalanx token create NAME` any other")
+            click.echo("No tokens yet: `phalanx serve` creates the owner's, `phalanx token create NAME` others")
             return
         rows = [
             [printable(token.name), token.role, _projects(token), token.user or "-", _day(token.created), _end(token)]
@@ -69,7 +79,7 @@ def list_tokens(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def revoke(name: str, as_json: bool) -> None:
-    """Make a token invalid from now on."""
+    """Revoke a token. It stops working at once."""
     with report_errors(as_json=as_json):
         _tokens().revoke(name)
         if as_json:
@@ -90,7 +100,7 @@ def _named(name: str) -> Token:
 
 
 def _row(token: Token) -> dict[str, Any]:
-    """All but the hash, which is nobody's business."""
+    """All fields except the hash."""
     row = {"name": token.name, "role": token.role, "created": token.created, "expires": token.expires}
     return {**row, "user": token.user, "projects": list(token.projects) if token.projects is not None else None}
 
@@ -107,4 +117,4 @@ def _end(token: Token) -> str:
     if token.expires is None:
         return "revoked"
     over = token.expires <= datetime.now(UTC).timestamp()
-    return _day(token.expires) + (" (over)" if over else "")
+    return _day(token.expires) + (" (expired)" if over else "")

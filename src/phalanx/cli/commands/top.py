@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from phalanx.store import ReplicaRecord
 
 REDRAW_S = 1.0
-REDRAW_THERE_S = 3.0  # every replica of a server is a question of its own
-_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
+REDRAW_THERE_S = 3.0  # slower, because each replica on a server takes one request
+_ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, hidden cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME = "\x1b[H"
 _END_OF_LINE = "\x1b[K"
@@ -36,12 +36,12 @@ _END_OF_SCREEN = "\x1b[J"
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Print what is now, and end.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit.")
 @json_option
 def command(once: bool, as_json: bool) -> None:
-    """Watch the runs that are not over: their replicas, what they use, and what is left of the machine.
+    """Watch active runs and their replicas: status, CPU, memory, and free resources of the machine.
 
-    q or Ctrl-C ends it; the runs go on. --json, or an output that is no terminal, means --once.
+    Press q or Ctrl-C to quit; the runs continue. --json, or output to a file or pipe, implies --once.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
@@ -65,7 +65,7 @@ def frame_lines(frame: ActivitySnapshot) -> list[str]:
     head = f"phalanx top   {when:%H:%M:%S}   {len(frame.runs) - waiting} running, {waiting} queued   {frame.home}"
     lines = [head, _machine_text(frame), ""]
     if not frame.runs:
-        return [*lines, "no run is active"]
+        return [*lines, "No active runs."]
     rows = [["RUN / REPLICA", "RANK", "STATUS", "TIME", "CPU %", "MEMORY", "THREADS", "WHY"]]
     for seen in frame.runs:
         rows.append(_run_row(seen, frame.at))
@@ -76,7 +76,7 @@ def frame_lines(frame: ActivitySnapshot) -> list[str]:
 def _machine_text(frame: ActivitySnapshot) -> str:
     room, asked = frame.room, frame.asked
     free = _left(room, asked)
-    parts = [f"CPUs {asked.cpus:g} of {room.cpus:g} asked for, {free.cpus:g} free"]
+    parts = [f"CPUs {asked.cpus:g} of {room.cpus:g} requested, {free.cpus:g} free"]
     gib = [mib / 1024 for mib in (asked.memory_mib, room.memory_mib, free.memory_mib)]
     parts.append("memory {:.1f} of {:.1f} GiB, {:.1f} free".format(*gib))
     if room.gpus or asked.gpus:
@@ -159,16 +159,16 @@ def _iso(seconds: float) -> str:
 
 
 def _watch(place: Workspace) -> None:
-    """Draw again every second until somebody wants to leave, and schedule while nobody else does."""
+    """Redraw until the user quits, and run the scheduler if no other process does."""
     from phalanx.scheduler.runner import TURN_S
 
-    told: list[int] = []
+    received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda caught, _: told.append(caught))
+        signal.signal(number, lambda caught, _: received.append(caught))
     redraw_s = REDRAW_S if place.server is None else REDRAW_THERE_S
     with place.attended() as turn, _screen():
         drawn = float("-inf")
-        while not told:
+        while not received:
             turn()
             if time.monotonic() - drawn >= redraw_s:
                 frame = place.frame()
@@ -180,7 +180,7 @@ def _watch(place: Workspace) -> None:
 
 @contextmanager
 def _screen() -> Iterator[None]:
-    """A screen of its own and single keys; whatever happens, the terminal is given back as it was."""
+    """Switch to the alternate screen and single-key input; always restore the terminal afterwards."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
@@ -192,7 +192,7 @@ def _screen() -> Iterator[None]:
 
 
 def _draw(lines: Sequence[str]) -> None:
-    """Over what stood there, so that nothing flickers; no more than there is room for."""
+    """Draw over the previous frame, which avoids flicker; cut to the size of the terminal."""
     width, height = shutil.get_terminal_size()
     shown = list(lines[:height])
     if len(lines) > height:

@@ -30,15 +30,15 @@ PAGES = ("runs", "compare", "queue", "models", "projects", "help")
 
 @click.command("ui")
 @click.argument("what", required=False, metavar="[RUN|PATH]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Where to start a server, if need be. 0: any free one.")
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Instead of PHALANX_HOME.")
-@click.option("--no-browser", is_flag=True, help="Only say where the page is.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port, if a server must be started; 0 picks a free one.")
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home to show. Default: PHALANX_HOME.")
+@click.option("--no-browser", is_flag=True, help="Print the address of the page; don't start a browser.")
 @json_option
 def command(what: str | None, port: int | None, home: Path | None, no_browser: bool, as_json: bool) -> None:
-    """Open the page in the browser, signed in: of the server that one is logged in to, or else of this home.
+    """Open the web page in the browser, signed in.
 
-    Uses the server that is up, or else starts one, which Ctrl-C ends. With a run's id it shows that run; a PATH is one
-    of the page's own, like /queue or /runs/ID/logs.
+    Opens the page of the server you are logged in to, else of the home. Starts a server for the home if none is
+    running; Ctrl-C stops it. RUN shows a run; PATH is a path of the page, such as /queue or /runs/ID/logs.
     """
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import selected_server
@@ -52,13 +52,13 @@ def command(what: str | None, port: int | None, home: Path | None, no_browser: b
 
 
 class PageAnnouncement(NamedTuple):
-    """How people and programs are told where the page is."""
+    """How the address of the page is shown."""
 
     as_json: bool
     no_browser: bool
 
-    def tell(self, address: str, token_file: Path | None = None) -> None:
-        """Where the token is, never the token: what is printed may land in logs."""
+    def print_address(self, address: str, token_file: Path | None = None) -> None:
+        """Print the address and the path of the token, never the token: output may end up in logs."""
         if self.as_json:
             print_json({"ok": True, "url": address, **({"token_file": str(token_file)} if token_file else {})})
         elif token_file is not None:
@@ -67,9 +67,9 @@ class PageAnnouncement(NamedTuple):
             click.echo(f"open {printable(address)}")
 
     def open(self, folder: Path, address: str) -> None:
-        """`folder`: where only the user reads."""
+        """Start a browser. `folder`: readable only by the user."""
         if not self.no_browser and not _open(folder, address) and not self.as_json:
-            click.echo("no browser could be started here: open the address above in yours")
+            click.echo("cannot start a browser here: open the address above in yours")
 
 
 def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement) -> None:
@@ -81,7 +81,7 @@ def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement
         with open_workspace(settled=False, quiet=True) as place:
             path = f"/runs/{place.rows.find(what or '').id}"
     address = server.url + path
-    showing.tell(address)
+    showing.print_address(address)
     showing.open(logins_file(os.environ).parent, f"{address}#token={server.token}" if server.token else address)
 
 
@@ -104,7 +104,7 @@ def _of_home(home: Path | None, what: str | None, port: int | None, showing: Pag
 
     def say(started: ServerStarted) -> None:
         if not showing.as_json:
-            click.echo(f"serving at {click.style(started.url, bold=True)}; Ctrl-C ends it")
+            click.echo(f"serving at {click.style(started.url, bold=True)}; press Ctrl-C to stop")
         _show(place, started.url, started.token_file, path, showing)
         sys.stdout.flush()
 
@@ -117,18 +117,18 @@ def _show(home: Home, url: str, token_file: Path, path: str, showing: PageAnnoun
     if not showing.as_json and sys.stdout.isatty():
         click.echo(f"open {click.style(printable(signed), underline=True)}")
     else:
-        showing.tell(url + path, token_file)
+        showing.print_address(url + path, token_file)
     tunnel = tunnel_line(url, os.environ, socket.gethostname())
     if tunnel is None:
         showing.open(home.path, signed)
     elif not showing.as_json:
-        click.echo("this is another machine than the one your browser is on. There, in a second terminal, type:")
+        click.echo("Your browser is on another machine. In a terminal there, run:")
         click.echo(f"  {tunnel}")
-        click.echo("and open the address above while that runs")
+        click.echo("and open the address above while it runs.")
 
 
 def _page(what: str | None) -> str | None:
-    """The page's address for what was asked; None when that must be a run."""
+    """The path for the argument; None if the argument must be a run."""
     if not what:
         return "/"
     if what.startswith("/"):
@@ -151,7 +151,7 @@ def _open(folder: Path, address: str) -> bool:
     from phalanx.atomic_files import write_atomic
 
     if not has_screen(os.environ, sys.platform):
-        return False  # what would be started is a browser in this very terminal
+        return False  # webbrowser would start a text browser in this terminal
     leading = folder / "open.html"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     escaped = html.escape(address, quote=True)
@@ -168,7 +168,7 @@ def has_screen(environment: Mapping[str, str], platform: str) -> bool:
 
 
 def tunnel_line(url: str, environment: Mapping[str, str], host: str) -> str | None:
-    """What to type where the browser is, for whoever came here by SSH and has no screen here."""
+    """The ssh command to run on the user's machine, for users who came by SSH without a display; else None."""
     came = environment.get("SSH_CONNECTION", "").split()
     if len(came) != 4 or environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
         return None

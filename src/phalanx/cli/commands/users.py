@@ -22,44 +22,44 @@ projects_option = click.option(
     "projects",
     multiple=True,
     metavar="NAME",
-    help="On this project (may be repeated), not on all.",
+    help="Project of the role. Repeatable. Default: all projects.",
 )
 
 
 @click.group("users")
 def command() -> None:
-    """People who use `phalanx serve` with a name and a password.
+    """Manage the users of `phalanx serve`, who sign in with name and password.
 
-    A viewer looks, an editor also tracks, submits and changes, an admin may do everything; each on one project, on
-    several, or on all.
+    A viewer can read; an editor can also track, submit and change runs; an admin can do everything. A role applies to
+    one project, several, or all.
     """
 
 
 @command.command("add")
 @click.argument("name")
-@click.option("--role", type=click.Choice([*ROLES]), default="viewer", show_default=True)
+@click.option("--role", type=click.Choice([*ROLES]), default="viewer", show_default=True, help="Role of the user.")
 @projects_option
 @json_option
 def add(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
-    """Add somebody. The password is asked for, or read from the input's first line."""
+    """Add a user. Asks for the password, or reads it from the first line of standard input."""
     with report_errors(as_json=as_json):
         from phalanx.server.auth.accounts import check_name
 
         check_name(name)
         found = _accounts().add(name, _password(), dict.fromkeys(projects or (ALL,), role_named(role)))
-        _tell(found, f"added {printable(name)}", as_json=as_json)
+        _report(found, f"added {printable(name)}", as_json=as_json)
 
 
 @command.command("list")
 @json_option
 def list_users(as_json: bool) -> None:
-    """Show who there is, and with which roles."""
+    """List the users and their roles."""
     with report_errors(as_json=as_json):
         users = _accounts().known()
         if as_json:
             print_json({"ok": True, "users": [_row(user) for user in users]})
         elif not users:
-            click.echo("no users yet: `phalanx users add NAME` adds one")
+            click.echo("No users yet: add one with `phalanx users add NAME`")
         else:
             rows = [
                 [user.name, _roles(user), f"{datetime.fromtimestamp(user.created, UTC):%Y-%m-%d}"] for user in users
@@ -74,28 +74,28 @@ def list_users(as_json: bool) -> None:
 @projects_option
 @json_option
 def give(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
-    """Give somebody another role, or none."""
+    """Change or remove the role of a user."""
     with report_errors(as_json=as_json):
         found = _accounts().give(name, projects or (ALL,), None if role == NONE else role_named(role))
-        _tell(found, f"{printable(name)}: {_roles(found)}", as_json=as_json)
+        _report(found, f"{printable(name)}: {_roles(found)}", as_json=as_json)
 
 
 @command.command("password")
 @click.argument("name")
 @json_option
 def password(name: str, as_json: bool) -> None:
-    """Give somebody another password. Wherever they are signed in, they are not any more."""
+    """Change the password of a user, and sign the user out everywhere."""
     with report_errors(as_json=as_json):
         accounts = _accounts()
         accounts.get(name)
-        _tell(accounts.set_password(name, _password()), f"{printable(name)} has a new password", as_json=as_json)
+        _report(accounts.set_password(name, _password()), f"changed the password of {printable(name)}", as_json=as_json)
 
 
 @command.command("remove")
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Remove somebody, and with them their sessions and tokens."""
+    """Remove a user with all their sessions and tokens."""
     with report_errors(as_json=as_json):
         _accounts().remove(name)
         if as_json:
@@ -112,16 +112,16 @@ def _accounts() -> Accounts:
 
 
 def _password() -> str:
-    """Never an argument: those are seen by everybody on the machine, and kept by the shell."""
+    """Read the password. Not a command-line argument, because other users can see those and the shell keeps them."""
     if sys.stdin.isatty():
         return str(click.prompt("password", hide_input=True, confirmation_prompt=True, err=True))
     text = sys.stdin.readline().rstrip("\r\n")
     if not text:
-        raise CallError("there is no password on the input: write it there, or use a terminal")
+        raise CallError("no password on standard input: provide it there, or use a terminal")
     return text
 
 
-def _tell(user: User, sentence: str, *, as_json: bool) -> None:
+def _report(user: User, sentence: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"ok": True, **_row(user)})
     else:
@@ -129,13 +129,13 @@ def _tell(user: User, sentence: str, *, as_json: bool) -> None:
 
 
 def _row(user: User) -> dict[str, Any]:
-    """All but what is left of the password, which is nobody's business."""
+    """All fields except the password hash."""
     roles = {project: role.word for project, role in user.roles.items()}
     return {"name": user.name, "roles": roles, "created": user.created, "changed": user.changed}
 
 
 def _roles(user: User) -> str:
-    told = [
+    roles = [
         f"{role.word} on {'all' if place == ALL else printable(place)}" for place, role in sorted(user.roles.items())
     ]
-    return ", ".join(told) or "no role"
+    return ", ".join(roles) or "no role"

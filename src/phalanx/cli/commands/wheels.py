@@ -27,12 +27,12 @@ PATIENCE_S = 120.0
     "folders",
     multiple=True,
     metavar="DIR",
-    help="A folder of wheels, with all below it; may be repeated. Without it: those of the site's profile, and pip's.",
+    help="Folder of wheels, searched recursively. Repeatable. Default: the folders of the site profile and of pip.",
 )
-@click.option("--index", "by_index", is_flag=True, help="Ask the index that pip is configured for instead.")
-@click.option("--all-versions", is_flag=True, help="Not only the newest version.")
-@click.option("--all", "show_all", is_flag=True, help="Also wheels that cannot be used here, and why.")
-@click.option("--python", metavar="VERSION", help="For this version of Python, such as 3.11; without it, this one.")
+@click.option("--index", "by_index", is_flag=True, help="Query pip's package index instead of folders.")
+@click.option("--all-versions", is_flag=True, help="List all versions, not only the newest.")
+@click.option("--all", "show_all", is_flag=True, help="Also list unusable wheels, with the reason.")
+@click.option("--python", metavar="VERSION", help="Version of Python, such as 3.11. Default: the running one.")
 @json_option
 def command(
     names: tuple[str, ...],
@@ -45,13 +45,13 @@ def command(
 ) -> None:
     """List the wheels that a wheelhouse, folder or index has for this Python.
 
-    NAME may be a pattern, as 'torch*'; `-`, `_` and case are all one. Exit code 1: a name has no wheel that can be
-    used.
+    NAME may be a pattern such as 'torch*'; case is ignored, and `-` and `_` are equal. Exit code 1: a name has no
+    usable wheel.
     """
     with report_errors(as_json=as_json):
         if by_index:
             if folders or show_all:
-                raise CallError("--index is asked instead of folders: leave out --wheelhouse and --all")
+                raise CallError("--index cannot be combined with --wheelhouse or --all")
             missing = _from_index(names, python, all_versions=all_versions, as_json=as_json)
         else:
             missing = _from_folders(
@@ -69,13 +69,13 @@ def _from_folders(
     show_all: bool,
     as_json: bool,
 ) -> bool:
-    """Prints what there is; answers whether something is missing."""
+    """Print the wheels in folders. Returns whether a name has none."""
     from phalanx.sites import wheels
 
     for_python = wheels.supported(python)
     folders, notes = (list(given), []) if given else _usual_folders()
     if not folders:
-        raise CallError("no folder of wheels is known: name one with --wheelhouse, or ask an index with --index")
+        raise CallError("no wheel folder is configured: name one with --wheelhouse, or query an index with --index")
     found, known = wheels.listed(wheels.files_in(folders), names, for_python)
     usable = found if all_versions or show_all else wheels.newest(found)
     shown = usable if show_all else [wheel for wheel in usable if wheel.why_not is None]
@@ -94,14 +94,14 @@ def _from_folders(
     for fault in faults:
         click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(fault)}", err=True)
     if hidden and not faults:
-        click.echo(f"{len(hidden)} more cannot be used by {for_python.words} here: --all shows them", err=True)
+        click.echo(f"{len(hidden)} more are not usable with {for_python.words} here; --all lists them", err=True)
     if not shown and not faults:
-        click.echo(f"no wheel for {for_python.words} in {printable(', '.join(folders))}", err=True)
+        click.echo(f"no wheels for {for_python.words} in {printable(', '.join(folders))}", err=True)
     return bool(faults)
 
 
 def _missing(name: str, found: Sequence[Wheel], known: set[str], python: str) -> str | None:
-    """Why a name that was asked for has nothing to show."""
+    """Why a requested name has no usable wheel; None if it has one."""
     from fnmatch import fnmatchcase
 
     from phalanx.sites.wheels import normal_pattern
@@ -114,7 +114,7 @@ def _missing(name: str, found: Sequence[Wheel], known: set[str], python: str) ->
     if mine:
         return f"`{name}`: no wheel for {python} here; {mine[0].file} is {mine[0].why_not}"
     hint = did_you_mean(pattern, known)
-    return f"there is no wheel of `{name}`" + (f": {hint}" if hint else "")
+    return f"no wheel of `{name}`" + (f": {hint}" if hint else "")
 
 
 def _table(wheels: Iterable[Wheel]) -> list[str]:
@@ -127,7 +127,7 @@ def _table(wheels: Iterable[Wheel]) -> list[str]:
 
 
 def _usual_folders() -> tuple[list[str], list[str]]:
-    """The folders that the site and pip know, and what is to say of those that are not there."""
+    """The existing wheel folders of the site profile and of pip, and notes on missing ones."""
     from phalanx.home.home import default_home
     from phalanx.sites import find
     from phalanx.sites.profile_reader import WHEELHOUSE_JOINT
@@ -139,22 +139,22 @@ def _usual_folders() -> tuple[list[str], list[str]]:
     named += [path for text in _pip_links() for path in paths_in(text)]
     every = list(dict.fromkeys(named))
     there = [folder for folder in every if os.path.isdir(folder)]
-    return there, [f"the folder of wheels {folder} is not there" for folder in every if folder not in there]
+    return there, [f"the wheel folder {folder} does not exist" for folder in every if folder not in there]
 
 
 def _pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """pip as this Python has it. Raises CallError."""
+    """Run pip of this Python. Raises CallError."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-color", *arguments]
     try:
         return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise CallError(f"pip did not answer within {PATIENCE_S:g} s") from None
+        raise CallError(f"pip did not finish within {PATIENCE_S:g} s") from None
     except OSError as fault:
-        raise CallError(f"pip cannot be started: {(fault.strerror or str(fault)).lower()}") from None
+        raise CallError(f"cannot start pip: {(fault.strerror or str(fault)).lower()}") from None
 
 
 def _pip_links() -> list[str]:
-    """What pip's own files and variables say of `find-links`."""
+    """The `find-links` of pip's configuration."""
     import ast
 
     done = _pip(["config", "list"])
@@ -170,12 +170,12 @@ def _pip_links() -> list[str]:
 
 
 def _from_index(names: tuple[str, ...], python: str | None, *, all_versions: bool, as_json: bool) -> bool:
-    """Prints what the index has; answers whether something is missing."""
+    """Print the versions in the index. Returns whether a name has none."""
     if not names:
-        raise CallError("an index is asked for names: phalanx wheels --index NAME...")
+        raise CallError("--index needs names: phalanx wheels --index NAME...")
     for name in names:
         if any(character in name for character in "*?[") or name.startswith("-"):
-            raise CallError(f"`{name}`: an index is asked for whole names, not for patterns")
+            raise CallError(f"`{name}`: --index takes full names, not patterns")
     rows: list[dict[str, Any]] = []
     faults: list[str] = []
     for name in names:
@@ -197,19 +197,21 @@ def _from_index(names: tuple[str, ...], python: str | None, *, all_versions: boo
 
 
 def _versions(name: str, python: str | None) -> tuple[list[str], str | None]:
-    """The versions of which the index has a wheel for us, newest first, or why there are none."""
+    """The versions with a usable wheel in the index, newest first, or why there are none."""
     from phalanx.sites.wheels import supported
 
     arguments = ["index", "versions", name, "--only-binary=:all:"]
     if python is not None:
-        supported(python)  # raises for what is no version
+        supported(python)  # raises for an invalid version
         arguments.append(f"--python-version={python}")
     done = _pip(arguments)
-    text, said = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+    text, messages = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "Available versions":
             return [version.strip() for version in value.split(",") if version.strip()], None
-    lines = [line.strip() for line in said.splitlines() if line.startswith(("ERROR", "WARNING: Retrying"))]
-    first = lines[0].removeprefix("ERROR: ").removeprefix("WARNING: ") if lines else f"pip ended with {done.returncode}"
+    lines = [line.strip() for line in messages.splitlines() if line.startswith(("ERROR", "WARNING: Retrying"))]
+    first = (
+        lines[0].removeprefix("ERROR: ").removeprefix("WARNING: ") if lines else f"pip exited with {done.returncode}"
+    )
     return [], f"`{name}`: the index has no wheel for this Python: {first[:300]}"

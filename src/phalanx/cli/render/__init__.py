@@ -1,1 +1,1 @@
-"""What people see."""
+"""Rendering of output: tables, plots, errors, progress."""

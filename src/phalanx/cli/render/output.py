@@ -1,4 +1,4 @@
-"""What the verbs print: JSON for programs; for people, text without anything that a terminal would obey."""
+"""Output of the verbs: JSON, or text without terminal control characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_ERRORS = 50
 
 @contextmanager
 def report_errors(*, as_json: bool) -> Iterator[None]:
-    """Turns errors into answers: on standard error for people, on standard output for programs."""
+    """Print errors and exit: as text on standard error, or as JSON on standard output."""
     try:
         yield
     except SpecErrors as fault:
@@ -45,7 +45,7 @@ def fail(message: str, *, as_json: bool) -> NoReturn:
 
 
 def print_json(data: Any, indent: int | None = None) -> None:
-    """One line, which the encoder writes many times faster than an indented text; `indent` for files to keep."""
+    """Print JSON on one line, which is much faster to encode than indented text; `indent` is for files to keep."""
     try:
         text = json.dumps(data, indent=indent, allow_nan=False)
     except ValueError:
@@ -54,7 +54,7 @@ def print_json(data: Any, indent: int | None = None) -> None:
 
 
 def _without_nan(data: Any) -> Any:
-    """Infinities and NaN, which JSON lacks, as text."""
+    """Replace infinities and NaN, which JSON lacks, by text."""
     if isinstance(data, float) and not math.isfinite(data):
         return str(data)
     if isinstance(data, dict):
@@ -63,7 +63,7 @@ def _without_nan(data: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Text without control characters: a file cannot move the cursor or recolour the terminal."""
+    """Text with control characters escaped, so that a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -74,7 +74,7 @@ def print_errors(errors: Sequence[SpecError]) -> None:
             click.echo(f"  {click.style('hint', fg='cyan')}: {printable(error.suggestion)}", err=True)
     hidden = len(errors) - SHOWN_ERRORS
     count = f"{len(errors)} error{'s' if len(errors) != 1 else ''}"
-    click.echo(count + (f" ({hidden} more are not shown; --json has all)" if hidden > 0 else ""), err=True)
+    click.echo(count + (f" ({hidden} not shown; --json lists all)" if hidden > 0 else ""), err=True)
 
 
 def _print_remark(remark: Diagnostic, label: str) -> None:
@@ -91,7 +91,7 @@ def _print_remark(remark: Diagnostic, label: str) -> None:
 
 
 def _window(line: str, start: int, width: int, room: int = 100) -> tuple[str, int, int]:
-    """The part of a long line that holds the fault, and where the fault stands in it."""
+    """The part of a long line around the error, and the position of the error in it."""
     left = max(0, start - room // 2) if start + width > room else 0
     text = "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in line[left : left + room])
     start = min(start - left, len(text))
@@ -117,6 +117,6 @@ def write_file(path: Path, text: str, *, force: bool) -> None:
     try:
         write(path, text.encode(), sync=False, mode=0o666)  # less the umask
     except FileExistsError:
-        raise CallError(f"{path} is there already: name another file with -o, or write over it with --force") from None
+        raise CallError(f"{path} exists: name another file with -o, or overwrite it with --force") from None
     except OSError as fault:
         raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None

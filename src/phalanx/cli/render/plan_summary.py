@@ -1,4 +1,4 @@
-"""What a file comes to, in a few facts: for `check`, and as the head of `plan`."""
+"""The summary of a file: for `check`, and at the head of `plan`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PREVIEW_ID = "preview"
 
 
 def plan_of(spec: Spec, run_id: str = PREVIEW_ID) -> Plan | None:
-    """The plan of a run, or of a group's first suggestion; None for a pipeline, which is many runs."""
+    """The plan of a run, or of a group's first suggestion; None for a pipeline, which has several runs."""
     if spec.kind is Kind.PIPELINE:
         return None
     return plan.make(first_suggestion(spec) if spec.kind is Kind.GROUP else spec, run_id)
 
 
 def command_of(spec: Spec, made: Plan | None) -> str | None:
-    """The command; a group's with its templates, because every suggestion fills them in differently."""
+    """The command; for a group with its templates, because every suggestion fills them in differently."""
     if spec.kind is not Kind.GROUP:
         return made.command if made else None
     written = (spec.document.get("run") or {}).get("cmd")
@@ -89,7 +89,7 @@ def resources_text(resources: Resources) -> str:
     if resources.memory:
         parts.append(f"memory {amount_text(resources.memory, memory_text)}")
     parts += [f"{name} {amount_text(getattr(resources, name))}" for name in ("gpu", "tpu") if getattr(resources, name)]
-    return ", ".join(parts) or "no resources asked for"
+    return ", ".join(parts) or "no resources requested"
 
 
 def number_text(number: float) -> str:

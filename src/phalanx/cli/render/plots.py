@@ -1,4 +1,4 @@
-"""A chart of text: two by four dots a character."""
+"""Charts of braille characters, with two by four dots each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 72, 12
 
 
 def plot(buckets: Sequence[Bucket | Spread], width: int = WIDTH, height: int = HEIGHT) -> list[str]:
-    """From the smallest to the largest value of each bucket, over the steps; with the ends of both scales."""
+    """Draw the range from minimum to maximum of each bucket over the steps, with labels at the ends of both axes."""
     shown = [
         (bucket, bucket.min, bucket.max) for bucket in buckets if bucket.min is not None and bucket.max is not None
     ]

@@ -1,4 +1,4 @@
-"""How much, and how far: for everything that copies or sends files."""
+"""Sizes, counts and progress of file transfers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phalanx.cli.render.output import printable
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes as people say it."""
+    """A number of bytes with a binary unit."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -25,7 +25,7 @@ def count_text(count: int, what: str = "file") -> str:
 
 
 class ProgressMeter:
-    """How far long work is, on a terminal's standard error; elsewhere nothing."""
+    """Shows the progress of a transfer on standard error, if that is a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet or sys.stderr is None or not sys.stderr.isatty()

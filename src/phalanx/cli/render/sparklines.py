@@ -10,7 +10,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int = 40) -> str:
-    """The shape of a series: each character stands for the mean of its share. What is no number, or none, is a gap."""
+    """The shape of a series: each character shows the mean of its share. Missing and non-finite values are gaps."""
     count = min(width, len(values))
     bounds = [len(values) * number // count for number in range(count + 1)] if count else []
     shares = [values[begin:end] for begin, end in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Tables that several verbs print."""
+"""Tables printed by several verbs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def status_text(status: str) -> str:
 
 
 def replica_table(replicas: Sequence[ReplicaRecord]) -> list[str]:
-    """What became of every replica, and what it used at most."""
+    """Status, reason and peak usage of every replica."""
     if not replicas:
-        return ["no replica has started yet"]
+        return ["No replica has started yet."]
     rows = [["REPLICA", "RANK", "STATUS", "TIME", "CPU", "MEMORY", "WHY"]]
     for row in replicas:
         took = (row.finished_at - row.started_at).total_seconds() if row.finished_at and row.started_at else None
@@ -41,13 +41,13 @@ def replica_table(replicas: Sequence[ReplicaRecord]) -> list[str]:
 
 
 def memory_text(peak: Mapping[str, float]) -> str:
-    """What counts against a limit where that was looked at: without what is shared with others."""
+    """Peak memory: without memory shared with other processes, if that was measured."""
     most = peak.get("fair_mib", peak.get("memory_mib"))
     return "-" if most is None else f"{most:.0f} MiB"
 
 
 def failure_lines(facts: Mapping[str, Any], attempt: int) -> list[str]:
-    """Which replica failed first, what it said last, and what to do. Nothing when an earlier attempt failed."""
+    """Which replica failed first, its last lines, and what to do. Empty if an earlier attempt failed."""
     failure = facts.get("failure")
     if not isinstance(failure, dict) or failure.get("attempt") != attempt:
         return []

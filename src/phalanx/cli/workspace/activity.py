@@ -1,4 +1,4 @@
-"""What `top` shows at one moment, of this machine or of a server."""
+"""Snapshots of active runs for `top`, from the local home or a server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from phalanx.store import ReplicaRecord, Run, Store
 
 QUEUED = ("created", "resuming", "warning")
-MOST_LOOKED_INTO = 20  # runs of a server
-MOST_MEASURED = 32  # replicas of them
+MOST_LOOKED_INTO = 20  # runs of a server whose replicas are requested
+MOST_MEASURED = 32  # replicas of a server whose usage is requested
 
 
 class ReplicaActivity(NamedTuple):
-    """What a replica used when it was last looked at."""
+    """The latest measured usage of a replica."""
 
     at: float
     cpu_percent: float | None
@@ -30,7 +30,7 @@ class ReplicaActivity(NamedTuple):
 
 
 class RunActivity(NamedTuple):
-    """A run that is not over, at one moment."""
+    """An active run at one moment."""
 
     run: Run
     asked: Capacity
@@ -39,7 +39,7 @@ class RunActivity(NamedTuple):
 
 
 class ActivitySnapshot(NamedTuple):
-    """Everything that is shown at one moment."""
+    """All active runs and the machine at one moment."""
 
     home: str
     at: datetime
@@ -63,7 +63,7 @@ def home_activity(home: Home, store: Store) -> ActivitySnapshot:
 
 
 def _asked(home: Home, run: Run) -> Capacity:
-    """Of this machine: one that runs elsewhere asks nothing of it."""
+    """The resources that a run requests of this machine; none for a run on a cluster."""
     from phalanx.backends.contract import LOCAL_BACKENDS
     from phalanx.scheduler.capacity import NOTHING, requested_by
 
@@ -89,7 +89,7 @@ def _use_of(home: Home, replica: ReplicaRecord) -> ReplicaActivity | None:
 
 
 def server_activity(client: Client) -> ActivitySnapshot:
-    """The same of a server's machine. Only the first runs and replicas are looked into: each is a question more."""
+    """The same for a server. Only the first runs and replicas are examined, because each takes one request."""
     from phalanx.backends.contract import LOCAL_BACKENDS
     from phalanx.client.rows import run_of
     from phalanx.scheduler.capacity import NOTHING, Capacity
@@ -98,9 +98,9 @@ def server_activity(client: Client) -> ActivitySnapshot:
     room = Capacity(float(machine["cpus"]), float(machine["memory_mib"]), len(machine["gpus"]))
     runs, asked, left = [], NOTHING, MOST_MEASURED
     for number, row in enumerate(client.queue()):
-        run, told = run_of(row), row["asked"]
+        run, requested = run_of(row), row["asked"]
         is_queued = run.status in QUEUED
-        share = Capacity(float(told["cpu"]), float(told["memory_mib"]), int(told["gpus"]))
+        share = Capacity(float(requested["cpu"]), float(requested["memory_mib"]), int(requested["gpus"]))
         share = share if run.backend in LOCAL_BACKENDS else NOTHING
         asked = asked if is_queued else asked + share
         replicas = _remote_replicas(client, run, left) if not is_queued and number < MOST_LOOKED_INTO else []
@@ -118,8 +118,8 @@ def _remote_replicas(client: Client, run: Run, most: int) -> list[tuple[ReplicaR
 
 
 def _remote_use(client: Client, run: Run, replica: ReplicaRecord) -> ReplicaActivity | None:
-    told = client.use(run, replica.name)
-    if not told["times"]:
+    use = client.use(run, replica.name)
+    if not use["times"]:
         return None
-    cores, memory = told["cpu"][-1], told["memory_mib"][-1]
-    return ReplicaActivity(float(told["times"][-1]), None if cores is None else 100 * cores, float(memory or 0.0), None)
+    cores, memory = use["cpu"][-1], use["memory_mib"][-1]
+    return ReplicaActivity(float(use["times"][-1]), None if cores is None else 100 * cores, float(memory or 0.0), None)

@@ -1,7 +1,7 @@
-"""Where the runs are that a verb is about: in the home of this machine, or on a server. The verbs know only this.
+"""The interface through which verbs access runs, in the local home or on a server.
 
-`open_place` chooses: PHALANX_SERVER names a server; else PHALANX_HOME, or being part of a run, means this machine; else
-the server of `phalanx login`; else ~/.phalanx.
+`open_workspace` chooses: the server of PHALANX_SERVER; else the local home if PHALANX_HOME is set or the process is
+part of a run; else the server of `phalanx login`; else ~/.phalanx.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class RunQueries(Protocol):
-    """What is kept of runs; as `Store` has it. What names a run that is not there raises CallError."""
+    """Queries on runs, with the methods of `Store`. Methods raise CallError for an unknown run."""
 
     def find(self, prefix: str) -> Run: ...
     def runs(
@@ -50,7 +50,7 @@ class RunQueries(Protocol):
 
 
 class SeriesReader(Protocol):
-    """The series of a run; as `RunSeries` has it."""
+    """The series of a run, with the methods of `RunSeries`."""
 
     def names(self) -> list[str]: ...
     def replicas(self, metric: str) -> list[str]: ...
@@ -63,30 +63,30 @@ class SeriesReader(Protocol):
 
 
 class RunFiles(Protocol):
-    """What runs left."""
+    """The files of runs."""
 
     def entries(self, run: Run, path: str) -> list[OutputEntry]:
-        """What is at a path and below it. Raises CallError when there is nothing."""
+        """The files and folders at a path and below it. Raises CallError if there are none."""
 
     def storage(self, run: Run) -> str | None:
         """The remote storage that the files were pushed to."""
 
     def look(self, run: Run, path: str) -> tuple[Preview, int]:
-        """What a file is, and its size. Raises CallError."""
+        """The preview of a file, and its size. Raises CallError."""
 
     def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
-        """Copies it, checked by its digest. Raises CallError."""
+        """Download a file or folder and verify its digest. Raises CallError."""
 
 
 class RunLogs(Protocol):
-    """What replicas printed."""
+    """The logs of replicas."""
 
     def voices(self, run: Run) -> list[LogSource]: ...
 
     def lines(
-        self, run: Run, voices: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
+        self, run: Run, sources: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
     ) -> Iterator[LogLine]:
-        """In the order of time; `tail`: at least the last so many, where what many said counts as one with `fold`."""
+        """The lines in order of time; `tail`: at least the last ones, where `fold` counts identical lines once."""
 
     def follow(
         self,
@@ -98,37 +98,37 @@ class RunLogs(Protocol):
     ) -> Generator[LogBatch, None, None]:
         """What comes until the run is over, or `pause` answers False. `pause` waits for so many seconds."""
 
-    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
-        """Who failed first, and the lines that tell why."""
+    def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
+        """The replica that failed first, and the lines that show why."""
 
 
 class RunActions(Protocol):
-    """What can be done to runs."""
+    """Actions on runs."""
 
     def submit(self, submission: Submission, *, quiet: bool) -> Run:
         """From then on signals are held, until somebody attends the run. Raises SpecErrors, CallError."""
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
-        """Ask them to end, and wait so long until they have."""
+        """Stop runs, and wait up to `patience_s` for them to end."""
 
     def clone(self, run: Run, how: str) -> Run:
         """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""
 
     def resume(self, run: Run) -> Run:
-        """The next attempt of a run that is over. Raises CallError."""
+        """Start the next attempt of a finished run. Raises CallError."""
 
     def remove(self, runs: Sequence[Run]) -> None:
-        """For good. Raises CallError, before anything is removed, when one is not over."""
+        """Delete runs. Raises CallError before deleting anything if one has not finished."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
-        """Stay with it until it is over, and show what it says unless `quiet`. Ctrl-C stops it."""
+        """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
 
     def leave(self, run: Run) -> None:
-        """See to it that it goes on without us."""
+        """Make sure that the run continues without this process."""
 
 
 class Workspace(Protocol):
-    """One of them, to be closed. Every method may raise CallError and StoreError."""
+    """A local home or a server, to be closed after use. Every method may raise CallError and StoreError."""
 
     @property
     def rows(self) -> RunQueries: ...
@@ -141,7 +141,7 @@ class Workspace(Protocol):
 
     @property
     def server(self) -> str | None:
-        """Its address; None for the home of this machine."""
+        """The address of the server; None for a local home."""
 
     def series(self, run: Run) -> SeriesReader: ...
 
@@ -151,30 +151,30 @@ class Workspace(Protocol):
     def events(self, run: Run) -> list[RunEvent]: ...
 
     def frame(self) -> ActivitySnapshot:
-        """What `top` shows, at this moment."""
+        """The current snapshot for `top`."""
 
     def attended(self) -> AbstractContextManager[Callable[[], object]]:
-        """Within it, what is to be called every now and then, so that runs go on while somebody watches them."""
+        """A function to call regularly within the context, so that runs proceed while they are watched."""
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
-        """What all runs of a project kept on purpose."""
+        """The artifacts of all runs of a project."""
 
     def sharers(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]] | None:
-        """The runs that have the same contents, by digest. None: the place does not tell."""
+        """The runs that have the same contents, by digest; None if unknown."""
 
     def waits_for(self, run: Run) -> str | None:
-        """What a run waits for in the queue of a cluster, in words."""
+        """Why a run is waiting in the queue of a cluster, as text."""
 
     def lies_in(self, run: Run) -> Mapping[str, str]:
-        """Where the run is: its folder, and the packages that were installed for it; or its server."""
+        """The location of a run: its folder and the packages installed for it, or its server."""
 
     def close(self) -> None: ...
 
 
 @contextmanager
 def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Workspace]:
-    """The place that is meant. `settled`: what is shown must be true, so runs are looked at once when nobody does.
-    Raises CallError."""
+    """The selected workspace. `settled`: first run one scheduler pass if no other process does, so that statuses are
+    current. Raises CallError."""
     found = selected_server()
     place: Workspace
     if found is None:
@@ -194,14 +194,14 @@ def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Wor
 
 
 def selected_server() -> ServerChoice | None:
-    """None: this machine. Raises CallError."""
+    """The selected server; None for the local home. Raises CallError."""
     from phalanx.client.config import choose_server
 
     return choose_server(os.environ)
 
 
 def print_server(url: str) -> None:
-    """To people only: whose runs they are, so that nobody stops those of a cluster for their own."""
+    """Print the server on a terminal, so that users do not mistake its runs for local ones."""
     import click
 
     if sys.stderr is not None and sys.stderr.isatty():
@@ -209,10 +209,11 @@ def print_server(url: str) -> None:
 
 
 def require_local_home(what: str, *, also_after_login: bool = True) -> None:
-    """Of what can only be done where the runs lie. A home that is named is what is meant. Raises CallError."""
+    """Refuse an action that needs a local home while a server is selected. PHALANX_HOME overrides the server. Raises
+    CallError."""
     from phalanx.client.config import HOME, SERVER
 
     found = None if os.environ.get(HOME) else selected_server()
     if found is not None and (also_after_login or found.by == SERVER):
-        how = f"unset {SERVER}" if found.by == SERVER else "`phalanx logout`"
-        raise CallError(f"{what} on a home of this machine, not on {found.url}: name it with {HOME}, or {how} first")
+        how = f"unset {SERVER}" if found.by == SERVER else "run `phalanx logout`"
+        raise CallError(f"{what} only in a local home, not on {found.url}: set {HOME}, or {how} first")

@@ -1,4 +1,4 @@
-"""What happened to a run: to itself, and to its replicas."""
+"""The events of a run and its replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RunEvent(NamedTuple):
-    """Something that happened to a run, or to one of its replicas. Kinds: status, stop, start, end."""
+    """An event of a run or of one of its replicas. Kinds: status, stop, start, end."""
 
     at: float
     kind: str
@@ -26,7 +26,7 @@ class RunEvent(NamedTuple):
 
 
 def events_of_folder(folder: RunFolder, changes: Iterable[StatusChange]) -> list[RunEvent]:
-    """What the store and the run's folder know."""
+    """The events in the store and in the run's folder."""
     found = [*map(_of_status, changes), *_of_stop(folder.stop_file)]
     for attempt_folder in folder.path.glob(run_paths.ATTEMPT_FOLDERS):
         attempt = run_paths.attempt_number(attempt_folder.name)
@@ -45,7 +45,7 @@ def _of_stop(path: Path) -> Iterator[RunEvent]:
     asked = _read(path)
     if asked is not None:
         reason = str(asked.get("reason", ""))
-        yield RunEvent(path.stat().st_mtime, "stop", None, None, f"asked to stop: {reason}", {"reason": reason})
+        yield RunEvent(path.stat().st_mtime, "stop", None, None, f"stop requested: {reason}", {"reason": reason})
 
 
 def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
@@ -66,7 +66,7 @@ def _end_text(end: Mapping[str, Any]) -> str:
     cause, message = end["cause"], end["message"]
     text = f"ended: {message}" + (f" ({cause})" if cause != message else "")
     memory_mib = end.get("peak", {}).get("memory_mib")
-    return text if memory_mib is None else f"{text}, at most {memory_mib:.0f} MiB"
+    return text if memory_mib is None else f"{text}, peak {memory_mib:.0f} MiB"
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def events_of_rows(changes: Iterable[StatusChange], replicas: Iterable[ReplicaRecord]) -> list[RunEvent]:
-    """The same from what a server tells: it does not say which process, nor who asked a run to stop."""
+    """The same from a server's response, which lacks process ids and stop requests."""
     found = [_of_status(change) for change in changes]
     for replica in replicas:
         if replica.started_at is not None:

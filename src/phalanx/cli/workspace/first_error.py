@@ -1,4 +1,4 @@
-"""Who failed first, and the lines of its log that tell why: for `phalanx logs --errors`."""
+"""The replica that failed first, and the lines of its log that show why: for `phalanx logs --errors`."""
 
 from __future__ import annotations
 

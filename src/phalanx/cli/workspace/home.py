@@ -1,4 +1,4 @@
-"""The home of this machine, for the verbs: see `phalanx.cli.workspace.base`."""
+"""The workspace of a local home: see `phalanx.cli.workspace.base`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from phalanx.store.series.run_series import RunSeries
     from phalanx.submission.model import Submission
 
-RESUMED_S = 30.0  # for a scheduler that is busy
-HOLD_S = 0.3  # how long a fresh line waits for those of other replicas that were written before it
+RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
+HOLD_S = 0.3  # how long a new line is held back for earlier lines of other replicas
 
 
 class HomeWorkspace:
@@ -109,7 +109,7 @@ class HomeWorkspace:
 
 @contextmanager
 def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
-    """Schedules while nobody else does, and leaves somebody behind in the end."""
+    """Run the scheduler if no other process does, and start one in the background at the end."""
     from phalanx.scheduler.runner import SchedulerRunner
 
     attendant = SchedulerRunner(home, store)
@@ -120,8 +120,8 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
 
 
 def waits_for(store: Store, run: Run) -> str | None:
-    told = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
-    return str(told["why"]) if isinstance(told, dict) else None
+    waiting = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
+    return str(waiting["why"]) if isinstance(waiting, dict) else None
 
 
 class HomeFiles:
@@ -165,17 +165,17 @@ class HomeLogs:
     def lines(
         self,
         run: Run,
-        voices: Sequence[LogSource],
+        sources: Sequence[LogSource],
         attempt: int,
         tail: int | None,
         *,
-        fold: bool,  # noqa: ARG002 - of each log
+        fold: bool,  # noqa: ARG002 - `tail` applies to each log
     ) -> Iterator[LogLine]:
         from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         folder = self.home.run(run.id).path
-        return merged(ReplicaLog(folder, voice, attempt, tail).lines() for voice in voices)
+        return merged(ReplicaLog(folder, source, attempt, tail).lines() for source in sources)
 
     def follow(
         self,
@@ -208,14 +208,14 @@ class HomeLogs:
                 if over or not pause(attendant.pause_s):
                     return
 
-    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
+    def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import first_error_here
 
         return first_error_here(self.home.run(run.id), voices, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
-    """The lines of logs. Runs are looked after between two of them: there may be a gigabyte to print."""
+    """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
     from phalanx.logs.merge import merged
     from phalanx.scheduler.runner import TURN_S
 
@@ -261,11 +261,11 @@ class HomeRunActions:
         request_resume(self.home, run, dict(os.environ))
         lease = Lease(self.home)
         deadline = time.monotonic() + RESUMED_S
-        while run.id in self.home.asked_to_resume():  # by a server, say; by ourselves when nobody schedules
+        while run.id in self.home.asked_to_resume():  # until the scheduler, here or in another process, accepts it
             if lease.take():
                 apply_requests(self.home, self.store)
             elif time.monotonic() > deadline:
-                raise CallError(f"whoever schedules here did not take up run {run.id}: see `phalanx doctor`")
+                raise CallError(f"the scheduler did not accept the resume of run {run.id}: see `phalanx doctor`")
             else:
                 time.sleep(0.05)
         lease.release()
@@ -284,7 +284,7 @@ class HomeRunActions:
         record_provenance(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
-        """Schedules it when nobody else does."""
+        """Also runs the scheduler if no other process does."""
         from phalanx.cli.interrupts import stop_on_interrupt
         from phalanx.cli.render.log_lines import LogPrinter
         from phalanx.cli.workspace.log_follower import follow, wait

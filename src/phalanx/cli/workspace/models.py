@@ -1,4 +1,4 @@
-"""Models to look at: in the registry of this machine's home, or on a server."""
+"""Read access to models, in the registry of the local home or on a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ModelDetails(NamedTuple):
-    """A model, its versions, and what was done to it."""
+    """A model, its versions and its history."""
 
     model: Model
     versions: Sequence[ModelVersion]
@@ -29,20 +29,20 @@ class ModelCatalogue(Protocol):
     def models(self, text: str) -> list[Model]: ...
 
     def whole(self, name: str) -> ModelDetails:
-        """Raises CallError when there is no such model."""
+        """Raises CallError if there is no such model."""
 
     def events(self, name: str) -> Sequence[ModelEvent]:
-        """Also of one that was deleted, where that is known. Raises CallError when there never was one."""
+        """The history, also of a deleted model if it is known. Raises CallError for an unknown model."""
 
     def has_files(self, version: ModelVersion) -> bool:
-        """Whether `take` can bring them."""
+        """Whether `take` can download the files."""
 
     def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
-        """The files of a version, into a folder, checked by their digests. Raises CallError."""
+        """Download the files of a version to a folder and verify their digests. Raises CallError."""
 
 
 def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, ModelVersion]:
-    """The version that `name`, `name/3` or `name@alias` means, and its model. Raises CallError."""
+    """The version of a reference (`name`, `name/3` or `name@alias`), and its model. Raises CallError."""
     from phalanx.registry.names import split_reference
 
     name, which = split_reference(reference)
@@ -53,10 +53,10 @@ def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, Model
     if version is not None:
         return found, version
     if number is not None:
-        more = f"; its latest is {model.latest}" if model.latest else ""
+        more = f"; the latest is {model.latest}" if model.latest else ""
         raise CallError(f"`{name}` has no version {number}{more}")
     if which is None:
-        raise CallError(f"`{name}` has no version")
+        raise CallError(f"`{name}` has no versions")
     known = ", ".join(model.aliases)
     raise CallError(f"`{name}` has no alias `{which}`" + (f"; it has {known}" if known else ""))
 
@@ -80,7 +80,7 @@ def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
 
 @contextmanager
 def registry() -> Iterator[Registry]:
-    """That of this machine's home, to be changed."""
+    """The registry of the local home, for changes."""
     from phalanx.cli.workspace.open_home import open_home
     from phalanx.registry.registry import Registry
     from phalanx.scheduler.runner import schedule_once
@@ -113,12 +113,12 @@ class HomeCatalogue:
 
         found = self.registry.resolve(version.title)
         if found.path is None:
-            raise CallError(f"{version.title} is only an address: its files are at {found.url}")
+            raise CallError(f"{version.title} has no files in the home: download them from {found.url}")
         return download_version(found.path, self.registry.files(version), place, force=force, progress=progress)
 
 
 class ServerCatalogue:
-    """Versions have their files from the run that made them: while it is there, they are the same."""
+    """Downloads the files of a version from its run: as long as the run exists, they are the same files."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""The home that a verb works on."""
+"""Opens the local home of a verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server, for the verbs: see `phalanx.cli.workspace.base`."""
+"""The workspace of a server: see `phalanx.cli.workspace.base`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ServerWorkspace:
 
     @contextmanager
     def attended(self) -> Iterator[Callable[[], object]]:
-        """The server does it."""
+        """Nothing to call: the server runs the scheduler."""
         yield lambda: None
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
@@ -92,12 +92,12 @@ class ServerWorkspace:
         return found[:most]
 
     def sharers(self, artifacts: Sequence[Artifact]) -> None:
-        """It does not tell."""
+        """None: the server does not provide this."""
 
     def waits_for(self, run: Run) -> str | None:
         return self.rows.waits.get(run.id)
 
-    def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - all of them
+    def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - the same for all runs
         return {"server": self.server}
 
     def close(self) -> None:
@@ -105,8 +105,8 @@ class ServerWorkspace:
 
 
 class ServerRows:
-    """What a server keeps of runs, with the names that `Store` has. One answer has all of a run: it is kept until the
-    run is looked for again."""
+    """Queries on the runs of a server, with the methods of `Store`. One response has all details of a run; it is
+    cached until the next `find` of the run."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -180,17 +180,17 @@ class ServerFiles:
     def entries(self, run: Run, path: str) -> list[OutputEntry]:
         return self.client.outputs(run, path)
 
-    def storage(self, run: Run) -> str | None:  # noqa: ARG002 - it does not tell
+    def storage(self, run: Run) -> str | None:  # noqa: ARG002 - the server does not provide this
         return None
 
     def look(self, run: Run, path: str) -> tuple[Preview, int]:
         from phalanx.artifacts.previews import Preview
 
-        told = self.client.preview(run, path)
-        kind = str(told.get("title") or told["kind"]).partition(",")[0]  # what follows is among the facts
-        lines = [str(line) for line in told.get("lines") or ()] or _table_lines(told.get("table"))
-        facts = dict(told.get("facts") or {})
-        return Preview(kind, facts, lines, bool(told.get("is_cut"))), int(told.get("size") or 0)
+        row = self.client.preview(run, path)
+        kind = str(row.get("title") or row["kind"]).partition(",")[0]  # the rest of the title is in the facts
+        lines = [str(line) for line in row.get("lines") or ()] or _table_lines(row.get("table"))
+        facts = dict(row.get("facts") or {})
+        return Preview(kind, facts, lines, bool(row.get("is_cut"))), int(row.get("size") or 0)
 
     def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
         return self.client.download(run, path, target, force=force, progress=progress)
@@ -217,25 +217,25 @@ class ServerLogs:
         try:
             planned = self.client.plan(run)["replicas"]
             return [LogSource(replica_name(row), row["role"], row["rank"]) for row in planned if row["argv"]]
-        except (RequestRefused, KeyError, TypeError):  # one that was tracked elsewhere
+        except (RequestRefused, KeyError, TypeError):  # a run that was only tracked has no plan
             found = self.client.logs(run)
             return [
                 LogSource(str(row["replica"]), str(row["replica"]).rpartition("-")[0], row.get("rank")) for row in found
             ]
 
     def lines(
-        self, run: Run, voices: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
+        self, run: Run, sources: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
     ) -> Iterator[LogLine]:
-        names = self._names(run, voices)
+        names = self._names(run, sources)
         if tail is None:
             return self.client.lines(run, names, attempt)
-        ranks = {voice.name: voice.rank for voice in voices}
+        ranks = {source.name: source.rank for source in sources}
         found = self.client.last_lines(run, tail, names, attempt, fold=fold)
         return (line._replace(rank=ranks.get(line.replica)) for line in found)
 
-    def _names(self, run: Run, voices: Sequence[LogSource]) -> list[str]:
-        """Nobody in particular is everybody: there may be hundreds of them."""
-        return [] if len(voices) == len(self.voices(run)) else [voice.name for voice in voices]
+    def _names(self, run: Run, sources: Sequence[LogSource]) -> list[str]:
+        """The names to request; an empty list means all replicas, of which there may be hundreds."""
+        return [] if len(sources) == len(self.voices(run)) else [source.name for source in sources]
 
     def follow(
         self,
@@ -315,8 +315,8 @@ class ServerRunActions:
         )
         for note in () if quiet else made.notes:
             place = f"{note['file']}:{note['line']}:{note['column']}: " if note.get("line") else ""
-            said = printable(f"{place}{note.get('message', '')}")
-            click.echo(f"{click.style('note', fg='yellow')}: {said}", err=True)
+            text = printable(f"{place}{note.get('message', '')}")
+            click.echo(f"{click.style('note', fg='yellow')}: {text}", err=True)
         return made.run
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
@@ -333,9 +333,9 @@ class ServerRunActions:
     def resume(self, run: Run) -> Run:
         found = self.client.resume(run)
         deadline = time.monotonic() + RESUMED_S
-        while found.is_done and found.attempt == run.attempt:  # a scheduler that is busy has not taken it up yet
+        while found.is_done and found.attempt == run.attempt:  # not yet accepted by the scheduler
             if time.monotonic() > deadline:
-                raise CallError(f"whoever schedules on {self.client.url} has not taken up run {run.id} yet")
+                raise CallError(f"the scheduler of {self.client.url} has not accepted the resume of run {run.id} yet")
             time.sleep(LOOK_S)
             found = self.client.status(run.id)
         return found
@@ -345,7 +345,7 @@ class ServerRunActions:
             self.client.delete(run)
 
     def leave(self, run: Run) -> None:
-        """The server goes on by itself."""
+        """Nothing to do: the server keeps the run going."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         from phalanx.cli.interrupts import stop_on_interrupt
@@ -371,7 +371,7 @@ class ServerRunActions:
 
 
 def _once_more(asked: list[str], reason: str) -> None:
-    """A second Ctrl-C: whoever is in such a hurry does not want to wait for the server."""
+    """The first Ctrl-C stops the run; a second one leaves without waiting for the server."""
     if asked:
         raise KeyboardInterrupt
     asked.append(reason)

@@ -15,18 +15,18 @@ from phalanx.errors import CallError
 from phalanx.plan.framework_checks import load
 
 _GANGS = {"kueue": "Kueue", "volcano": "Volcano", "scheduler-plugins": "scheduler-plugins"}
-_SHOWN = 40  # of long lists
+_SHOWN = 40  # entries of a long list
 
 
 _SMALLEST = b"version: 1\nkind: experiment\nrun: {cmd: 'true'}\n"
 
 
 class DryRunResult(NamedTuple):
-    """What the cluster says of a Job as a run would have, which it goes through the motions of creating."""
+    """The cluster's response to a dry-run creation of a Job like that of a run."""
 
     refusal: str = ""
     warnings: tuple[str, ...] = ()
-    unsaid: str = ""  # what a file must say here, as which of several queues
+    unsaid: str = ""  # a setting that a file must name here, such as one of several queues
 
 
 def diagnose(settings: Settings, *, needs_operators: bool) -> Diagnosis:
@@ -47,7 +47,7 @@ def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
         may_try = found.has_namespace is not False and not any(need.resource == "jobs" for need in found.missing)
         return found, _tried(api, ClusterTarget(settings, found.cluster)) if may_try else DryRunResult()
     except (ApiFault, ApiUnreachable) as fault:
-        raise CallError(f"{api.server} (context `{api.context}`) did not answer to the end: {fault}") from None
+        raise CallError(f"{api.server} (context `{api.context}`): the survey failed: {fault}") from None
     finally:
         api.close()
 
@@ -65,22 +65,22 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
     try:
         api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
     except ApiFault as fault:
-        # some webhooks do not take part in a rehearsal, which says nothing of the real thing
-        is_told = not fault.may_pass and "dry run" not in fault.message
-        return DryRunResult(fault.message if is_told else "", tuple(dict.fromkeys(warned)))
+        # some webhooks do not support dry runs: their rejection does not predict that of a real Job
+        is_rejection = not fault.may_pass and "dry run" not in fault.message
+        return DryRunResult(fault.message if is_rejection else "", tuple(dict.fromkeys(warned)))
     return DryRunResult("", tuple(dict.fromkeys(warned)))
 
 
 def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
     if found.has_namespace is False:
         yield (
-            f"there is no namespace `{found.namespace}`: kubectl create namespace {found.namespace}, or name another "
-            f"with --namespace"
+            f"there is no namespace `{found.namespace}`: run `kubectl create namespace {found.namespace}`, or name "
+            f"another with --namespace"
         )
     if found.missing:
         yield (
-            f"`{found.user}` may not {_listed_needs(found.missing)}: ask who runs the namespace `{found.namespace}` "
-            f"for the Role in deploy/kubernetes/base"
+            f"`{found.user}` may not {_listed_needs(found.missing)}: ask the administrator of the namespace "
+            f"`{found.namespace}` for the Role in deploy/kubernetes/base"
         )
     if needs_operators and not _operators(found):
         yield "there is no operator of Kubeflow: install one, or use `backend: native`, which needs none"
@@ -104,29 +104,29 @@ def _and(words: list[str]) -> str:
 def _notes(found: Survey) -> Iterator[str]:
     cluster = found.cluster
     if not cluster.has_indexed_jobs:
-        yield "Indexed Jobs begin with Kubernetes 1.24: every replica gets a Job of its own"
+        yield "Indexed Jobs need Kubernetes 1.24: here every replica gets a separate Job"
     if not _operators(found):
-        yield "there is no operator of Kubeflow: files with `backend: kubeflow` do not run here, native ones do"
+        yield "no Kubeflow operator is installed: files with `backend: kubeflow` cannot run here; native ones can"
     elif "MXJob" not in cluster.kinds:
-        yield "there is no MXJob, which operators after 1.8 dropped: `backend: native` runs MXNet"
+        yield "there is no MXJob (removed after operator 1.8): use `backend: native` for MXNet"
     if cluster.gang == "kueue" and not cluster.queues and not cluster.queues_all:
         yield (
-            f"Kueue is there, but no LocalQueue that we see in `{found.namespace}`: runs do not wait in a queue unless "
+            f"Kueue is installed, but no LocalQueue is visible in `{found.namespace}`: runs are not queued unless "
             f"`environment.kubernetes.queue` names one"
         )
     if cluster.gang is None:
-        yield "nobody starts all replicas together or none: those that come first wait for the others"
+        yield "no gang scheduler is installed: replicas start one by one, and the first wait for the others"
     if found.nodes == 0:
-        yield "there are no nodes now: pods wait until some come"
+        yield "there are no nodes now: pods stay pending until nodes are added"
     elif found.nodes is not None and not found.devices:
-        yield "no node offers GPUs: is the device plugin of their maker installed?"
+        yield "no node offers GPUs: if there should be some, install the vendor's device plugin"
     for row in found.quotas:
         if row["is_used_up"]:
             yield f"the quota `{row['quota']}` is used up: {row['used']} of {row['hard']} {row['resource']}"
     if found.pod_security is None and found.has_namespace:
-        yield "the namespace enforces no pod security: our pods keep to `restricted` all the same"
+        yield "the namespace enforces no pod security: the pods of runs comply with `restricted` anyway"
     if found.unhelpful:
-        yield f"not seen, as we may not {_listed_needs(found.unhelpful)}; runs do without"
+        yield f"this report is incomplete: `{found.user}` may not {_listed_needs(found.unhelpful)}; runs do not need it"
 
 
 def _operators(found: Survey) -> dict[str, tuple[str, ...]]:
@@ -147,7 +147,7 @@ def _facts(found: Survey) -> dict[str, str]:
         "gang": _GANGS.get(cluster.gang or "", "none"),
         "queues": ", ".join(cluster.queues[:_SHOWN]),
         "runtimes": ", ".join(cluster.runtimes[:_SHOWN]),
-        "nodes": "not shown to us" if found.nodes is None else str(found.nodes),
+        "nodes": "unknown: not permitted to list them" if found.nodes is None else str(found.nodes),
     }
 
 
