@@ -126,7 +126,7 @@ def test_the_same_token_serves_the_next_time(home: Path) -> None:
 def test_a_home_has_one_server(serve: Serve) -> None:
     answer = called("serve", "--port", "0", PHALANX_HOME=str(serve.home))
     assert answer.code == 2
-    assert f"is served already, at {serve.url}" in answer.err
+    assert f"is already served, at {serve.url}" in answer.err
     assert server_url(serve.home) == serve.url
 
 

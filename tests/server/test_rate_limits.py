@@ -195,7 +195,7 @@ def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
     async def play() -> None:
         gate = ConcurrencyGate(most=1, waiting=5, patience_s=0.01)
         await gate.enter()
-        with pytest.raises(RequestError, match="under way"):
+        with pytest.raises(RequestError, match="too many concurrent requests"):
             await gate.enter()
         gate.leave()
         await gate.enter()

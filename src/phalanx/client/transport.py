@@ -221,7 +221,12 @@ class Transport:
 
 
 LOG_IN = "`phalanx login URL` asks for one, and PHALANX_TOKEN has one; `phalanx token create` on the server makes one"
-OLD = ("there is nothing at this address", "this address does not take that method")
+OLD = (
+    "no such path",
+    "this path does not support that method",
+    "there is nothing at this address",  # 0.2.0
+    "this address does not take that method",  # 0.2.0
+)
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""/api/v1/runs/{id}/logs, …/lines and …/first-error: what the replicas of a run printed, as one."""
+"""/api/v1/runs/{id}/logs, …/lines and …/first-error: the merged logs of a run's replicas."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from phalanx.store import Run
 
 MOST_LINES = 5_000
 MOST_SEARCHED = 64 << 20
-ERROR_BYTES = 8 << 20  # so much of the end of logs is looked through for an error
-_LATER = 20  # of those who failed after the first
+ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
+_LATER = 20  # shown replicas that failed after the first
 
-AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="without it: the newest")]
-Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these; repeatable")]
-CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="as an earlier answer has it")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
+Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these replicas; repeatable")]
+CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="a cursor from an earlier response")]
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["logs"])
 
 
 class LogSelection(NamedTuple):
-    """Logs to read, and how many there are besides."""
+    """The logs to read, and how many were left out."""
 
     run: Run
     reels: MergedLogReader
@@ -41,7 +41,7 @@ class LogSelection(NamedTuple):
 
 @router.get("/logs")
 def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
-    """Which replicas printed something in an attempt, and how much."""
+    """The replicas with a log in an attempt, and the log sizes."""
     run = here.find(run_id)
     number = _attempt(run, attempt)
     folder = here.home.run(run.id).path
@@ -61,12 +61,12 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     after: CursorText = None,
     around: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = 500,
-    fold: Annotated[bool, Query(description="the same line of many replicas once")] = False,
+    fold: Annotated[bool, Query(description="merge identical lines of several replicas")] = False,
 ) -> JsonResponse:
-    """Lines of the logs in the order of time: the last ones, or those before, after or around a place."""
+    """Log lines ordered by time: the last ones, or those before, after or around a cursor."""
     given = [text for text in (before, after, around) if text is not None]
     if len(given) > 1:
-        raise RequestError(400, "before, after and around: one of them at a time")
+        raise RequestError(400, "before, after and around are mutually exclusive")
     cursor = cursors.read(given[0]) if given else None
 
     def make() -> bytes:
@@ -125,8 +125,8 @@ def _plain_row(line: LogLine) -> dict[str, Any]:
 
 
 def _unfinished(reels: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
-    """What stands after the last newline of logs that grow, such as a progress bar: it comes again as a line, once it
-    is one."""
+    """The text after the last newline of growing logs, such as a progress bar: it is returned again as a line once it
+    is complete."""
     texts = [(reel, reel.unfinished(place)) for reel, place in zip(reels.each, places, strict=True)]
     return [{"replica": reel.voice.name, "rank": reel.voice.rank, "text": text} for reel, text in texts if text]
 
@@ -142,7 +142,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     after: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> JsonResponse:
-    """Lines that have a text in large or small letters, log by log. `next` is where to go on, as long as there is more
+    """Lines that contain a text, ignoring case, log by log. `next` is the cursor to continue from, while there is more
     to search."""
     cursor = cursors.read(after) if after is not None else None
     chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
@@ -158,8 +158,8 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
 
 @router.get("/first-error")
 def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
-    """Who failed first and why, who after it, and the first error of its log: as `phalanx logs --errors` tells. When
-    nobody failed, the first error that stands in any log."""
+    """The replica that failed first and why, those that failed after it, and the first error in its log, as in `phalanx
+    logs --errors`. If no replica failed, the first error in any log."""
     run, reels, _ = _chosen(here, run_id, None, attempt)
     folder = here.home.run(run.id).path
     failures = failures_of(ReplicaLog(folder, reel.voice, reels.attempt) for reel in reels.each)
@@ -195,7 +195,7 @@ def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
 
 
 def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:
-    """Raises Refusal."""
+    """Raises RequestError."""
     run = here.find(run_id)
     folder = here.home.run(run.id).path
     voices = log_sources(folder)
@@ -210,14 +210,12 @@ def _named(voices: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]
     known = {voice.name for voice in voices}
     for name in names:
         if name not in known:
-            raise RequestError(
-                404, f"the run has no replica {name[:100]!r}", "GET …/logs lists those that printed anything"
-            )
+            raise RequestError(404, f"the run has no replica {name[:100]!r}", "GET …/logs lists the replicas with logs")
     return [voice for voice in voices if voice.name in set(names)]
 
 
 def _attempt(run: Run, wanted: int | None) -> int:
     most = max(1, run.attempt)
     if wanted is not None and wanted > most:
-        raise RequestError(404, f"run {run.id} has had {run.attempt} attempts, not {wanted}")
+        raise RequestError(404, f"run {run.id} has {run.attempt} attempts; there is no attempt {wanted}")
     return wanted or most

@@ -1,4 +1,4 @@
-"""POST /api/v1/runs/submit: a file, started here as `phalanx run` would start it."""
+"""POST /api/v1/runs/submit: submit a file, as `phalanx run` does."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
 class SubmitRequest(NamedTuple):
-    """What is to be run."""
+    """A submission."""
 
     files: Sequence[tuple[str, bytes]]
     params: Mapping[str, str]
     wishes: Mapping[str, Any]
     code: str | None
-    git: Mapping[str, Any] | None  # what the sender's git says of the code
+    git: Mapping[str, Any] | None  # git state of the code, from the sender
     is_strict: bool
     is_unchecked: bool
 
@@ -78,10 +78,11 @@ ORDER = {
 
 @router.post("/runs/submit", status_code=201, openapi_extra=openapi.body(ORDER, "files"))
 def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
-    """Start a run: `files` (a list of `name` and `text`, later ones laid over earlier ones), `params`, `name`,
-    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` refuses
-    what asks for more than the machine has, `unchecked` submits also what a site would refuse; `git` may tell commit,
-    branch and diff of the code. All faults of the files come at once, as `faults` with their places."""
+    """Submit a run: `files` (a list of `name` and `text`; later files override earlier ones), `params`, `name`,
+    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` rejects a
+    run that requests more than the machine has; `unchecked` submits even if the site profile predicts a rejection;
+    `git` may give commit, branch and diff of the code. All errors of the files are returned at once, as `faults` with
+    their positions."""
     order = read_order(json_object(body))
     require_role(caller, order.project, Role.EDITOR)
     try:
@@ -97,7 +98,7 @@ def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
 
 
 def start(here: Context, caller: Identity, order: SubmitRequest) -> tuple[Run, list[dict[str, Any]], Mapping[str, str]]:
-    """The run, what is worth knowing of it, and its environment. Raises SpecErrors, CallError, Refusal."""
+    """The run, its warnings, and its environment. Raises SpecErrors, CallError, RequestError."""
     loaded, tree = load(order.files, order.params)
     on = order.wishes["on"]
     environment = environment_for_runs()
@@ -140,15 +141,13 @@ def _settle(claim: SnapshotClaim | None) -> None:
 def _judged(
     home: Home, loaded: Spec, tree: Node, order: SubmitRequest, environment: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """What speaks against it. Raises SpecErrors for what its site would refuse, CallError."""
+    """The warnings. Raises SpecErrors for what the site would reject, CallError."""
     on = order.wishes["on"]
     if runs_locally(loaded, on):
         beyond = capacity_excess(loaded)
         if beyond and order.is_strict:
-            raise CallError(
-                f"the run asks for more than this machine has: {beyond}; unless `strict`, it runs all the same"
-            )
-        return [{"message": f"asks for more than this machine has: {beyond}"}] if beyond else []
+            raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
+        return [{"message": f"requests more than this machine has: {beyond}"}] if beyond else []
     if order.is_unchecked or (on or loaded.backend) != SLURM:
         return []
     verdict = check_site([("", plan.make(loaded, "trial"))], tree, None, home.path, environment)
@@ -164,33 +163,33 @@ def _existing(loaded: Spec, environment: Mapping[str, str]) -> dict[str, str] | 
 
 
 def _refuse_build(loaded: Spec, *, elsewhere: bool) -> None:
-    """Installing packages takes minutes, for which nobody waits at the other end of a request. Raises CallError."""
+    """Installing packages takes minutes, too long for a request. Raises CallError."""
     python = loaded.environment.python
     if elsewhere and python.build_on != "login":
         return
     if virtualenvs.VirtualenvSpec.by(loaded, with_steps=elsewhere) is not None:
         raise CallError(
-            "a server does not install packages: name an environment that is there with `environment.python.venv` or "
-            "`conda`, or use `phalanx run` on the server's own machine"
+            "the server does not install packages: name an existing environment with `environment.python.venv` or "
+            "`conda`, or use `phalanx run` on the server's machine"
         )
 
 
 def keep_records(home: Home, run: Run, environment: Mapping[str, str], git: Mapping[str, Any] | None = None) -> None:
-    """What it would take to do the run again, beside it; while it starts."""
+    """Write the records that are needed to reproduce the run, while it starts."""
     folder = home.run(run.id).path
     records = collect(folder / "code", environment, run.params, {"git": git})
-    with suppress(OSError):  # removed meanwhile, or the disk is full: the run itself says so
+    with suppress(OSError):  # removed meanwhile, or the disk is full: the run itself reports it
         write_atomic(folder / "records.json", json.dumps(records, indent=1).encode())
 
 
-# reading the order ---------------------------------------------------------------------------------------------------
+# parsing the request -------------------------------------------------------------------------------------------------
 
 
 def read_order(wanted: Mapping[str, Any]) -> SubmitRequest:
-    """Raises Refusal, CallError."""
+    """Raises RequestError, CallError."""
     project = text(wanted, "project", 500) or "default"
     if project == ALL:
-        raise RequestError(400, f"`{ALL}` means all projects, and cannot be the name of one")
+        raise RequestError(400, f"`{ALL}` means all projects and cannot be a project name")
     wishes: dict[str, Any] = {
         "name": text(wanted, "name", 500) or None,
         "description": text(wanted, "description") or None,
@@ -222,20 +221,20 @@ def read_order(wanted: Mapping[str, Any]) -> SubmitRequest:
 def _files(wanted: Mapping[str, Any]) -> list[tuple[str, bytes]]:
     listed = wanted.get("files")
     if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FILES:
-        raise RequestError(400, f"`files` is a list of up to {MOST_FILES} files, each with `name` and `text`")
+        raise RequestError(400, f"`files` must be a list of up to {MOST_FILES} files, each with `name` and `text`")
     found = []
     for file in listed:
         if not isinstance(file, dict):
-            raise RequestError(400, "a file of `files` is an object with `name` and `text`")
+            raise RequestError(400, "an item of `files` must be an object with `name` and `text`")
         content = _bytes(text(file, "text", LARGEST_FILE))
         if len(content) > LARGEST_FILE:
-            raise RequestError(413, f"a file of `files` may have {LARGEST_FILE:,} bytes")
+            raise RequestError(413, f"a file of `files` may have at most {LARGEST_FILE:,} bytes")
         found.append((text(file, "name", 500) or "polyaxonfile.yml", content))
     return found
 
 
 def _bytes(content: str) -> bytes:
-    """Bytes that are not UTF-8 come as lone surrogates: the reader of the file shall tell where they stand."""
+    """Bytes that are not UTF-8 come as lone surrogates: the parser of the file reports their position."""
     try:
         return content.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -243,12 +242,12 @@ def _bytes(content: str) -> bytes:
 
 
 def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """As text, which is how the command line gives them."""
+    """As strings, as the command line passes them."""
     found = mapping(wanted, "params")
     if len(found) > MOST_PARAMS:
-        raise RequestError(400, f"`params` may have {MOST_PARAMS:,} entries")
+        raise RequestError(400, f"`params` may have at most {MOST_PARAMS:,} entries")
     if any(not name.strip() or "\n" in name or "\0" in name for name in found):
-        raise RequestError(400, "a name of `params` is empty, or has a line break in it")
+        raise RequestError(400, "a name in `params` is empty or contains a line break")
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in found.items()
@@ -259,15 +258,15 @@ def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _refuse_odd(name: str, told: str, *kinds: str) -> None:
-    """Signs that no file and no variable can have. Raises Refusal."""
+    """Characters that no file and no variable can contain. Raises RequestError."""
     if any(sign == "\0" or category(sign) in ("Cs", *kinds) for sign in told):
-        raise RequestError(400, f"`{name}` has control characters in it, or halves of some")
+        raise RequestError(400, f"`{name}` contains control characters or lone surrogates")
 
 
 def _priority(wanted: Mapping[str, Any]) -> int:
     found = wanted.get("priority") or 0
     if not isinstance(found, int) or isinstance(found, bool) or abs(found) > LARGEST_PRIORITY:
-        raise RequestError(400, f"`priority` is a whole number of up to {LARGEST_PRIORITY:,}")
+        raise RequestError(400, f"`priority` must be an integer of up to {LARGEST_PRIORITY:,}")
     return found
 
 
@@ -278,7 +277,7 @@ def _timeout(wanted: Mapping[str, Any]) -> float | None:
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     told = seconds(str(found)) if is_number or isinstance(found, str) else None
     if told is None or told <= 0:
-        raise RequestError(400, '`timeout` is a number of seconds, or a time such as "90m" or "1d12h"')
+        raise RequestError(400, '`timeout` must be a number of seconds, or a duration such as "90m" or "1d12h"')
     return told
 
 
