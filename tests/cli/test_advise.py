@@ -169,7 +169,7 @@ def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     run = str(place.call("run", "-f", file, "--json", PATH=path, CUDA_VISIBLE_DEVICES="0").data["id"])
     answer = place.quick("advise", run)
-    assert "its GPU was looked at only once, which is too few to judge by" in answer.out
+    assert "its GPU was sampled only once, which is too few for advice" in answer.out
 
     lengthen(place.attempt(run), seconds=120.0)
     found = advised(place, run)
@@ -179,7 +179,7 @@ def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     assert found["caveats"] == []
     assert found["environment"] == {"resources": {"memory": {"requests": 64}}}
     out = place.quick("advise", run).out
-    assert "its GPU did nothing (0 % busy on average, 0 % at most): a CPU will do, and a colleague could use it" in out
+    assert "its GPU was idle (0 % busy on average, 0 % at most): CPUs suffice, and others could use it" in out
     assert "2 GPU-minutes" in out
 
 

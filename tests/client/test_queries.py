@@ -210,7 +210,7 @@ def test_a_run_that_is_not_there_is_told_by_name(client: Client, name: str) -> N
 
 
 def test_a_run_has_to_be_named(client: Client) -> None:
-    with pytest.raises(CallError, match="say which run"):
+    with pytest.raises(CallError, match="name a run"):
         client.run("")
     with pytest.raises(NotFound):
         client.status("nothing")

@@ -56,7 +56,7 @@ def test_a_new_run_has_its_files_and_the_beginning_of_its_history(tmp_path: Path
 
 def test_a_folder_that_cannot_be_finished_is_not_there_at_all(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    with pytest.raises(CallError, match="cannot be kept"):
+    with pytest.raises(CallError, match="cannot store the run in"):
         home.add(run(), {"plan.json": b"{}", "plan.json/impossible": b""}, {"SECRET": "x"})
     assert home.run_ids() == []
     assert list(home.runs.iterdir()) == list(home.environments.iterdir()) == []
@@ -248,7 +248,7 @@ except Exception as fault:
     finally:
         (tmp_path / "home").chmod(0o700)
     assert said.startswith("CallError cannot use")
-    assert "PHALANX_HOME names another" in said
+    assert "set PHALANX_HOME to another folder" in said
 
 
 def test_drafts_that_vanish_while_a_home_is_tidied_are_no_trouble(

@@ -54,7 +54,7 @@ def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
     assert failed is not None
     assert not failed.is_symptom
     assert failed.replica == "worker-0"
-    assert failed.others["worker-1"] == "stopped, because worker-0 failed"
+    assert failed.others["worker-1"] == "stopped because worker-0 failed"
 
 
 def test_an_earlier_loss_that_was_caught_is_no_symptom() -> None:
@@ -80,7 +80,7 @@ def test_when_all_only_lost_another_that_is_said() -> None:
     assert "master-0 lost another replica, none of which failed by itself" in failed.advice
     early = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end("finished")})
     assert early is not None
-    assert early.advice == "worker-0 had ended already: do all ranks take the same number of steps?"
+    assert early.advice == "worker-0 had already ended: do all ranks take the same number of steps?"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_when_all_only_lost_another_that_is_said() -> None:
         (end(lines=[*BAD[:2], "torch.OutOfMemoryError: CUDA out of memory."]), "smaller batches"),
         (
             end("memory", message="killed at 900 of 800 MiB", peak={"memory_mib": 900.0}),
-            "ask for more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
+            "request more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
         ),
         (end("timeout", message="ended by its time limit of 1 s"), "`environment.timeout`"),
         (end(code=None, signal=11, message="killed by signal 11 (SIGSEGV)"), "`phalanx logs --replica worker-0`"),

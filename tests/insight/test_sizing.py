@@ -55,15 +55,15 @@ def test_a_gpu_is_dearer_than_any_number_of_cores_and_those_than_memory() -> Non
 
 def test_when_nothing_smaller_is_fast_enough_the_fastest_is_it() -> None:
     said = text(found(trial(10, cpu=1), trial(20, cpu=2), trial(15, cpu=4)))
-    assert "cpu=2 is the fastest, and nothing smaller comes within 90 % of it" in said
+    assert "cpu=2 is the fastest, and no smaller one is within 90 % of it" in said
     assert "the next larger, cpu=4, is even slower" in said
-    assert "cpu=1 is the smallest, and the fastest too" in text(found(trial(20), trial(20, cpu=2)))
+    assert "cpu=1 is both the smallest and the fastest" in text(found(trial(20), trial(20, cpu=2)))
 
 
 def test_a_gpu_that_stayed_idle_is_said_plainly() -> None:
     idle = trial(20, cpu=1, gpus=1, gpu=gpu(mean_percent=1.0, active=0))
     said = text(found(trial(19, cpu=1), idle))
-    assert "cpu=1 gpu=1: the GPU stayed idle (1 % busy on average): do not block what a colleague could use" in said
+    assert "cpu=1 gpu=1: the GPU stayed idle (1 % busy on average): others could use it" in said
     busy = trial(200, cpu=1, gpus=1, gpu=gpu())
     assert "colleague" not in text(found(trial(19, cpu=1), busy))
     glimpsed = trial(20, cpu=1, gpus=1, gpu=gpu(mean_percent=0.0, looks=1))
@@ -112,7 +112,7 @@ def test_lines_of_log_are_said_to_be_weak() -> None:
 def test_what_was_interrupted_is_said() -> None:
     cut = trial(None, cpu=2, state="interrupted", reason="interrupted")
     said = text(found(trial(9), cut, not_run=[{"cpu": 4}]))
-    assert "interrupted: this is what is known so far; 1 trials were not begun" in said
+    assert "interrupted: these are the results so far; 1 trials were not started" in said
 
 
 @given(

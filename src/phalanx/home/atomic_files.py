@@ -1,4 +1,4 @@
-"""Files that are never half written, and folders that only their owner reads."""
+"""Atomic file writes, and folders that only their owner can read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ def read_json(path: Path) -> Any:
 
 
 def make_private(folder: Path, below: Path) -> None:
-    """A folder and those between it and `below`: `mkdir(parents=True)` would leave them open to others."""
+    """Create a folder and those between it and `below`: `mkdir(parents=True)` would leave them open to others."""
     for missing in reversed([folder, *folder.parents][: len(folder.relative_to(below).parts)]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """A private file that is there completely or not at all, whoever is killed meanwhile. Without `sync` a loss of
-    power in the next seconds may take it: fair for what only matters while the machine is up, and many times faster.
-    """
+    """Write a private file atomically, even if the process is killed. Without `sync` a power failure in the next
+    seconds may lose it: acceptable for data that only matters while the machine is up, and many times faster."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     is_done = False
@@ -37,5 +36,5 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
         draft.replace(path)
         is_done = True
     finally:
-        if not is_done:  # afterwards it would be another thread's
+        if not is_done:  # the descriptor number could belong to another thread afterwards
             draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One process at a time: a lock that the kernel takes back from whoever dies."""
+"""File locks between processes, which the kernel releases when the holder dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Whether it is ours; always so with `wait`. Raises OSError when the file cannot be opened."""
+    """Returns whether the lock was acquired; always true with `wait`. Raises OSError when the file cannot be opened."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield take(descriptor, wait=wait)
@@ -20,7 +20,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 
 def take(descriptor: int, *, wait: bool) -> bool:
-    """The same of a file that is open."""
+    """The same for an open file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -12,7 +12,7 @@ from phalanx.home.atomic_files import write_atomic
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange
 
-RESUME_REQUEST = "resume.json"  # in a run's folder: who asked
+RESUME_REQUEST = "resume.json"  # in a run's folder: the requester
 
 
 class RunFolder:
@@ -28,7 +28,7 @@ class RunFolder:
         return self.path / "stop.json"
 
     def read(self) -> Run | None:
-        """The run as it was submitted, with what its history says; None when it cannot be read."""
+        """The run as submitted, with the status from its history; None when it cannot be read."""
         try:
             run = decode_run(json.loads((self.path / "run.json").read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
@@ -41,13 +41,13 @@ class RunFolder:
         found: list[StatusChange] = []
         for record in Reader(self.path / "history").poll():
             change = _decode_change(self.path.name, record.data())
-            if change.number == len(found) + 1:  # any other was written by two at once: the first one counts
+            if change.number == len(found) + 1:  # any other line was written concurrently: the first one counts
                 found.append(change)
         return found
 
     def append(self, change: StatusChange) -> None:
-        """One more line of the history. That a run is over is on the disk itself before anyone is told; the steps
-        before it need not outlive the machine, which its processes do not either."""
+        """Append a line to the history. The end of a run is synced to disk before it is reported; earlier statuses need
+        not survive a crash of the machine, since its processes do not either."""
         writer = Writer(self.path / "history")
         try:
             writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})
@@ -57,8 +57,8 @@ class RunFolder:
             writer.close()
 
     def ask_to_stop(self, reason: str) -> None:
-        """Leave word for whoever schedules; the first word counts. The run may be one of thousands that wait, so a
-        mark in the home tells which one to look at."""
+        """Leave a request for the scheduler; the first one counts. The run may be one of thousands that wait, so a
+        marker in the home shows which one to process."""
         if not self.stop_file.exists():
             write_atomic(self.stop_file, json.dumps({"reason": reason}).encode())
         (self.path.parent.parent / "stops" / self.path.name).touch(mode=0o600)

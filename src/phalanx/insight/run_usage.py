@@ -1,4 +1,4 @@
-"""What a run's folder tells of the use of each replica."""
+"""The resource use of each replica, from a run's folder."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from phalanx.insight.samples import read_attempts
 from phalanx.insight.usage import ReplicaUsage, use_of
 from phalanx.naming import LAUNCHER, replica_name
 
-SPOOLS_READ = 64  # replicas whose every look is read; of the others, what their ends say
+SPOOLS_READ = 64  # number of replicas whose samples are read in full; for the others only their end records
 
 
 def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
-    """A run as its folder has it. Of a trial, the GPUs of the second half count. Raises OSError, ValueError, KeyError
-    or TypeError when it has no plan that can be read."""
+    """A run from its folder. For a trial, only GPU samples of the second half count. Raises OSError, ValueError,
+    KeyError or TypeError when it has no readable plan."""
     plan = json.loads((run_folder / "plan.json").read_bytes())
     uses = uses_of(run_folder, plan, is_trial=is_trial)
     return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
 
 
 def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[Seat, ReplicaUsage]:
-    """Of every replica of which anything is known. Of a run with very many, most are known by their ends alone: their
-    peaks and sums, not how these were spread over time."""
+    """The use of every replica with data. In a run with very many replicas, most have only their end records: peaks and
+    sums, without their distribution over time."""
     processes: dict[Seat, list[tuple[str, float | None]]] = {}
     for replica in plan["replicas"]:
         if replica["role"] != LAUNCHER:
@@ -46,7 +46,7 @@ def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False
 
 
 def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[Seat, int]:
-    """How many GPUs each replica really had; nothing where that was not written down."""
+    """The number of GPUs that each replica really had; empty if it was not recorded."""
     try:
         facts = json.loads((run_folder / "job" / f"attempt-{attempt}.json").read_bytes())
     except (OSError, ValueError):

@@ -133,8 +133,8 @@ async def _no_store(request: Request, fault: Exception) -> JsonResponse:
 
 async def _wrong_types(request: Request, fault: Exception) -> JsonResponse:
     assert isinstance(fault, RequestValidationError)
-    told = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
-    return refusal_answer(RequestError(400, told[:1000]), request.url.path)
+    message = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
+    return refusal_answer(RequestError(400, message[:1000]), request.url.path)
 
 
 async def _no_route(request: Request, fault: Exception) -> Response:

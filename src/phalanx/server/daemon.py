@@ -184,8 +184,8 @@ def server_slot(home: Home, *, several: bool) -> Iterator[int]:
 def publish_address(home: Home, url: str, number: int = 1) -> Iterator[None]:
     path = server_file(home.path, number)
     stat = processes.read_stat(os.getpid())
-    told = {"url": url, "pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
-    write_atomic(path, json.dumps(told).encode())
+    record = {"url": url, "pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    write_atomic(path, json.dumps(record).encode())
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from phalanx.server.http.responses import RequestError
 
 class Rule(Enum):
     OPEN = auto()  # no authentication: what a browser needs before sign-in
-    WHOEVER = auto()  # every valid token, including a run's own
+    ANY_TOKEN = auto()  # every valid token, including a run's own
     SIGNED_IN = auto()  # a user or program; the handler filters by `identity.projects(Role.VIEWER)`
     VIEW = auto()  # viewers of the project of the run in the path, and the run itself
     EDIT = auto()  # editors of it, and the run itself
@@ -46,7 +46,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", "/metrics"): Rule.VIEW_ALL,
     ("GET", f"{V1}/openapi.json"): Rule.SIGNED_IN,
     ("POST", f"{V1}/session"): Rule.OPEN,
-    ("GET", f"{V1}/session"): Rule.WHOEVER,
+    ("GET", f"{V1}/session"): Rule.ANY_TOKEN,
     ("DELETE", f"{V1}/session"): Rule.OPEN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
     # runs
@@ -227,7 +227,7 @@ def _method(method: str) -> str:
 
 
 def _check_general(rule: Rule, identity: Identity) -> None:
-    if rule in (Rule.MLFLOW, Rule.WHOEVER):
+    if rule in (Rule.MLFLOW, Rule.ANY_TOKEN):
         return
     if identity.run_id is not None:
         raise RequestError(403, f"this token is valid only for run {identity.run_id}")

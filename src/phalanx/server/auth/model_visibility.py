@@ -51,8 +51,8 @@ class ModelVisibility:
         if version.run_id is None:
             return None
         kept = version.lineage.get("run")
-        told = kept.get("project") if isinstance(kept, dict) else None
-        return str(told) if told else self.store.project_of(version.run_id)
+        project = kept.get("project") if isinstance(kept, dict) else None
+        return str(project) if project else self.store.project_of(version.run_id)
 
     def owners(self, model: Model) -> set[str | None]:
         """The projects that a model belongs to; None among them means no particular project."""

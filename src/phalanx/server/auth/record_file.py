@@ -20,7 +20,7 @@ class RecordFile(Generic[Row]):
 
     def __init__(self, path: Path, decode: Callable[[dict[str, Any]], Row]) -> None:
         self.path = path
-        self.name = path.stem  # also held while the list in the file changes
+        self.name = path.stem  # also the key of the list in the file
         self.decode = decode
         self._mark: tuple[int, ...] | None = None
         self._rows: tuple[Row, ...] = ()

@@ -37,10 +37,10 @@ async def bounded(request: Request, most: int) -> bytes:
 
 
 def _check_length(request: Request, most: int) -> None:
-    told = request.headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit():
+    length = request.headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit():
         raise RequestError(400, "the Content-Length header is not a number")
-    if int(told[:30]) > most:
+    if int(length[:30]) > most:
         raise RequestError(413, f"the body exceeds the limit of {most:,} bytes")
 
 
@@ -69,9 +69,9 @@ async def stream_into(request: Request, target: Path, most: int = MAX_FILE) -> i
     draft = target.with_name(f".{secrets.token_hex(8)}.draft")
     try:
         size = await _fill(request.stream(), draft, most)
-        told = request.headers.get("content-length")
-        if told is not None and int(told) != size:
-            raise RequestError(400, f"received {size:,} bytes, but Content-Length is {int(told[:30]):,}")
+        length = request.headers.get("content-length")
+        if length is not None and int(length) != size:
+            raise RequestError(400, f"received {size:,} bytes, but Content-Length is {int(length[:30]):,}")
         await run_in_threadpool(os.replace, draft, target)
     except ClientDisconnect:
         raise RequestError(400, "the body is incomplete") from None

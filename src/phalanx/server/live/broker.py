@@ -156,7 +156,7 @@ class ChangeWatcher:
         self.store = store
         self.runs = RunChanges(store)
         self.folders: dict[str, FolderChanges] = {}
-        self.greeted: set[Subscriber] = set()  # tells clients that from now on no event is missed
+        self.greeted: set[Subscriber] = set()  # those that got `ready`: they miss no later event
 
     def turn(self, listeners: list[Subscriber]) -> None:
         changes = self.runs.look()
@@ -177,13 +177,13 @@ class ChangeWatcher:
 
     def _tell_all(self, listeners: list[Subscriber], changed: list[RunStamp], gone: list[RunStamp]) -> None:
         for one in changed if listeners else ():
-            told = {
+            row = {
                 "id": one.id,
                 "status": one.status,
                 "updated_at": one.updated_at.isoformat(),
                 "project": one.project,
             }
-            _offer([listener for listener in listeners if listener.may_see(one.project)], "run", told)
+            _offer([listener for listener in listeners if listener.may_see(one.project)], "run", row)
         for one in gone if listeners else ():
             _offer([listener for listener in listeners if listener.may_see(one.project)], "gone", {"id": one.id})
 
@@ -214,9 +214,9 @@ class ChangeWatcher:
 
 def _offer(listeners: list[Subscriber], event: str, data: Mapping[str, Any]) -> None:
     if listeners:
-        told = event_bytes(event, data)
+        data_bytes = event_bytes(event, data)
         for listener in listeners:
-            listener.offer(told)
+            listener.offer(data_bytes)
 
 
 def event_bytes(event: str, data: Mapping[str, Any]) -> bytes:

@@ -117,10 +117,10 @@ def search(call: Call) -> dict[str, Any]:
 
 def view_type(call: Call, name: str) -> str:
     found = call.fields.get(name) or "ACTIVE_ONLY"
-    told = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
-    if told not in STAGES.values():
+    stage = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
+    if stage not in STAGES.values():
         raise MlflowError(f"Invalid {name} {truncated(found)}")
-    return told
+    return stage
 
 
 def _value(row: MlflowExperiment, condition: Any) -> Any:

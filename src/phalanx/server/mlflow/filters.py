@@ -138,8 +138,8 @@ def _listed(tokens: list[_Token], place: int) -> tuple[tuple[Any, ...], int]:
 
 def _value(token: _Token | None) -> str | float:
     if token is None or token.kind not in ("string", "number"):
-        told = truncated(token.text) if token else "its end"
-        raise MlflowError(f"Invalid filter string: expected a number or a quoted string value at {told}")
+        where = truncated(token.text) if token else "its end"
+        raise MlflowError(f"Invalid filter string: expected a number or a quoted string value at {where}")
     if token.kind == "number":
         return float(token.text)
     inside = token.text[1:-1]

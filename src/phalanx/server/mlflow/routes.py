@@ -54,8 +54,8 @@ def _answer(path: str, request: Request, here: Context, seat: ReplicaAddress | N
     except FileNotFoundError:
         return JsonResponse({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "the run was removed meanwhile"}, 404)
     except OSError as fault:
-        told = f"cannot store this: {(fault.strerror or str(fault)).lower()}"
-        return JsonResponse({"error_code": "INTERNAL_ERROR", "message": told}, 507)
+        message = f"cannot store this: {(fault.strerror or str(fault)).lower()}"
+        return JsonResponse({"error_code": "INTERNAL_ERROR", "message": message}, 507)
 
 
 def entry_of(method: str, path: str) -> tuple[CallHandler, tuple[str, ...]]:

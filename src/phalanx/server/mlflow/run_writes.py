@@ -130,17 +130,17 @@ def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
 def note_labels(call: Call, run: Run, values: Mapping[str, str | None]) -> None:
     """Write labels, including those that hold the run's name and description. The caller must hold the run's writer."""
     own = {"name": values.get(NAME), "description": values.get(NOTE)}
-    told = {name: text or "" for name, text in own.items() if {"name": NAME, "description": NOTE}[name] in values}
+    described = {name: text or "" for name, text in own.items() if {"name": NAME, "description": NOTE}[name] in values}
     labels = {key: value for key, value in values.items() if key not in (NAME, NOTE)}
     events: list[dict[str, Any]] = []
-    if told:
-        events.append({"kind": "describe", **told})
+    if described:
+        events.append({"kind": "describe", **described})
     if labels:
         events.append({"kind": "labels", "values": labels})
     folder = place(call, run) if run.attempt or run.backend == BACKEND else external_lifecycle.place(call.here, run)
     with call.here.desks.of(run.id) as desk:
         desk.events(folder, *events)
-    if told:
-        call.here.store.update(run.id, name=told.get("name", ...), description=told.get("description", ...))
+    if described:
+        call.here.store.update(run.id, name=described.get("name", ...), description=described.get("description", ...))
     if labels:
         call.here.store.put_labels(run.id, labels)

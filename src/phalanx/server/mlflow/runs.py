@@ -82,12 +82,12 @@ def status_of(call: Call) -> str | None:
     found = call.fields.get("status")
     if found in (None, ""):
         return None
-    told = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
-    if told not in OURS:
+    status = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
+    if status not in OURS:
         raise MlflowError(
             f"Invalid value {truncated(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}"
         )
-    return told
+    return status
 
 
 def change_status(call: Call, run: Run, status: str) -> Run:

@@ -26,8 +26,8 @@ class ServerLog:
     def access(self, **fields: Any) -> None:
         """One finished request."""
         if self.has_access:
-            told = "{method} {path} {status} {ms:.1f} ms {who} {id}".format_map(fields)
-            self._write("access", told, fields)
+            line = "{method} {path} {status} {ms:.1f} ms {who} {id}".format_map(fields)
+            self._write("access", line, fields)
 
     def _write(self, kind: str, message: str, fields: dict[str, Any]) -> None:
         now = datetime.now(UTC)

@@ -57,8 +57,8 @@ def rendered(families: Iterator[Family]) -> str:
 
 def _labels(labels: Mapping[str, str]) -> str:
     escaped = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in labels.values())
-    told = ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
-    return f"{{{told}}}" if told else ""
+    pairs = ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def _number(value: float) -> str:

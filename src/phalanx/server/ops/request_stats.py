@@ -105,8 +105,8 @@ class _Asked:
     """One request and the status of its response."""
 
     def __init__(self, scope: Scope, send: Send, streams: Streams) -> None:
-        told = Headers(scope=scope).get(REQUEST_ID, "")
-        self.id = told if _FIT_ID.match(told) else secrets.token_hex(8)
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        self.id = given if _FIT_ID.match(given) else secrets.token_hex(8)
         self.scope = scope
         self.status = 500  # a request that is never answered counts as an error
         self.is_live = False

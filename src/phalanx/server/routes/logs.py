@@ -171,8 +171,15 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
-    nobody: dict[str, Any] = {"replica": None, "rank": None, "at": None, "cause": None, "message": None, "later": []}
-    return JsonResponse({"attempt": reels.attempt, **nobody, **_excerpt_row(first)})
+    no_failure: dict[str, Any] = {
+        "replica": None,
+        "rank": None,
+        "at": None,
+        "cause": None,
+        "message": None,
+        "later": [],
+    }
+    return JsonResponse({"attempt": reels.attempt, **no_failure, **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:

@@ -96,8 +96,8 @@ def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
 
 
 def _length(request: Request) -> int | None:
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 30 else None
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 30 else None
 
 
 def _present(here: Context, run_id: str, attempt: int) -> Run:

@@ -43,11 +43,11 @@ def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
     places = _places(active)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
-    told = waits_for(here.store, shown[:MOST_SHOWN])
+    reasons = waits_for(here.store, shown[:MOST_SHOWN])
     rows = []
     for run in shown[:MOST_SHOWN]:
         place, asked = places.get(run.id), shares.of(run)
-        why = told.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
+        why = reasons.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
         rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
 

@@ -206,15 +206,17 @@ def change_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
         )
     run = here.find(run_id)
     with here.desks.of(run.id) as desk:
-        told = {name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"}
-        events: list[dict[str, Any]] = [{"kind": "describe", **told}] if told else []
+        described = {
+            name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"
+        }
+        events: list[dict[str, Any]] = [{"kind": "describe", **described}] if described else []
         if "tags" in wanted:
             events.append({"kind": "tags", "set": string_list(wanted, "tags")})
         desk.events(external_lifecycle.place(here, run), *events)
         here.store.update(
             run.id,
-            name=told.get("name", ...),
-            description=told.get("description", ...),
+            name=described.get("name", ...),
+            description=described.get("description", ...),
             tags=string_list(wanted, "tags") if "tags" in wanted else ...,
         )
     return JsonResponse(run_row(here.find(run_id)))

@@ -78,12 +78,12 @@ def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[st
         members.setdefault(one["role"], []).append(replica_name(one))
     few = {role: names if len(names) <= MANY else [f"{names[0]}…{names[-1]}"] for role, names in members.items()}
 
-    def told(value: Any) -> str:
+    def text(value: Any) -> str:
         return fill(decode(value), few, shown)
 
     encoded = {**replica.get("defaults", {}), **plan.get("environment", {}), **replica.get("environment", {})}
-    variables = {name: told(value) for name, value in sorted(encoded.items())}
-    return {"argv": [told(word) for word in replica["argv"]], "variables": without_secrets(variables)}
+    variables = {name: text(value) for name, value in sorted(encoded.items())}
+    return {"argv": [text(word) for word in replica["argv"]], "variables": without_secrets(variables)}
 
 
 def plan_of(here: Context, run_id: str) -> dict[str, Any]:

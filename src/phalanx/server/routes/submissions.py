@@ -257,9 +257,9 @@ def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _refuse_odd(name: str, told: str, *kinds: str) -> None:
+def _refuse_odd(name: str, value: str, *kinds: str) -> None:
     """Characters that no file and no variable can contain. Raises RequestError."""
-    if any(sign == "\0" or category(sign) in ("Cs", *kinds) for sign in told):
+    if any(sign == "\0" or category(sign) in ("Cs", *kinds) for sign in value):
         raise RequestError(400, f"`{name}` contains control characters or lone surrogates")
 
 
@@ -275,10 +275,10 @@ def _timeout(wanted: Mapping[str, Any]) -> float | None:
     if found is None or found == "":
         return None
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    told = seconds(str(found)) if is_number or isinstance(found, str) else None
-    if told is None or told <= 0:
+    timeout = seconds(str(found)) if is_number or isinstance(found, str) else None
+    if timeout is None or timeout <= 0:
         raise RequestError(400, '`timeout` must be a number of seconds, or a duration such as "90m" or "1d12h"')
-    return told
+    return timeout
 
 
 def _git(wanted: Mapping[str, Any]) -> dict[str, Any] | None:
