@@ -96,7 +96,7 @@ def test_lines_of_log_are_a_weak_measure_and_silence_is_none(place: Place) -> No
     found = sized(place, "-f", talks, "--try", "memory=64Mi", "--for", "2s")
     assert found["measure"] == "lines"
     assert 1 < found["trials"][0]["speed"] < 20
-    assert any("which is weak" in remark for remark in found["remarks"])
+    assert any("which is unreliable" in remark for remark in found["remarks"])
     silent = place.file("sleep 60")
     found = sized(place, "-f", silent, "--try", "memory=64Mi", "--for", "1s", code=1)
     assert found["recommended"] is None
@@ -146,7 +146,7 @@ def test_workers_are_tried_as_well(place: Place) -> None:
     assert found["recommended"]["choice"] == {"workers": 1}
     assert found["environment"]["replicas"]["n_workers"] == 1
     assert "worker" not in found["environment"]["replicas"]
-    assert any("a step of more workers may be more work" in remark for remark in found["remarks"])
+    assert any("a step with more workers may be more work" in remark for remark in found["remarks"])
 
 
 def test_ctrl_c_ends_the_trial_and_tells_what_is_known(place: Place) -> None:

@@ -33,7 +33,7 @@ def until(client: Client, run: Run, *statuses: str) -> Run:
 def test_runs_are_stopped_made_again_and_removed(client: Client) -> None:
     first = submitted(client, "sleep 60", name="first")
     until(client, first, "running")
-    with pytest.raises(RequestRefused, match="is not over") as told:
+    with pytest.raises(RequestRefused, match="has not ended") as told:
         client.delete(first)
     assert told.value.status == 409
     client.stop(first.id)

@@ -222,7 +222,7 @@ def test_nothing_that_a_holder_starts_inherits_the_lease(works: Works) -> None:
 
 def test_a_home_below_a_file_is_refused_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CallError, match=r"cannot use .*/file/home as home: not a directory; PHALANX_HOME names"):
+    with pytest.raises(CallError, match=r"cannot use .*/file/home as home: not a directory; set PHALANX_HOME to"):
         Home(tmp_path / "file" / "home")
 
 

@@ -89,7 +89,7 @@ def test_what_was_killed_for_its_memory_is_to_have_more_than_its_limit() -> None
     assert role.memory.advised == 896
     assert [change.resource for change in advice.changes] == ["memory"]  # nothing is lowered
     assert "killed at 520 of 512 MiB" in told(advice)
-    assert "nothing is lowered" in told(advice)
+    assert "no amount is lowered" in told(advice)
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ GPU = {"gpu": {"requests": 1}}
 def test_a_gpu_that_did_nothing_is_for_a_colleague() -> None:
     advice = advice_for(GPU, use(gpu=gpu(active=0, mean_percent=0.0, busiest_percent=1.0, memory_mib=4.0)))
     assert advice.roles[0].gpu.advised == 0
-    assert "its GPU did nothing (0 % busy on average, 1 % at most)" in told(advice)
+    assert "its GPU was idle (0 % busy on average, 1 % at most)" in told(advice)
     assert "CPUs suffice, and others could use it" in told(advice)
 
 
@@ -134,7 +134,7 @@ def test_a_large_gpu_for_a_small_model_could_be_a_slice() -> None:
 def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
     advice = advice_for({"gpu": {"requests": 4}}, use(gpu=gpu(gpus=4, active=1, mean_percent=24.0)))
     assert advice.roles[0].gpu.advised == 1
-    assert "only 1 of its 4 GPUs did anything" in told(advice)
+    assert "only 1 of its 4 GPUs did any work" in told(advice)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_its_time_limit_ended_is_to_have_more_of_it() -> None:
     advice = advice_for({"cpu": {"requests": 8}}, ended, timeout="10m", status="failed")
     assert advice.timeout == "15m"
     assert advice.roles[0].cpu.advised == 1  # it was seen for as long as it was allowed
-    assert "it was not done" in told(advice)
+    assert "it was not finished" in told(advice)
 
 
 @pytest.mark.parametrize("status", ["stopped", "running", "failed"])
@@ -211,7 +211,7 @@ def test_of_a_run_that_failed_nothing_is_lowered_and_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ({"seconds": 12.0}, "succeeded", "seen for 12 s only, which is too short to judge by"),
+        ({"seconds": 12.0}, "succeeded", "observed for only 12 s, which is too short for advice"),
         ({"causes": ()}, "running", "it is still active: this is its use in the first 10 min"),
         ({"causes": ("stopped",)}, "stopped", "it was stopped after 10 min"),
         ({"attempts": 3}, "succeeded", "it had 3 attempts"),
@@ -262,9 +262,9 @@ def test_one_with_settings_of_its_own_stands_apart() -> None:
 def test_one_that_differs_is_named() -> None:
     advice = advise(seen(gang(), uses(use(), use(), use(memory_mib=3_000.0, cores_p95=3.5))))
     assert advice.roles[1].memory.advised == 4096
-    assert "worker-2 used 2.93 GiB of memory, the others 100 MiB at most" in told(advice)
+    assert "worker-2 used 2.93 GiB of memory, the others at most 100 MiB" in told(advice)
     assert "`worker: [{index: 2, …}]`" in told(advice)
-    assert "worker-2 used 3.5 cores, the others 1.0 at most" in told(advice)
+    assert "worker-2 used 3.5 cores, the others at most 1.0" in told(advice)
 
 
 def test_replicas_that_nobody_measured_are_named() -> None:

@@ -67,7 +67,7 @@ def test_a_gpu_that_stayed_idle_is_said_plainly() -> None:
     busy = trial(200, cpu=1, gpus=1, gpu=gpu())
     assert "colleague" not in text(found(trial(19, cpu=1), busy))
     glimpsed = trial(20, cpu=1, gpus=1, gpu=gpu(mean_percent=0.0, looks=1))
-    assert "with a longer --for" in text(found(glimpsed))
+    assert "use a longer --for" in text(found(glimpsed))
 
 
 def test_trials_that_failed_are_no_evidence() -> None:
@@ -82,17 +82,17 @@ def test_a_trial_that_took_more_cores_than_it_asked_for_says_nothing_of_them() -
     assert found(loose, trial(20, cpu=2)).verdict == (1, 1, None, None)
     findings = found(loose)
     assert findings.verdict is None
-    assert "no trial kept to the cores" in text(findings)
+    assert "every trial used more cores than requested" in text(findings)
 
 
 def test_a_single_one_has_nothing_to_compare_with() -> None:
-    assert "nothing to compare it with" in text(found(trial(10), trial(None, cpu=2, state="failed", reason="oh")))
+    assert "no other to compare it with" in text(found(trial(10), trial(None, cpu=2, state="failed", reason="oh")))
 
 
 @pytest.mark.parametrize(
     ("trials", "metric", "words"),
     [
-        ([trial(None, state="failed", reason="no")], None, "no trial got as far"),
+        ([trial(None, state="failed", reason="no")], None, "no trial ran long enough"),
         ([trial(5)], "samples", "no trial tracked `samples` in its second half"),
         ([trial(None)._replace(speeds=Speeds({}, None, None))], None, "the program tracks nothing, did not finish"),
     ],
@@ -106,7 +106,7 @@ def test_it_refuses_to_recommend_without_evidence(trials: list[Trial], metric: s
 
 def test_lines_of_log_are_said_to_be_weak() -> None:
     talking = trial(None)._replace(speeds=Speeds({}, None, 3.0))
-    assert "by lines of log per second, which is weak" in text(found(talking, talking._replace(choice={"cpu": 2})))
+    assert "by log lines per second, which is unreliable" in text(found(talking, talking._replace(choice={"cpu": 2})))
 
 
 def test_what_was_interrupted_is_said() -> None:
@@ -150,7 +150,7 @@ def test_a_gpu_must_pay_for_what_it_blocks() -> None:
     verdict = recommend([slow, fast], [10, 12], 0.9)
     assert verdict is not None
     assert (verdict.chosen, verdict.best) == (0, 1)
-    assert "better left to a colleague" in text(found(slow, fast))
+    assert "better left to others" in text(found(slow, fast))
     verdict = recommend([slow, trial(16, gpus=1)], [10, 16], 0.9)
     assert verdict is not None
     assert verdict.chosen == 1
@@ -159,8 +159,8 @@ def test_a_gpu_must_pay_for_what_it_blocks() -> None:
 def test_a_machine_that_was_busy_with_other_work_gives_rough_speeds() -> None:
     assert "rough" not in text(found(trial(10, others_cores=0.1), trial(20, cpu=2)))
     disturbed = found(trial(10, others_cores=1.3), trial(20, cpu=2))
-    assert "other work took up to 1.3 cores" in text(disturbed)
-    assert disturbed.note(0) == "others took 1.3 cores meanwhile"
+    assert "other work used up to 1.3 cores" in text(disturbed)
+    assert disturbed.note(0) == "other work used 1.3 cores meanwhile"
 
 
 def test_what_cores_did_is_read_from_the_kernel(tmp_path: Path) -> None:

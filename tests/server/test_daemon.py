@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
         port = other.getsockname()[1]
         answer = called("serve", "--port", str(port), PHALANX_HOME=str(home))
     assert answer.code == 2
-    assert f"port {port} of 127.0.0.1 is taken" in answer.err
+    assert f"port {port} of 127.0.0.1 is in use" in answer.err
     assert "Traceback" not in answer.err
     assert not (home / "server.json").exists()
 

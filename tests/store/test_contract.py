@@ -417,7 +417,7 @@ class TestFind:
             CallError, match=r"`a` matches ab \(no name, created\), abc .*, abcd .*: write more of the id"
         ):
             store.find("a")
-        with pytest.raises(CallError, match=r"`twin` can be b2 .*, c1 "):
+        with pytest.raises(CallError, match=r"`twin` matches b2 .*, c1 "):
             store.find("twin")
 
     def test_a_name_that_begins_another_id_is_several(self, store: Store) -> None:
