@@ -560,8 +560,8 @@ def test_two_at_once_do_not_disturb_each_other(left: Left) -> None:
 import sys
 from pathlib import Path
 from phalanx.home.home import Home
-from phalanx.artifacts.outputs import settle_manifest
-settle_manifest(Home(Path(sys.argv[1])), "r1")
+from phalanx.artifacts.outputs import update_manifest
+update_manifest(Home(Path(sys.argv[1])), "r1")
 """
     started = [subprocess.Popen([sys.executable, "-c", code, str(left.home.path)]) for _ in range(2)]
     assert [process.wait() for process in started] == [0, 0]

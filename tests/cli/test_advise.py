@@ -107,7 +107,7 @@ def test_one_that_ran_out_of_time_is_to_have_more(place: Place) -> None:
     run = place.ran("sleep 20", environment={"timeout": 1})
     found = advised(place, run)
     assert found["environment"]["timeout"] == "1m"
-    assert "ended by its time limit" in " ".join(found["caveats"])
+    assert "it hit its time limit" in " ".join(found["caveats"])
 
 
 def test_of_one_that_failed_nothing_is_lowered(place: Place) -> None:

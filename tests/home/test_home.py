@@ -173,7 +173,8 @@ def test_the_home_is_where_phalanx_home_says(monkeypatch: pytest.MonkeyPatch, tm
 HOLD = """
 import sys, time
 from pathlib import Path
-from phalanx.home.home import Home, Lease
+from phalanx.home.home import Home
+from phalanx.home.lease import Lease
 lease = Lease(Home(Path(sys.argv[1])))
 print(lease.take(), flush=True)
 time.sleep(60)
