@@ -512,7 +512,7 @@ class TestTaking:
     def test_a_folder_where_a_file_would_go_is_refused(self, left: Left, tmp_path: Path) -> None:
         left.run("r1", {"outputs/a": b"one"})
         (tmp_path / "outputs" / "a").mkdir(parents=True)
-        with pytest.raises(CallError, match="folder where a file"):
+        with pytest.raises(CallError, match="folder is where a file"):
             download(left.home, "r1", "outputs", tmp_path, force=True)
 
     @pytest.mark.parametrize("path", ["artifacts/a", "outputs/a"])

@@ -277,7 +277,7 @@ class TestFreeing:
     def test_not_while_the_run_goes_on(self, left: Left, url: str) -> None:
         left.run("r1", FILES, status="running")
         push(left.home, "r1", url)
-        with pytest.raises(CallError, match="not over"):
+        with pytest.raises(CallError, match="has not ended"):
             free_local(left.home, "r1")
         assert self.kept(left)
 

@@ -100,21 +100,21 @@ def test_one_that_was_killed_for_its_memory_is_to_have_more(place: Place) -> Non
     assert memory["requests"] == memory["limits"]
     assert found["roles"][0]["memory_mib"]["advised"] > found["roles"][0]["memory_mib"]["used"] > 64
     assert found["environment"]["resources"]["cpu"] == {"requests": 2}  # nothing less for what failed
-    assert "nothing is lowered" in " ".join(found["caveats"])
+    assert "no amount is lowered" in " ".join(found["caveats"])
 
 
 def test_one_that_ran_out_of_time_is_to_have_more(place: Place) -> None:
     run = place.ran("sleep 20", environment={"timeout": 1})
     found = advised(place, run)
     assert found["environment"]["timeout"] == "1m"
-    assert "ended by its time limit" in " ".join(found["caveats"])
+    assert "it hit its time limit" in " ".join(found["caveats"])
 
 
 def test_of_one_that_failed_nothing_is_lowered(place: Place) -> None:
     run = place.ran("sleep 0.2; exit 3", environment=resources(cpu=2, memory="8Gi"))
     assert advised(place, run)["environment"] is None
     answer = place.quick("advise", run)
-    assert "nothing is lowered" in answer.out
+    assert "no amount is lowered" in answer.out
     assert "keep" in answer.out
 
 
@@ -124,7 +124,7 @@ def test_one_that_runs_is_judged_by_what_was_seen_so_far(place: Place) -> None:
     wait_for(lambda: advised_live(place, run)["roles"][0]["memory_mib"]["used"])
     found = advised_live(place, run)
     assert found["status"] == "running"
-    assert "it is not over" in found["caveats"][0]
+    assert "it is still active" in found["caveats"][0]
     assert found["environment"]["resources"]["memory"] == {"requests": "64Mi"}
     place.call("stop", run)
     ended(process)
@@ -169,7 +169,7 @@ def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     run = str(place.call("run", "-f", file, "--json", PATH=path, CUDA_VISIBLE_DEVICES="0").data["id"])
     answer = place.quick("advise", run)
-    assert "its GPU was looked at only once, which is too few to judge by" in answer.out
+    assert "its GPU was sampled only once, which is too few for advice" in answer.out
 
     lengthen(place.attempt(run), seconds=120.0)
     found = advised(place, run)
@@ -179,7 +179,7 @@ def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     assert found["caveats"] == []
     assert found["environment"] == {"resources": {"memory": {"requests": 64}}}
     out = place.quick("advise", run).out
-    assert "its GPU did nothing (0 % busy on average, 0 % at most): a CPU will do, and a colleague could use it" in out
+    assert "its GPU was idle (0 % busy on average, 0 % at most): CPUs suffice, and others could use it" in out
     assert "2 GPU-minutes" in out
 
 

@@ -22,7 +22,7 @@ def test_the_first_that_failed_is_told_with_its_last_lines(place: Place) -> None
     assert "2 others ended as a consequence" in shown
     assert "  | before" in shown
     rows = {row["name"]: row["reason"] for row in place.call("show", run_id, "--json").data["replicas"]}
-    assert rows["master-0"] == rows["worker-0"] == "stopped, because worker-1 failed"
+    assert rows["master-0"] == rows["worker-0"] == "stopped because worker-1 failed"
 
 
 def test_whoever_lost_another_is_not_the_first(place: Place) -> None:

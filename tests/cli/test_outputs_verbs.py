@@ -283,7 +283,7 @@ class TestModels:
             (("show", "nobody"), "there is no model `nobody`"),
             (("show", "net/7"), "the latest is 1"),
             (("show", "net@champion"), "has no alias `champion`"),
-            (("show", "a/b/c"), "number of a version"),
+            (("show", "a/b/c"), "expected a version number"),
             (("get", "net@"), "cannot be empty"),
             (("alias", "net/1", "latest"), "cannot be an alias"),
             (("alias", "net/1", "a/b"), "`a_b` would do"),

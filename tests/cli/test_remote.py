@@ -333,7 +333,7 @@ def test_a_wrong_token_and_a_dead_server_are_told_with_what_to_do(laptop: Laptop
 
 def test_a_server_that_is_older_says_so(laptop: Laptop) -> None:
     (laptop.folder / "polyaxonfile.yml").write_text("version: 1\nkind: job\nrun: {cmd: x}\n")
-    message = {"error": {"message": "there is nothing at this address"}}
+    message = {"error": {"message": "no such path"}}
     with somebody(lambda *_: said(404, message)) as (url, _):
         answer = laptop.call("run", PHALANX_SERVER=url)
     assert answer.code == 2

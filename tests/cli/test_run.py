@@ -245,7 +245,7 @@ def test_a_home_that_cannot_be_used_is_a_clear_error(place: Place) -> None:
     (place.folder / "taken").write_text("")
     answer = place.call("run", "-f", place.file("true"), PHALANX_HOME=str(place.folder / "taken"))
     assert answer.code == 2
-    assert "PHALANX_HOME names another" in answer.err
+    assert "set PHALANX_HOME to another folder" in answer.err
 
 
 def test_secrets_of_the_environment_are_in_no_file_of_ours(place: Place) -> None:

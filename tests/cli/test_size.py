@@ -45,7 +45,7 @@ def test_the_smallest_that_is_fast_is_recommended_from_real_runs(place: Place) -
     assert "2 trials of 2 s, one after another: about 8.0 s" in answer.err
     assert "trial 1 of 2: cpu=1" in answer.err
     assert "measured by the steps of `loss` per second in the second half of each trial" in answer.out
-    assert "cpu=2 is the fastest, and nothing smaller comes within 90 % of it" in answer.out
+    assert "cpu=2 is the fastest, and no smaller one is within 90 % of it" in answer.out
     block = answer.out[answer.out.index("environment:") : answer.out.index("\nwritten to")]
     assert yaml.safe_load(block)["environment"] == environment
     assert answer.out.rstrip().endswith("written to sizing.advised.yml")
@@ -96,11 +96,11 @@ def test_lines_of_log_are_a_weak_measure_and_silence_is_none(place: Place) -> No
     found = sized(place, "-f", talks, "--try", "memory=64Mi", "--for", "2s")
     assert found["measure"] == "lines"
     assert 1 < found["trials"][0]["speed"] < 20
-    assert any("which is weak" in remark for remark in found["remarks"])
+    assert any("which is unreliable" in remark for remark in found["remarks"])
     silent = place.file("sleep 60")
     found = sized(place, "-f", silent, "--try", "memory=64Mi", "--for", "1s", code=1)
     assert found["recommended"] is None
-    assert any("nothing can be recommended" in remark for remark in found["remarks"])
+    assert any("no recommendation" in remark for remark in found["remarks"])
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_program_that_fails_is_said_to_fail(place: Place) -> None:
     answer = place.call("size", "-f", place.file("echo oh; exit 3"), "--try", "memory=64Mi", "--for", "3s")
     assert answer.code == 1
     assert "failed: " in answer.err
-    assert "nothing can be recommended: no trial got as far as to be measured" in answer.out
+    assert "no recommendation: no trial ran long enough to be measured" in answer.out
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_workers_are_tried_as_well(place: Place) -> None:
     assert found["recommended"]["choice"] == {"workers": 1}
     assert found["environment"]["replicas"]["n_workers"] == 1
     assert "worker" not in found["environment"]["replicas"]
-    assert any("a step of more workers may be more work" in remark for remark in found["remarks"])
+    assert any("a step with more workers may be more work" in remark for remark in found["remarks"])
 
 
 def test_ctrl_c_ends_the_trial_and_tells_what_is_known(place: Place) -> None:

@@ -53,7 +53,7 @@ def test_what_is_not_phalanx_is_told_as_such(status: int) -> None:
 
 
 def test_a_server_that_is_too_old_is_told_as_such() -> None:
-    told = {"error": {"message": "there is nothing at this address", "hint": "GET …"}}
+    told = {"error": {"message": "no such path", "hint": "GET …"}}
     with (
         somebody(lambda *_: said(404, told)) as (url, _),
         Client(url, "x") as client,

@@ -106,7 +106,7 @@ def test_a_rank_that_comes_late_is_waited_for(stage: Staged, framework: str) -> 
 def test_a_world_that_is_too_large_is_told(stage: Staged, framework: str) -> None:
     run = fail(stage, framework, "world")
     assert run.status == "failed", run.told()
-    assert "all wait for the same: is another rank expected" in run.reason
+    assert "all wait at the same place: do they expect another rank" in run.reason
 
 
 def test_a_port_that_is_taken_is_told(stage: Staged) -> None:
@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_told(stage: Staged) -> None:
     assert run.status == "failed", run.told()
     assert run.shown["facts"]["failure"]["replica"] == "master-0"
     assert "ddress already in use" in run.reason, run.told()
-    assert "run again to be given another" in run.reason
+    assert "run again to get another one" in run.reason
 
 
 def _occupy(place: Stage) -> None:

@@ -56,7 +56,7 @@ def test_a_new_run_has_its_files_and_the_beginning_of_its_history(tmp_path: Path
 
 def test_a_folder_that_cannot_be_finished_is_not_there_at_all(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    with pytest.raises(CallError, match="cannot be kept"):
+    with pytest.raises(CallError, match="cannot store the run in"):
         home.add(run(), {"plan.json": b"{}", "plan.json/impossible": b""}, {"SECRET": "x"})
     assert home.run_ids() == []
     assert list(home.runs.iterdir()) == list(home.environments.iterdir()) == []
@@ -223,7 +223,7 @@ def test_nothing_that_a_holder_starts_inherits_the_lease(works: Works) -> None:
 
 def test_a_home_below_a_file_is_refused_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CallError, match=r"cannot use .*/file/home as home: not a directory; PHALANX_HOME names"):
+    with pytest.raises(CallError, match=r"cannot use .*/file/home as home: not a directory; set PHALANX_HOME to"):
         Home(tmp_path / "file" / "home")
 
 
@@ -249,7 +249,7 @@ except Exception as fault:
     finally:
         (tmp_path / "home").chmod(0o700)
     assert said.startswith("CallError cannot use")
-    assert "PHALANX_HOME names another" in said
+    assert "set PHALANX_HOME to another folder" in said
 
 
 def test_drafts_that_vanish_while_a_home_is_tidied_are_no_trouble(

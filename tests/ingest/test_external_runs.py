@@ -104,7 +104,7 @@ def test_an_id_may_be_given_once(home: Home) -> None:
 @pytest.mark.parametrize("run_id", ["../x", "a/b", "", ".hidden", "..", "a\0b", "a\nb", "x" * 300])
 def test_what_cannot_be_an_id_is_refused(home: Home, run_id: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(CallError, match="cannot be a run's id"):
+    with pytest.raises(CallError, match="is not a valid run id"):
         external_runs.create(home, project="p", source="s", run_id=run_id)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -112,14 +112,14 @@ def test_what_cannot_be_an_id_is_refused(home: Home, run_id: str, tmp_path: Path
 def test_a_run_that_is_not_there(home: Home, store: Store) -> None:
     with pytest.raises(CallError, match="there is no run `nobody`"):
         external_runs.adopt(home, store, "nobody")
-    with pytest.raises(CallError, match="the end of run nobody cannot be kept"):
+    with pytest.raises(CallError, match="cannot store the end of run nobody"):
         external_runs.finish(home, "nobody", "succeeded", "")
 
 
 def test_a_disk_that_refuses_is_told(home: Home) -> None:
     home.runs.rmdir()
     home.runs.write_text("in the way")
-    with pytest.raises(CallError, match="cannot be kept in"):
+    with pytest.raises(CallError, match="cannot store the run in"):
         external_runs.create(home, project="p", source="s")
 
 

@@ -52,7 +52,7 @@ def test_what_was_held_idle_is_what_was_asked_for_and_not_used() -> None:
 
 def test_cores_that_were_all_in_use_are_a_reason_to_try_more() -> None:
     advice = advice_for({"cpu": {"requests": 2}}, use(cores_p95=1.98))
-    assert "`phalanx size --try cpu=…` tells whether more would be faster" in told(advice)
+    assert "check with `phalanx size --try cpu=…` whether more would be faster" in told(advice)
 
 
 # memory --------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_what_was_killed_for_its_memory_is_to_have_more_than_its_limit() -> None
     assert role.memory.advised == 896
     assert [change.resource for change in advice.changes] == ["memory"]  # nothing is lowered
     assert "killed at 520 of 512 MiB" in told(advice)
-    assert "nothing is lowered" in told(advice)
+    assert "no amount is lowered" in told(advice)
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------
@@ -100,15 +100,15 @@ GPU = {"gpu": {"requests": 1}}
 def test_a_gpu_that_did_nothing_is_for_a_colleague() -> None:
     advice = advice_for(GPU, use(gpu=gpu(active=0, mean_percent=0.0, busiest_percent=1.0, memory_mib=4.0)))
     assert advice.roles[0].gpu.advised == 0
-    assert "its GPU did nothing (0 % busy on average, 1 % at most)" in told(advice)
-    assert "a CPU will do, and a colleague could use it" in told(advice)
+    assert "its GPU was idle (0 % busy on average, 1 % at most)" in told(advice)
+    assert "CPUs suffice, and others could use it" in told(advice)
 
 
 def test_a_gpu_that_is_hardly_used_is_said_plainly_but_not_taken_away() -> None:
     advice = advice_for(GPU, use(gpu=gpu(mean_percent=4.0, busiest_percent=60.0)))
     assert advice.roles[0].gpu.advised is None
     assert "hardly used (4 % busy on average" in told(advice)
-    assert "CPUs may do, and a colleague could use it" in told(advice)
+    assert "CPUs may suffice, and others could use it" in told(advice)
     assert "`phalanx size --try gpu=0,1`" in told(advice)
 
 
@@ -128,22 +128,22 @@ def test_a_gpu_that_waits_for_its_cores_is_to_be_fed() -> None:
 
 def test_a_large_gpu_for_a_small_model_could_be_a_slice() -> None:
     advice = advice_for(GPU, use(gpu=gpu(memory_mib=3_000.0)))
-    assert "2.93 GiB of 80 GiB of memory at most: a smaller one, or a slice of one, would do" in told(advice)
+    assert "at most 2.93 GiB of 80 GiB of memory: a smaller GPU, or a slice of one, suffices" in told(advice)
 
 
 def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
     advice = advice_for({"gpu": {"requests": 4}}, use(gpu=gpu(gpus=4, active=1, mean_percent=24.0)))
     assert advice.roles[0].gpu.advised == 1
-    assert "only 1 of its 4 GPUs did anything" in told(advice)
+    assert "only 1 of its 4 GPUs did any work" in told(advice)
 
 
 @pytest.mark.parametrize(
     ("used", "given", "words"),
     [
-        (use(gpu=None), {}, "it was given none"),
+        (use(gpu=None), {}, "it got none"),
         (use(gpu=None), {("master", 0): 1}, "nvidia-smi did not answer"),
-        (use(gpu=gpu(active=0, mean_percent=0.0, looks=2)), {}, "looked at only 2 times"),
-        (use(gpu=gpu(active=0, mean_percent=0.0, looks=1)), {}, "looked at only once"),
+        (use(gpu=gpu(active=0, mean_percent=0.0, looks=2)), {}, "sampled only 2 times"),
+        (use(gpu=gpu(active=0, mean_percent=0.0, looks=1)), {}, "sampled only once"),
     ],
 )
 def test_nothing_is_said_of_a_gpu_that_nobody_knows(used: ReplicaUsage, given: dict[Any, int], words: str) -> None:
@@ -179,7 +179,7 @@ def test_what_its_time_limit_ended_is_to_have_more_of_it() -> None:
     advice = advice_for({"cpu": {"requests": 8}}, ended, timeout="10m", status="failed")
     assert advice.timeout == "15m"
     assert advice.roles[0].cpu.advised == 1  # it was seen for as long as it was allowed
-    assert "it was not done" in told(advice)
+    assert "it was not finished" in told(advice)
 
 
 @pytest.mark.parametrize("status", ["stopped", "running", "failed"])
@@ -205,14 +205,14 @@ def test_of_a_run_that_failed_nothing_is_lowered_and_that_is_said() -> None:
     )
     assert advice.changes == ()
     assert advice.timeout is None
-    assert "it failed: what it would still have used is not known, so nothing is lowered" in advice.caveats
+    assert "it failed: what it would still have used is unknown, so no amount is lowered" in advice.caveats
 
 
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ({"seconds": 12.0}, "succeeded", "seen for 12 s only, which is too short to judge by"),
-        ({"causes": ()}, "running", "it is not over: this is what was seen in its first 10 min"),
+        ({"seconds": 12.0}, "succeeded", "observed for only 12 s, which is too short for advice"),
+        ({"causes": ()}, "running", "it is still active: this is its use in the first 10 min"),
         ({"causes": ("stopped",)}, "stopped", "it was stopped after 10 min"),
         ({"attempts": 3}, "succeeded", "it had 3 attempts"),
     ],
@@ -262,9 +262,9 @@ def test_one_with_settings_of_its_own_stands_apart() -> None:
 def test_one_that_differs_is_named() -> None:
     advice = advise(seen(gang(), uses(use(), use(), use(memory_mib=3_000.0, cores_p95=3.5))))
     assert advice.roles[1].memory.advised == 4096
-    assert "worker-2 used 2.93 GiB of memory, the others 100 MiB at most" in told(advice)
+    assert "worker-2 used 2.93 GiB of memory, the others at most 100 MiB" in told(advice)
     assert "`worker: [{index: 2, …}]`" in told(advice)
-    assert "worker-2 used 3.5 cores, the others 1.0 at most" in told(advice)
+    assert "worker-2 used 3.5 cores, the others at most 1.0" in told(advice)
 
 
 def test_replicas_that_nobody_measured_are_named() -> None:

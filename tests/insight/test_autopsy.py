@@ -54,7 +54,7 @@ def test_who_died_faster_of_its_loss_is_not_blamed() -> None:
     assert failed is not None
     assert not failed.is_symptom
     assert failed.replica == "worker-0"
-    assert failed.others["worker-1"] == "stopped, because worker-0 failed"
+    assert failed.others["worker-1"] == "stopped because worker-0 failed"
 
 
 def test_all_failures_are_listed_with_the_first_failure_in_front() -> None:
@@ -108,10 +108,10 @@ def test_when_all_only_lost_another_that_is_said() -> None:
     failed = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end(at=2.0, lines=LOST)})
     assert failed is not None
     assert failed.is_symptom
-    assert "master-0 lost another replica, none of which failed by itself" in failed.advice
+    assert "master-0 lost its connection to another replica, but none failed by itself" in failed.advice
     early = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": end("finished")})
     assert early is not None
-    assert early.advice == "worker-0 had ended already: do all ranks take the same number of steps?"
+    assert early.advice == "worker-0 had already ended: do all ranks take the same number of steps?"
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_when_all_only_lost_another_that_is_said() -> None:
         ),
         (end(code=127, lines=["bash: line 1: pyhton: command not found"]), "`pyhton` is not on the PATH of worker-0"),
         (end(code=127, lines=["phalanx: cannot start mpirun: No such file"]), "`mpirun` is not on the PATH"),
-        (end(lines=[*BAD[:2], "OSError: [Errno 98] Address already in use"]), "run again to be given another"),
+        (end(lines=[*BAD[:2], "OSError: [Errno 98] Address already in use"]), "run again to get another one"),
         (end(lines=[*BAD[:2], "torch.OutOfMemoryError: CUDA out of memory."]), "smaller batches"),
         (
             end("memory", message="killed at 900 of 800 MiB", peak={"memory_mib": 900.0}),
-            "ask for more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
+            "request more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
         ),
         (end("timeout", message="ended by its time limit of 1 s"), "`environment.timeout`"),
         (end(code=None, signal=11, message="killed by signal 11 (SIGSEGV)"), "`phalanx logs --replica worker-0`"),
@@ -247,7 +247,7 @@ def test_of_two_the_one_in_its_own_code_is_waited_for() -> None:
 def test_when_all_wait_at_one_place_nobody_is_blamed() -> None:
     failed = first_failure(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(IN_COLLECTIVE)})
     assert failed is not None
-    assert "all wait for the same" in failed.advice
+    assert "all wait at the same place" in failed.advice
     assert failed.others == {"worker-0": "stalled"}
 
 
@@ -267,7 +267,7 @@ def test_who_raised_and_could_not_end_is_the_first() -> None:
     assert failed is not None
     assert (failed.replica, failed.why) == ("worker-0", "ValueError: bad batch (then stalled)")
     assert failed.lines == tuple(BAD)
-    assert "it could not end after that" in failed.advice
+    assert "it could not exit after that" in failed.advice
 
 
 def test_a_port_that_is_taken_is_no_symptom() -> None:

@@ -55,19 +55,19 @@ def test_a_gpu_is_dearer_than_any_number_of_cores_and_those_than_memory() -> Non
 
 def test_when_nothing_smaller_is_fast_enough_the_fastest_is_it() -> None:
     said = text(found(trial(10, cpu=1), trial(20, cpu=2), trial(15, cpu=4)))
-    assert "cpu=2 is the fastest, and nothing smaller comes within 90 % of it" in said
+    assert "cpu=2 is the fastest, and no smaller one is within 90 % of it" in said
     assert "the next larger, cpu=4, is even slower" in said
-    assert "cpu=1 is the smallest, and the fastest too" in text(found(trial(20), trial(20, cpu=2)))
+    assert "cpu=1 is both the smallest and the fastest" in text(found(trial(20), trial(20, cpu=2)))
 
 
 def test_a_gpu_that_stayed_idle_is_said_plainly() -> None:
     idle = trial(20, cpu=1, gpus=1, gpu=gpu(mean_percent=1.0, active=0))
     said = text(found(trial(19, cpu=1), idle))
-    assert "cpu=1 gpu=1: the GPU stayed idle (1 % busy on average): do not block what a colleague could use" in said
+    assert "cpu=1 gpu=1: the GPU stayed idle (1 % busy on average): others could use it" in said
     busy = trial(200, cpu=1, gpus=1, gpu=gpu())
     assert "colleague" not in text(found(trial(19, cpu=1), busy))
     glimpsed = trial(20, cpu=1, gpus=1, gpu=gpu(mean_percent=0.0, looks=1))
-    assert "with a longer --for" in text(found(glimpsed))
+    assert "use a longer --for" in text(found(glimpsed))
 
 
 def test_trials_that_failed_are_no_evidence() -> None:
@@ -82,17 +82,17 @@ def test_a_trial_that_took_more_cores_than_it_asked_for_says_nothing_of_them() -
     assert found(loose, trial(20, cpu=2)).verdict == (1, 1, None, None)
     findings = found(loose)
     assert findings.verdict is None
-    assert "no trial kept to the cores" in text(findings)
+    assert "every trial used more cores than requested" in text(findings)
 
 
 def test_a_single_one_has_nothing_to_compare_with() -> None:
-    assert "nothing to compare it with" in text(found(trial(10), trial(None, cpu=2, state="failed", reason="oh")))
+    assert "no other to compare it with" in text(found(trial(10), trial(None, cpu=2, state="failed", reason="oh")))
 
 
 @pytest.mark.parametrize(
     ("trials", "metric", "words"),
     [
-        ([trial(None, state="failed", reason="no")], None, "no trial got as far"),
+        ([trial(None, state="failed", reason="no")], None, "no trial ran long enough"),
         ([trial(5)], "samples", "no trial tracked `samples` in its second half"),
         ([trial(None)._replace(speeds=Speeds({}, None, None))], None, "the program tracks nothing, did not finish"),
     ],
@@ -106,13 +106,13 @@ def test_it_refuses_to_recommend_without_evidence(trials: list[Trial], metric: s
 
 def test_lines_of_log_are_said_to_be_weak() -> None:
     talking = trial(None)._replace(speeds=Speeds({}, None, 3.0))
-    assert "by lines of log per second, which is weak" in text(found(talking, talking._replace(choice={"cpu": 2})))
+    assert "by log lines per second, which is unreliable" in text(found(talking, talking._replace(choice={"cpu": 2})))
 
 
 def test_what_was_interrupted_is_said() -> None:
     cut = trial(None, cpu=2, state="interrupted", reason="interrupted")
     said = text(found(trial(9), cut, not_run=[{"cpu": 4}]))
-    assert "interrupted: this is what is known so far; 1 trials were not begun" in said
+    assert "interrupted: these are the results so far; 1 trials were not started" in said
 
 
 @given(
@@ -150,7 +150,7 @@ def test_a_gpu_must_pay_for_what_it_blocks() -> None:
     verdict = recommend([slow, fast], [10, 12], 0.9)
     assert verdict is not None
     assert (verdict.chosen, verdict.best) == (0, 1)
-    assert "better left to a colleague" in text(found(slow, fast))
+    assert "better left to others" in text(found(slow, fast))
     verdict = recommend([slow, trial(16, gpus=1)], [10, 16], 0.9)
     assert verdict is not None
     assert verdict.chosen == 1
@@ -159,8 +159,8 @@ def test_a_gpu_must_pay_for_what_it_blocks() -> None:
 def test_a_machine_that_was_busy_with_other_work_gives_rough_speeds() -> None:
     assert "rough" not in text(found(trial(10, others_cores=0.1), trial(20, cpu=2)))
     disturbed = found(trial(10, others_cores=1.3), trial(20, cpu=2))
-    assert "other work took up to 1.3 cores" in text(disturbed)
-    assert disturbed.note(0) == "others took 1.3 cores meanwhile"
+    assert "other work used up to 1.3 cores" in text(disturbed)
+    assert disturbed.note(0) == "other work used 1.3 cores meanwhile"
 
 
 def test_what_cores_did_is_read_from_the_kernel(tmp_path: Path) -> None:

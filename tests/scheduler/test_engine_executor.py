@@ -331,7 +331,7 @@ def test_what_the_engine_wrote_beside_it_counts(cluster: Cluster) -> None:
     (cluster.works.run_folder(run).path / "job" / "1.out").write_text("oom\n")
     cluster.became("slurm:1", ENDED, "the job failed")
     cluster.turn()
-    assert cluster.run(run).reason.startswith("master-0: killed for memory; ask for more memory")
+    assert cluster.run(run).reason.startswith("master-0: killed for memory; request more memory")
 
 
 def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:

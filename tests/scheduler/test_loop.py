@@ -117,7 +117,7 @@ def test_a_resumed_run_has_its_restarts_again(works: Works) -> None:
 def test_a_time_limit_fails_the_run_and_says_so(works: Works) -> None:
     run_id = works.submit("sleep 60", timeout=1)
     run = works.settle(run_id)
-    reason = "master-0: ended by its time limit of 1 s; allow it more time: `environment.timeout`"
+    reason = "master-0: ended by its time limit of 1 s; increase its time limit: `environment.timeout`"
     assert (run.status, run.reason) == ("failed", reason)
 
 

@@ -126,7 +126,7 @@ def test_the_same_token_serves_the_next_time(home: Path) -> None:
 def test_a_home_has_one_server(serve: Serve) -> None:
     answer = called("serve", "--port", "0", PHALANX_HOME=str(serve.home))
     assert answer.code == 2
-    assert f"is served already, at {serve.url}" in answer.err
+    assert f"is already served, at {serve.url}" in answer.err
     assert server_url(serve.home) == serve.url
 
 
@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
         port = other.getsockname()[1]
         answer = called("serve", "--port", str(port), PHALANX_HOME=str(home))
     assert answer.code == 2
-    assert f"port {port} of 127.0.0.1 is taken" in answer.err
+    assert f"port {port} of 127.0.0.1 is in use" in answer.err
     assert "Traceback" not in answer.err
     assert not (home / "server.json").exists()
 

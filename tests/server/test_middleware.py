@@ -260,10 +260,10 @@ def test_a_fault_of_ours_is_told_without_its_place(
 
 def test_addresses_that_do_not_exist_are_told_so(site: Site) -> None:
     answer = site.ask("GET", "/api/v1/nothing")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "there is nothing at this address")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "no such path")
     answer = site.ask("DELETE", "/api/v1/runs")
     assert answer.status_code == 405
-    assert answer.json()["error"]["message"] == "this address does not take that method"
+    assert answer.json()["error"]["message"] == "this path does not support that method"
 
 
 def test_there_are_no_web_sockets(site: Site) -> None:

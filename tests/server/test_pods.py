@@ -355,7 +355,7 @@ def test_runs_elsewhere_write_their_own_files(site: Site, backend: str) -> None:
         site.ask("GET", run.address("code"), run.token()),
     ):
         assert answer.status_code == 409
-        assert "not in pods" in answer.json()["error"]["message"]
+        assert "does not run in pods" in answer.json()["error"]["message"]
 
 
 def test_an_attempt_that_ends_while_a_piece_is_under_way_does_not_take_it(
@@ -453,7 +453,7 @@ def test_the_courier_of_an_attempt_that_is_over_gives_up(run: Podded, tmp_path: 
     courier = ServerCourier(Uploader(run.site.url, run.token()), run.id, 1, str(tmp_path), None)
     assert not courier.run_pass()
     assert courier.is_refused
-    assert "is over" in courier.trouble
+    assert "has ended" in courier.trouble
 
 
 TRAINING = """

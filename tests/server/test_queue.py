@@ -52,7 +52,7 @@ def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     assert rows[first["id"]]["asked"] == {"cpu": 10_000.0, "memory_mib": 0.0, "gpus": 0}
     assert [rows[run["id"]]["place"] for run in waiting] == [2, 1]  # the higher priority is first
     assert rows[waiting[0]["id"]]["waits_for"] == "1 run before it"
-    assert rows[waiting[1]["id"]]["waits_for"].startswith("room on this machine: asks for 1 CPUs")
+    assert rows[waiting[1]["id"]]["waits_for"].startswith("room on this machine: requests 1 CPUs")
     machine = site.get("/api/v1/machine")
     assert machine["free"]["cpu"] == 0.0
     for run in (*waiting, first):

@@ -99,7 +99,7 @@ def test_who_asks_too_much_is_told_when_to_come_again(strict: Site) -> None:
     answers = [strict.ask("GET", "/api/v1/projects") for _ in range(25)]
     assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 5
     assert int(answers[-1].headers["Retry-After"]) >= 1
-    assert "requests a second" in answers[-1].json()["error"]["message"]
+    assert "requests per second" in answers[-1].json()["error"]["message"]
     told = strict.mlflow_answer("GET", "runs/get", {"run_id": "x"})
     assert (told.status_code, told.json()["error_code"]) == (429, "REQUEST_LIMIT_EXCEEDED")
 
@@ -195,7 +195,7 @@ def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
     async def play() -> None:
         gate = ConcurrencyGate(most=1, waiting=5, patience_s=0.01)
         await gate.enter()
-        with pytest.raises(RequestError, match="under way"):
+        with pytest.raises(RequestError, match="too many concurrent requests"):
             await gate.enter()
         gate.leave()
         await gate.enter()

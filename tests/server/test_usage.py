@@ -70,7 +70,7 @@ def test_of_a_tracked_run_nobody_measured_anything(site: Site) -> None:
     run_id = site.post("/api/v1/runs", {}, 201)["id"]
     answer = site.ask("GET", f"/api/v1/runs/{run_id}/use")
     assert answer.status_code == 404
-    assert "nobody measured" in answer.json()["error"]["message"]
+    assert "not measured" in answer.json()["error"]["message"]
     site.post(f"/api/v1/runs/{run_id}/finish", {})
 
 

@@ -282,7 +282,7 @@ def test_a_rank_that_fails_is_named_and_takes_the_others_along(ends: AtOnce) -> 
     assert found["reason"].startswith("worker-0: RuntimeError: the loss is not a number (exit code 1)")
     names = ("master-0", "worker-0", "worker-1")
     assert [replica(found, name)["status"] for name in names] == ["stopped", "failed", "stopped"]
-    assert replica(found, "worker-1")["reason"] == "stopped, because worker-0 failed"
+    assert replica(found, "worker-1")["reason"] == "stopped because worker-0 failed"
     assert is_gone(ends.place, found["id"])
     assert ends.place.until_accounted(job_of(ends.place, found["id"]), "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
 
@@ -329,7 +329,7 @@ def test_what_slurm_refuses_is_told_in_its_words(ends: AtOnce, name: str, word: 
 def test_a_run_ends_at_its_time_limit(ends: AtOnce) -> None:
     found = ends.runs["at-its-limit"]
     assert found["status"] == "failed"
-    assert found["reason"].startswith("master-0: ended by its time limit of 4 s; allow it more time"), found["reason"]
+    assert found["reason"].startswith("master-0: ended by its time limit of 4 s; increase its"), found["reason"]
 
 
 def test_a_run_that_slurm_ends_at_the_time_limit_of_its_job_is_told_so(ends: AtOnce) -> None:
@@ -342,7 +342,7 @@ def test_whoever_takes_too_much_memory_is_ended_and_named(ends: AtOnce) -> None:
     found = ends.runs["hog"]
     assert found["status"] == "failed"
     assert replica(found, "master-0")["cause"] == "memory"
-    assert "ask for more memory: `environment.resources.memory`" in found["reason"]  # whoever saw it first
+    assert "request more memory: `environment.resources.memory`" in found["reason"]  # whoever saw it first
 
 
 def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> None:
@@ -549,7 +549,7 @@ def test_a_home_that_is_read_only_is_told(small: Small) -> None:
     finally:
         small.remount("rw")
     assert refused.code != 0
-    assert "may not be written" in refused.err
+    assert "is not writable" in refused.err
     assert all(map(is_silent_about_itself, (refused, shown, listed)))
     assert ran(place, "true")["status"] == "succeeded"
 

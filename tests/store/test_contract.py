@@ -366,7 +366,7 @@ class TestChanges:
                 with suppress(StoreError):
                     store._database.change("INSERT INTO nothing VALUES (1)")
 
-        with pytest.raises(StoreError, match="none of it was kept"):
+        with pytest.raises(StoreError, match="so it was rolled back"):
             write()
         assert store.is_empty()
 
@@ -409,20 +409,20 @@ class TestFind:
             store.find(prefix)
 
     def test_nothing_is_no_run(self, store: Store) -> None:
-        with pytest.raises(CallError, match="say which run"):
+        with pytest.raises(CallError, match="name a run"):
             store.find("")
 
     def test_what_can_be_several_lists_them(self, store: Store) -> None:
         with pytest.raises(
-            CallError, match=r"`a` can be ab \(no name, created\), abc .*, abcd .*: write more of the id"
+            CallError, match=r"`a` matches ab \(no name, created\), abc .*, abcd .*: write more of the id"
         ):
             store.find("a")
-        with pytest.raises(CallError, match=r"`twin` can be b2 .*, c1 "):
+        with pytest.raises(CallError, match=r"`twin` matches b2 .*, c1 "):
             store.find("twin")
 
     def test_a_name_that_begins_another_id_is_several(self, store: Store) -> None:
         store.update("c1", name="b")
-        with pytest.raises(CallError, match=r"`b` can be b1 .*, b2 .*, c1 "):
+        with pytest.raises(CallError, match=r"`b` matches b1 .*, b2 .*, c1 "):
             store.find("b")
 
     def test_at_most_five_are_listed(self, store: Store) -> None:
@@ -671,7 +671,7 @@ class TestCheck:
         with store.transaction():
             store._database.change("UPDATE runs SET status = 'created' WHERE id = ?", ["differs"])
         assert store.check() == [
-            "3 runs are done, but without the time when: end0, end1, end2",
-            "1 run is not done, but with a time when it was: undead",
-            "1 run is listed with another status than the last one recorded: differs",
+            "3 runs are finished, but without an end time: end0, end1, end2",
+            "1 run is not finished, but with an end time: undead",
+            "1 run is listed with another status than the last recorded one: differs",
         ]

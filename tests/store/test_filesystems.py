@@ -153,6 +153,6 @@ def test_a_shared_folder_that_somebody_else_may_have_put_there_is_refused(tmp_pa
     else:
         (tmp_path / "theirs").mkdir(mode=0o700)
         ours.symlink_to(tmp_path / "theirs")
-    with pytest.raises(CallError, match="is not yours alone"):
+    with pytest.raises(CallError, match="is owned by or accessible to other users"):
         make_private(ours / "0123456789abcdef", os.getuid())
     assert not list(tmp_path.glob("*/*"))

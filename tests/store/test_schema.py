@@ -220,7 +220,7 @@ def test_a_newer_database_is_refused(address: Address) -> None:
     with address.open() as store:
         prepare(store._database, LATER)
         before = described(store._database)
-    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this version knows 0001 to 0003\): upgrade"):
+    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this version supports 0001 to 0003\): upgrade"):
         address.open()
     database = database_of(address)
     assert (stored_revision(database), described(database)) == ("0004", before)

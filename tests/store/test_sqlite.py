@@ -60,7 +60,7 @@ def test_the_files_are_the_users_alone(tmp_path: Path, umask: int) -> None:
 def test_a_file_that_others_may_read_is_told(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         (tmp_path / "phalanx.db").chmod(0o644)
-        assert store.check() == [f"{tmp_path / 'phalanx.db'} is open to other users: chmod 600 it"]
+        assert store.check() == [f"{tmp_path / 'phalanx.db'} is accessible to other users: run chmod 600 on it"]
 
 
 def test_the_connection_is_set_up(tmp_path: Path) -> None:
@@ -150,12 +150,12 @@ def test_damage_within_is_found(tmp_path: Path) -> None:
         bare.execute("DELETE FROM runs")
     bare.close()
     with Store.open(tmp_path) as store:
-        assert store.check() == ["1 rows belong to runs that are not there (first in `tags`)"]
+        assert store.check() == ["1 rows belong to missing runs (first in `tags`)"]
 
 
 def test_a_home_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"file/home/phalanx.db cannot be made: Not a directory"):
+    with pytest.raises(StoreError, match=r"cannot create .*file/home/phalanx.db: Not a directory"):
         Store.open(tmp_path / "file" / "home")
     (tmp_path / "home" / "phalanx.db").mkdir(parents=True)
     with pytest.raises(StoreError, match="unable to open database file"):

@@ -137,7 +137,7 @@ def _write_end(attempt: Path, replica: str, at: float, *, is_failing: bool) -> N
     end: Mapping[str, Any] = {
         "version": 1, "replica": replica, "attempt": 1, "cause": "error" if is_failing else "stopped",
         "code": 1 if is_failing else None, "signal": None if is_failing else 15,
-        "message": "exit code 1" if is_failing else "stopped, because another failed", "started_at": at + 2,
+        "message": "exit code 1" if is_failing else "stopped because another failed", "started_at": at + 2,
         "ended_at": at + (590 if is_failing else 600), "host": f"node-{hash(replica) % 64}", "log_bytes": 100,
         "last_lines": ["RuntimeError: a bad batch"] if is_failing else [],
         "peak": {"cpu_s": 100.0, "memory_mib": 900.0},

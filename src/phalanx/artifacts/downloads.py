@@ -1,4 +1,4 @@
-"""Outputs brought to where somebody wants them, each file checked by its digest; given up here, and brought back."""
+"""Downloads of outputs, each file verified by its digest; and removal of local copies, and their restoration."""
 
 from __future__ import annotations
 
@@ -43,42 +43,42 @@ Pieces = Callable[[Say], Iterator[bytes]]
 
 
 class DigestMismatch(CallError):
-    """A file is not what was recorded of it."""
+    """A file does not match its recorded digest."""
 
 
 class DownloadItem(NamedTuple):
-    """A file to bring: its path below the target, empty when it is the target itself; and ways to read it, the next one
-    for when the one before gives a damaged file."""
+    """A file to copy: its path below the target, empty when it is the target itself; and sources to read it from, tried
+    in order while one gives a damaged file."""
 
     path: str
-    name: str  # in messages
+    name: str  # for messages
     size: int
     at: float | None
-    ways: Sequence[tuple[Pieces, str | None]]  # and the digest that it must have, if that is known
+    ways: Sequence[tuple[Pieces, str | None]]  # the required digest, if known
 
 
 class DownloadResult(NamedTuple):
     target: Path
     files: int
     size: int
-    unchecked: int  # files whose digest nobody knew
-    left_out: list[str]  # links that lead out, pipes and the like
+    unchecked: int  # files without a known digest
+    left_out: list[str]  # links that lead outside, pipes and similar
 
 
-def download(  # noqa: PLR0913 - what is copied, to where, and how
+def download(  # noqa: PLR0913 - source, target and options
     home: Home, run_id: str, path: str, target: Path, *, force: bool = False, progress: Progress = no_progress
 ) -> DownloadResult:
     """Copy a file or a folder of a run: into the target if that is a folder, else to it. Raises CallError, also when
-    something is there already and `force` is not given, or when a file is damaged."""
+    the target exists and `force` is not given, or when a file is damaged."""
     folder = home.run(run_id).path
     tree, manifest = run_tree(folder), read_manifest(folder)
     if not path_parts(path):
-        raise CallError("say which file or folder, such as `outputs`")
+        raise CallError("name a file or folder, such as `outputs`")
     entries = browse(folder, path)
     if entries[0].kind == LINK:
         to = entries[0].leads_to
         if to is None:
-            raise CallError(f"`{path}` is a link that leads out of the run's folder: it is not followed")
+            raise CallError(f"`{path}` is a link that leads out of the run's folder, so it is not followed")
         path, entries = to, browse(folder, to)
     top = entries[0].path
     items = [_item(tree, manifest, entry, top) for entry in entries if entry.kind == FILE]
@@ -120,7 +120,7 @@ def _here(tree: Tree, path: str) -> Pieces:
                     say(count)
                     yield piece
         except OSError as fault:
-            raise DigestMismatch(f"{path} cannot be read: {(fault.strerror or str(fault)).lower()}") from None
+            raise DigestMismatch(f"cannot read {path}: {(fault.strerror or str(fault)).lower()}") from None
 
     return read
 
@@ -129,7 +129,7 @@ def _there(url: str, digest: str) -> Pieces:
     return lambda say: RemoteStorage(url).read(digest, say)
 
 
-def copy_items(  # noqa: PLR0913 - what a tree is made of
+def copy_items(  # noqa: PLR0913 - the parts of a tree
     target: Path,
     items: Sequence[DownloadItem],
     folders: Sequence[str],
@@ -138,7 +138,7 @@ def copy_items(  # noqa: PLR0913 - what a tree is made of
     force: bool,
     progress: Progress,
 ) -> int:
-    """Write files, folders and links below a target. Answers how many files could not be checked. Raises CallError."""
+    """Write files, folders and links below a target. Returns how many files could not be verified. Raises CallError."""
     try:
         _refuse_to_overwrite(target, items, links, force=force)
         for name in folders:
@@ -158,17 +158,17 @@ def _refuse_to_overwrite(target: Path, items: Sequence[DownloadItem], links: dic
     there = [place for place in places if os.path.lexists(place)]
     if there and not force:
         more = f", and {len(there) - 1} more" if len(there) > 1 else ""
-        raise CallError(f"there is {there[0]} already{more}: --force replaces")
+        raise CallError(f"{there[0]} already exists{more}: --force replaces")
     if any(path.is_dir() and not path.is_symlink() for path in there):
-        raise CallError(f"there is a folder where a file would go, below {target}: remove it first")
+        raise CallError(f"a folder is where a file would be written, below {target}: remove it first")
 
 
 def _make_folder(target: Path, name: str) -> None:
-    """No link that stands in the target leads us elsewhere."""
+    """Ensures that no link in the target redirects a write."""
     for step in ("", *_with_parents(name)):
         folder = target / step
         if step and folder.is_symlink():
-            raise CallError(f"{folder} is a link: remove it first, nothing is written through it")
+            raise CallError(f"{folder} is a link, so nothing is written through it: remove it first")
         folder.mkdir(parents=not step, exist_ok=True)
 
 
@@ -178,7 +178,7 @@ def _with_parents(name: str) -> Iterator[str]:
 
 
 def _write(item: DownloadItem, target: Path, say: Say) -> bool:
-    """True when its digest was checked."""
+    """True when its digest was verified."""
     place = target / item.path
     if item.path:
         _make_folder(target, item.path.rpartition("/")[0])
@@ -203,13 +203,13 @@ def _fill(draft: str, item: DownloadItem, pieces: Iterator[bytes], wanted: str |
             digest.update(piece)
             out.write(piece)
     if wanted is not None and digest.hexdigest() != wanted:
-        raise DigestMismatch(f"{item.name} is damaged: its content is not what was recorded (sha256 {wanted})")
+        raise DigestMismatch(f"{item.name} is damaged: its content does not match the recorded one (sha256 {wanted})")
     if item.at is not None:
         os.utime(draft, (item.at, item.at))
 
 
 def open_output(home: Home, run_id: str, path: str) -> tuple[BinaryIO, OutputEntry]:
-    """A file of a run to look into, here or in remote storage. Raises CallError."""
+    """Open a file of a run, local or in remote storage. Raises CallError."""
     folder = home.run(run_id).path
     entry = browse(folder, path)[0]
     if entry.kind == LINK and entry.leads_to is not None:
@@ -227,16 +227,16 @@ def open_output(home: Home, run_id: str, path: str) -> tuple[BinaryIO, OutputEnt
         raise CallError(f"cannot read `{path}`: {(fault.strerror or str(fault)).lower()}") from None
 
 
-# giving up and bringing back ---------------------------------------------------------------------------------------
+# removing local copies and restoring them --------------------------------------------------------------------------
 
 
 def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int:
-    """Remove the files of a run here, after every one of them was read back from remote storage. Answers how many bytes
+    """Remove the local files of a run, after reading every one of them back from remote storage. Returns how many bytes
     they had. Raises CallError."""
     folder = home.run(run_id)
     history = folder.history()
     if not history or history[-1].status not in DONE:
-        raise CallError(f"run {run_id} is not over: its files are in use")
+        raise CallError(f"run {run_id} has not ended: its files are in use")
     manifest = update_manifest(home, run_id, TreeDigester(Objects(home.path), progress))
     if manifest.url is None:
         raise CallError(f"run {run_id} was never pushed: `phalanx outputs {run_id} --push URL` first")
@@ -246,8 +246,8 @@ def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int
     unsent = [path for path, kept in here.items() if stored.get(path) != (kept.size, kept.digest)]
     if unsent:
         raise CallError(
-            f"{len(unsent)} files of run {run_id} are not in {remote.url} as they are here, such as {unsent[0]}: "
-            f"`phalanx outputs {run_id} --push {remote.url}` first"
+            f"{len(unsent)} files of run {run_id} differ from {remote.url} or are missing there, such as "
+            f"{unsent[0]}: `phalanx outputs {run_id} --push {remote.url}` first"
         )
     remote.verify(here.values(), progress)
     tree, freed = run_tree(folder.path), 0
@@ -255,7 +255,7 @@ def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int
         current = read_manifest(folder.path)
         gone = {path: kept for path, kept in here.items() if current.files.get(path) == kept}
         current.files |= {path: kept._replace(freed=True) for path, kept in gone.items()}
-        write_manifest(folder.path, current)  # first: whoever is killed now has lost nothing
+        write_manifest(folder.path, current)  # first, so that a kill now loses nothing
         for path, kept in gone.items():
             found = tree.look(path)
             if found is not None and kept.is_of(found):
@@ -266,7 +266,7 @@ def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int
 
 
 def restore(home: Home, run_id: str, progress: Progress = no_progress) -> int:
-    """Bring back the files that are only in remote storage. Answers how many. Raises CallError."""
+    """Restore the files that are only in remote storage. Returns how many. Raises CallError."""
     folder = home.run(run_id).path
     tree = run_tree(folder)
     with locked(folder):
@@ -287,7 +287,7 @@ def restore(home: Home, run_id: str, progress: Progress = no_progress) -> int:
 def download_version(
     place: Path, files: Mapping[str, FileRecord], target: Path, *, force: bool = False, progress: Progress = no_progress
 ) -> DownloadResult:
-    """Copy the files of a model's version into a folder. Raises CallError, also when one is damaged."""
+    """Copy the files of a model version into a folder. Raises CallError, also when one is damaged."""
     tree = Tree(place)
     walked = list(tree.walk())
     items = [

@@ -1,7 +1,7 @@
-"""Files by their content: digests that are computed once, and equal files kept once.
+"""Content-addressed files: digests are computed once, and equal files stored once.
 
 <home>/objects/<2 hex digits>/<sha256> is a hard link to a file of that content, and so are all files of runs and models
-that have it. Nothing refers to an object by name: one that is the last link to its content is garbage.
+with that content. Nothing refers to an object by name: one that is the last link to its content is garbage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from phalanx.artifacts.trees import CHUNK, FILE, OWNED, Progress, Tree, TreeEntry, no_progress, path_parts
 
-RACY_NS = 100_000_000  # a file written this shortly before it was read may be written again without a newer time
+RACY_NS = 100_000_000  # a file written this shortly before it was read may change again without a newer time
 SAVE_S = 5.0
 DRAFT = ".phalanx-"
 LEFTOVERS_S = 24 * 3600.0
@@ -26,15 +26,15 @@ UNKNOWN = -1
 
 
 class FileRecord(NamedTuple):
-    """What is known of a file. While size, time and inode are the same, so is its content. `at` is when it was written,
-    in seconds: when it shares an older object, the time of the file itself is the object's."""
+    """The record of a file. While size, time and inode are unchanged, so is its content. `at` is when it was written,
+    in seconds: a file that shares an older object has the object's time."""
 
     size: int
     mtime_ns: int
     inode: int
     digest: str | None
     at: float
-    freed: bool = False  # the file is not here any more, only in remote storage
+    freed: bool = False  # the file is only in remote storage
 
     def is_of(self, found: TreeEntry) -> bool:
         return (self.size, self.mtime_ns, self.inode) == (found.size, found.mtime_ns, found.inode)
@@ -52,8 +52,8 @@ class Objects:
         return self.path / digest[:2] / digest
 
     def share(self, tree: Tree, found: TreeEntry, digest: str, may_replace: Callable[[], bool] = always) -> TreeEntry:
-        """Make a file one with the object of its content. Answers the file as it is then: as before, where links do not
-        work. `may_replace` is asked right before a file is replaced by its equal."""
+        """Link a file to the object of its content. Returns the file's record afterwards: unchanged where links do not
+        work. `may_replace` is called right before a file is replaced by its equal."""
         place = self.place(digest)
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,11 +64,11 @@ class Objects:
             elif may_replace():
                 self._give(tree, found, place)
             return tree.look(found.path) or found
-        except OSError:  # another filesystem, too many links, somebody else's file: then it stays a copy
+        except OSError:  # another filesystem, too many links, another user's file: it stays a copy
             return found
 
     def garbage(self) -> int:
-        """Remove objects that nothing else shares. Answers how many bytes that gave back."""
+        """Remove objects without other links. Returns how many bytes were freed."""
         freed = 0
         for folder in _scan(self.path):
             if folder.name.startswith(DRAFT):
@@ -84,7 +84,7 @@ class Objects:
 
     @staticmethod
     def _is_whole(tree: Tree, found: TreeEntry, place: Path) -> bool:
-        """There is an object, and it has byte for byte the content of the file: a disk can damage either."""
+        """Whether an object exists and equals the file byte for byte: a disk can damage either."""
         try:
             if place.stat().st_size != found.size:
                 return False
@@ -107,7 +107,7 @@ class Objects:
                 draft.replace(place)
 
     def _give(self, tree: Tree, found: TreeEntry, place: Path) -> None:
-        """The object takes the place of the file."""
+        """The object replaces the file."""
         *above, name = path_parts(found.path)
         with self._draft() as draft, tree.folder(tuple(above)) as folder:
             os.link(place, draft)
@@ -129,7 +129,7 @@ class TreeDigester:
     def __init__(self, objects: Objects | None, progress: Progress = no_progress) -> None:
         self.objects = objects  # None: nothing is shared
         self.progress = progress
-        self.seen: dict[tuple[int, int, int], str] = {}  # a file that is linked to several places is read once
+        self.seen: dict[tuple[int, int, int], str] = {}  # a file with several links is read once
         self.may_replace: Callable[[], bool] = always
 
     def digest(
@@ -139,7 +139,7 @@ class TreeDigester:
         known: Mapping[str, FileRecord],
         save: Callable[[dict[str, FileRecord]], Any] | None = None,
     ) -> dict[str, FileRecord]:
-        """What is known of every file now. `save` is told in between: whoever is killed has not read in vain."""
+        """The records of all current files. `save` is called in between, so that a kill does not lose all progress."""
         files = [found for found in walked if found.kind == FILE]
         result = {found.path: known[found.path] for found in files if _is_known(known.get(found.path), found)}
         unread = [found for found in files if found.path not in result]
@@ -162,11 +162,11 @@ class TreeDigester:
         digest = self.seen.get(key) or self._digest(tree, found, done, total)
         if digest is not None:
             self.seen[key] = digest
-        mtime_ns = UNKNOWN if age_ns < 0 else found.mtime_ns  # a clock that is ahead tells nothing
+        mtime_ns = UNKNOWN if age_ns < 0 else found.mtime_ns  # a clock that is ahead proves nothing
         return FileRecord(found.size, mtime_ns, found.inode, digest, found.mtime_ns / 1e9)
 
     def _digest(self, tree: Tree, found: TreeEntry, done: int, total: int) -> str | None:
-        """None when it changed meanwhile, or may not be read."""
+        """None when it changed meanwhile, or is not readable."""
         try:
             with tree.open(found.path) as stream:
                 digest = digest_of(stream, lambda read: self.progress(f"reading {found.path}", done + read, total))
@@ -186,7 +186,7 @@ class TreeDigester:
 
 
 def read_kept(data: Any) -> FileRecord:
-    """From JSON. Raises ValueError, KeyError, TypeError when it is not that."""
+    """From JSON. Raises ValueError, KeyError, TypeError for invalid data."""
     digest = data["digest"]
     if digest is not None and not is_digest(digest):
         raise ValueError("not a digest")
@@ -199,7 +199,7 @@ def is_digest(text: Any) -> bool:
 
 
 def digest_of(stream: BinaryIO, say: Callable[[int], Any] = lambda _: None) -> str:
-    """The SHA-256 of what is left of a stream."""
+    """The SHA-256 of the rest of a stream."""
     digest, read = hashlib.sha256(), 0
     buffer = bytearray(CHUNK)
     while count := stream.readinto(buffer):  # type: ignore[attr-defined] # every binary file has it
@@ -210,8 +210,8 @@ def digest_of(stream: BinaryIO, say: Callable[[int], Any] = lambda _: None) -> s
 
 
 def digest_of_files(files: Iterable[tuple[str, str | None]]) -> str | None:
-    """One digest for a file or a folder, of the paths below it and their digests: of a single file its own, of more
-    that of the list which `sha256sum` prints of them. None when one is not known."""
+    """One digest for a file or a folder, from the paths below it and their digests: for a single file its own, for
+    several that of the list which `sha256sum` prints. None when one is unknown."""
     listed = sorted(files)
     if len(listed) == 1 and "/" not in listed[0][0]:
         return listed[0][1]
@@ -222,7 +222,7 @@ def digest_of_files(files: Iterable[tuple[str, str | None]]) -> str | None:
 
 
 def garbage(home: Path) -> int:
-    """Remove what no run and no model shares any more. Answers how many bytes that gave back."""
+    """Remove objects that no run and no model shares any more. Returns how many bytes were freed."""
     return Objects(home).garbage()
 
 

@@ -1,7 +1,7 @@
-"""What a run left behind: its outputs, the artifacts and models that it kept on purpose, and what is known of them.
+"""The outputs of a run, its kept artifacts and models, and the manifest of all of them.
 
 <run>/outputs.json  the manifest: every file's size and digest, and the remote storage that has them, if any
-<run>/outputs.lock  held by whoever writes the manifest
+<run>/outputs.lock  held by the process that writes the manifest
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class OutputEntry(NamedTuple):
     at: datetime | None
     digest: str | None
     place: str  # HERE or REMOTE
-    target: str | None  # of a link, as it is written
-    leads_to: str | None  # of a link: what it is a link to, if that is within the tree
+    target: str | None  # of a link, as written
+    leads_to: str | None  # of a link: the kind of its target, if that is within the tree
 
 
 @dataclass(slots=True)
 class OutputManifest:
     files: dict[str, FileRecord] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)  # those that lead to something within the tree
+    links: dict[str, str] = field(default_factory=dict)  # links to something within the tree
     url: str | None = None
     pushed_at: float | None = None
 
@@ -60,7 +60,7 @@ def manifest_file(run_folder: Path) -> Path:
 
 
 def read_manifest(run_folder: Path) -> OutputManifest:
-    """What was known last; nothing when that cannot be read, which costs reading the files again."""
+    """The last manifest; empty when it cannot be read, in which case all files are read again."""
     try:
         data = json.loads(manifest_file(run_folder).read_bytes())
         return OutputManifest(
@@ -96,7 +96,7 @@ def is_listable(path: str) -> bool:
 
 @contextmanager
 def locked(run_folder: Path) -> Iterator[None]:
-    """One at a time. Raises CallError."""
+    """One process at a time. Raises CallError."""
     with ExitStack() as held:
         try:
             held.enter_context(locks.locked(run_folder / run_paths.OUTPUTS_LOCK))
@@ -114,7 +114,7 @@ def update_manifest(home: Home, run_id: str, settling: TreeDigester | None = Non
     settling = settling or TreeDigester(Objects(home.path))
 
     def is_over() -> bool:
-        """A run that was resumed may keep a file anew at the very place where we would put an equal of its old one."""
+        """A resumed run may write a new file at the place where the equal of its old one would be linked."""
         history = folder.history()
         return bool(history) and history[-1].status in DONE
 
@@ -136,13 +136,13 @@ def update_manifest(home: Home, run_id: str, settling: TreeDigester | None = Non
 
 
 def _freed_links(manifest: OutputManifest) -> dict[str, str]:
-    """Links to files that are only in remote storage lead nowhere now, and will again."""
+    """Keep links to files that are only in remote storage: they are broken now, and valid again after a restore."""
     freed = [path for path, kept in manifest.files.items() if kept.freed]
     return {path: to for path, to in manifest.links.items() if any(f"{name}/".startswith(f"{to}/") for name in freed)}
 
 
 def index_outputs(store: Store, run_id: str, manifest: OutputManifest) -> list[Artifact]:
-    """Put into the store what the manifest knows of things that were kept on purpose. Needs no file."""
+    """Update the store's artifacts from the manifest. Needs no file."""
     known = {artifact.path: artifact for artifact in store.artifacts(run_id)}
     for path in manifest.files:
         made = _unlogged(run_id, path, manifest, known)
@@ -159,7 +159,7 @@ def index_outputs(store: Store, run_id: str, manifest: OutputManifest) -> list[A
 
 
 def _unlogged(run_id: str, path: str, manifest: OutputManifest, known: dict[str, Artifact]) -> Artifact | None:
-    """The artifact that a file belongs to, if nobody has told of it: a version of a model, or the file itself."""
+    """The artifact that a file belongs to, if it was not logged: a model version, or the file itself."""
     steps = path.split("/")
     if steps[0] not in OWNED or any("/".join(steps[:count]) in known for count in range(2, len(steps) + 1)):
         return None
@@ -173,8 +173,8 @@ def _unlogged(run_id: str, path: str, manifest: OutputManifest, known: dict[str,
 
 
 def browse(run_folder: Path, path: str = "") -> list[OutputEntry]:
-    """What is at a path and below it, here or in remote storage, each folder before what it holds. Raises CallError
-    when there is nothing."""
+    """The entries at a path and below it, local or in remote storage, each folder before its content. Raises CallError
+    when there are none."""
     manifest, tree = read_manifest(run_folder), run_tree(run_folder)
     top = "/".join(path_parts(path))
     if top and top.split("/")[0] not in ROOTS:
@@ -189,7 +189,7 @@ def browse(run_folder: Path, path: str = "") -> list[OutputEntry]:
             entries[name] = OutputEntry(name, FILE, kept.size, _time(kept.at), kept.digest, REMOTE, None, None)
     _add_folders(entries, top)
     if top and top not in entries:
-        raise CallError(f"there is no `{path}`: `phalanx outputs {run_folder.name}` lists what there is")
+        raise CallError(f"there is no `{path}`: `phalanx outputs {run_folder.name}` lists all files")
     return [entries[name] for name in sorted(entries, key=lambda name: name.split("/"))]
 
 
@@ -201,7 +201,7 @@ def _entry(found: TreeEntry, kept: FileRecord | None, leads_to: str | None) -> O
 
 
 def _add_folders(entries: dict[str, OutputEntry], top: str) -> None:
-    """The folders of files that are only in remote storage; and every folder's size."""
+    """Adds the folders of files that are only in remote storage, and every folder's size."""
     sizes: defaultdict[str, int] = defaultdict(int)
     for entry in list(entries.values()):
         for above in _folders_above(entry.path):
@@ -219,14 +219,14 @@ def _folders_above(path: str) -> Iterable[str]:
 
 
 def _time(seconds: float) -> datetime | None:
-    with suppress(OverflowError, ValueError, OSError):  # a file can claim to be of any year
+    with suppress(OverflowError, ValueError, OSError):  # a file can claim any year
         return datetime.fromtimestamp(seconds, UTC)
     return None
 
 
 def expected_digest(kept: FileRecord | None, found: TreeEntry) -> str | None:
-    """What a file must have, if that is known. Outputs may be written again by the training; what is ours may not:
-    there the same file with another time or size is a damaged one."""
+    """The required digest of a file, if known. Training may rewrite outputs; our own files never change: there the same
+    file with another time or size is a damaged one."""
     if kept is None or kept.freed:
         return None
     is_ours = found.path.partition("/")[0] in OWNED

@@ -1,7 +1,7 @@
-"""A look into a file, whatever it is: never executed, never unpickled, never read further than needed.
+"""Previews of files of any type: never executed, never unpickled, never read further than needed.
 
-Only the type, a few facts and some lines come out. Lines are as they stand in the file: whoever prints them takes care
-of what a terminal would obey.
+A preview has only the type, a few facts and some lines. Lines are unmodified: the caller must escape terminal control
+characters.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Table(NamedTuple):
 
 
 def preview(stream: BinaryIO, name: str, size: int) -> Preview:
-    """Of a stream at its start. Never raises for what the file holds."""
+    """The preview of a stream at its start. Never raises because of the file's content."""
     head = stream.read(HEAD)
     ending = name.rpartition(".")[2].lower() if "." in name else ""
     try:
         found = _by_content(stream, head, ending, size)
-    except Exception:  # noqa: BLE001 - a file made to confuse can have any parser raise anything
+    except Exception:  # noqa: BLE001 - a malicious file can make any parser raise anything
         found = None  # it is not what it claims to be
     return found or _text(head, size) or _binary(head, size)
 
@@ -97,7 +97,7 @@ def _lines(kind: str, lines: Sequence[str], *, is_cut: bool = False) -> Preview:
 
 
 def read_table(stream: BinaryIO, name: str, size: int, most: int) -> Table | None:
-    """The first rows of a table, by its columns; None when the file is none, or not as its name says."""
+    """The first rows of a table, by columns; None when the file is not a table, or not of the type of its name."""
     comma = {"csv": ",", "tsv": "\t"}.get(name.rpartition(".")[2].lower())
     head = stream.read(TABLE_HEAD)
     try:
@@ -161,7 +161,7 @@ def _bmp(_: BinaryIO, head: bytes, __: int) -> Preview | None:
 
 
 def _jpeg(stream: BinaryIO, _: bytes, __: int) -> Preview:
-    """Its size stands in the frame, after segments of any number and length."""
+    """The size is in the frame header, after any number of segments of any length."""
     stream.seek(2)
     for _count in range(500):
         mark = stream.read(4)
@@ -195,7 +195,7 @@ def _webp(_: BinaryIO, head: bytes, __: int) -> Preview:
 
 
 def _wav(_: BinaryIO, head: bytes, size: int) -> Preview:
-    """How long it is follows from its size: what stands before the sound is short."""
+    """The duration follows from the file size: the header is short."""
     place = head.find(b"fmt ", 12)
     if place == -1:
         return Preview("WAV audio", {}, [])
@@ -232,7 +232,7 @@ def _numpy(_: BinaryIO, head: bytes, size: int) -> Preview:
 
 
 def _numpy_header(head: bytes) -> dict[str, Any]:
-    """A NumPy file begins with a Python literal; a literal is all that is read of it."""
+    """A NumPy file starts with a Python literal; only that literal is parsed."""
     is_long = head[6] > 1
     length = struct.unpack_from("<I" if is_long else "<H", head, 8)[0]
     start = 12 if is_long else 10
@@ -273,7 +273,7 @@ def _safetensors(stream: BinaryIO, size: int) -> Preview:
 
 
 def _zip(stream: BinaryIO, head: bytes, size: int) -> Preview:
-    """The list of what is in it. PyTorch's files are of this kind: what is pickled in them stays so."""
+    """The list of its members. PyTorch files are zip archives: their pickles are not opened."""
     if _zip_list_size(stream, size) > LONGEST_ZIP_LIST:
         return Preview("zip archive, of too many files to list", {}, _hex(head))
     with zipfile.ZipFile(stream) as archive:
@@ -293,7 +293,7 @@ def _zip(stream: BinaryIO, head: bytes, size: int) -> Preview:
 
 
 def _zip_list_size(stream: BinaryIO, size: int) -> int:
-    """How many bytes the list takes, by the record at the end of the file."""
+    """The number of bytes of the list, from the record at the end of the file."""
     stream.seek(max(0, size - 65_600))
     tail = stream.read(65_600)
     return int(struct.unpack_from("<I", tail, tail.rindex(b"PK\x05\x06") + 12)[0])
@@ -305,7 +305,7 @@ def _zip_list_size(stream: BinaryIO, size: int) -> int:
 def _binary(head: bytes, size: int) -> Preview:
     kind = "binary" if head else "empty"
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
-        kind = "pickle (not opened: that would run what is in it)"
+        kind = "pickle (not opened: that would execute its content)"
     return Preview(kind, {}, _hex(head), size > 256)
 
 

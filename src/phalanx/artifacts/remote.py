@@ -1,9 +1,9 @@
-"""Remote storage of outputs: any that fsspec reaches by a URL (s3://, gs://, az://, file://…).
+"""Remote storage of outputs: any that fsspec supports by URL (s3://, gs://, az://, file://…).
 
-<url>/objects/<sha256>   a file's content, once, however many runs have it
-<url>/runs/<run id>.json the run's manifest; written last, so what it names is there
+<url>/objects/<sha256>   a file's content, once for all runs that have it
+<url>/runs/<run id>.json the run's manifest; written last, so that everything it names exists
 
-Credentials come from the environment and the providers' own files. They are never a part of a URL, since URLs are kept
+Credentials come from the environment and the providers' own files. They are never part of a URL, since URLs are stored
 and shown.
 """
 
@@ -43,7 +43,7 @@ EXTRAS = {
     **dict.fromkeys(("gs", "gcs"), "gcs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
 }
-# Where a file appears when it was sent to the end; elsewhere it is sent under another name and renamed.
+# Schemes where a file appears only when its upload is complete; elsewhere it is written under another name and renamed.
 _WHOLE = {*EXTRAS, "memory"}
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ T = TypeVar("T")
 class PushResult(NamedTuple):
     url: str
     sent: int  # objects
-    known: int  # objects that were there already
+    known: int  # objects that already existed
     sent_bytes: int
     left_out: list[str]  # files that could not be read, or changed meanwhile
 
@@ -60,12 +60,12 @@ class PushResult(NamedTuple):
 def scheme_of(url: str) -> str:
     scheme, mark, _ = url.partition("://")
     if not mark or not scheme or not scheme.isascii():
-        raise CallError(f"`{url[:60]}` is not a URL of storage: write s3://bucket/folder, gs://…, az://… or file:///…")
+        raise CallError(f"`{url[:60]}` is not a storage URL: write s3://bucket/folder, gs://…, az://… or file:///…")
     return scheme.lower()
 
 
 def check_url(url: str) -> str:
-    """The URL as it is kept. Raises CallError."""
+    """The URL in its stored form. Raises CallError."""
     scheme_of(url)
     if "::" in url:
         raise CallError("write the URL of one storage, without `::`")
@@ -74,7 +74,8 @@ def check_url(url: str) -> str:
 
 
 def require_storage(url: str) -> None:
-    """Whether the packages for a URL are installed; nothing is asked of the storage. Raises CallError, MissingExtra."""
+    """Check that the packages for a URL are installed, without contacting the storage. Raises CallError,
+    MissingExtra."""
     scheme = scheme_of(check_url(url))
     try:
         import_module("fsspec").get_filesystem_class(scheme)
@@ -83,11 +84,11 @@ def require_storage(url: str) -> None:
             raise extras.missing(EXTRAS[scheme], f"storage on {scheme}://", fault) from None
         if isinstance(fault, ImportError):
             raise CallError(f"storage on {scheme}:// needs another package: {fault}") from None
-        raise CallError(f"there is no storage of the kind {scheme}://") from None
+        raise CallError(f"storage of the kind {scheme}:// is not supported") from None
 
 
 class RemoteStorage:
-    """Every fault is a CallError, whatever the storage raises."""
+    """Every error is a CallError, whichever exception the storage raises."""
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
@@ -101,7 +102,7 @@ class RemoteStorage:
         return storage, str(base).rstrip("/")
 
     def size(self, digest: str) -> int | None:
-        """Of an object; None when it is not there."""
+        """The size of an object; None when it does not exist."""
         with self._telling("cannot be read"):
             try:
                 return int(self._storage.info(self._object(digest))["size"])
@@ -109,22 +110,22 @@ class RemoteStorage:
                 return None
 
     def send(self, digest: str, stream: BinaryIO, size: int, say: Callable[[int], Any]) -> None:
-        """Put an object there whole. `say` is told how many bytes are."""
+        """Upload a complete object. `say` is called with the number of bytes sent."""
         callbacks = import_module("fsspec.callbacks")
         telling = callbacks.Callback(hooks={"say": lambda _, value, **__: say(value)})
         with self._telling("cannot be written"), self._whole(self._object(digest)) as name:
             self._storage.put_file(f"/dev/fd/{stream.fileno()}", name, callback=telling)
-        say(size)  # not every storage tells
+        say(size)  # not every storage reports it
         if self.size(digest) != size:
             self.remove(digest)
-            raise CallError(f"{self.url}: an object did not arrive whole: push again")
+            raise CallError(f"{self.url}: an object was not stored completely: push again")
 
     def open(self, digest: str) -> BinaryIO:
         with self._telling(f"has no object {digest}"):
             return cast(BinaryIO, self._storage.open(self._object(digest), "rb"))
 
     def read(self, digest: str, say: Callable[[int], Any] = lambda _: None) -> Iterator[bytes]:
-        """An object in pieces; after the last one CallError when they were not what they must be."""
+        """An object in chunks; after the last one CallError if the digest does not match."""
         found, count = hashlib.sha256(), 0
         with self._telling("cannot be read"), self.open(digest) as stream:
             while piece := stream.read(1 << 20):
@@ -133,7 +134,9 @@ class RemoteStorage:
                 say(count)
                 yield piece
         if found.hexdigest() != digest:
-            raise CallError(f"{self.url}: the object {digest} is damaged: push the run again from where its files are")
+            raise CallError(
+                f"{self.url}: the object {digest} is damaged: push the run again from the machine that has its files"
+            )
 
     def remove(self, digest: str) -> None:
         with suppress(FileNotFoundError), self._telling("cannot be written"):
@@ -148,7 +151,7 @@ class RemoteStorage:
             self._storage.pipe_file(name, json.dumps(data, indent=1).encode())
 
     def manifest(self, run_id: str) -> Mapping[str, tuple[int, str]] | None:
-        """The size and digest of each file of a run; None when there is none of it."""
+        """The size and digest of each file of a run; None when the storage has none of it."""
         with self._telling("cannot be read"):
             try:
                 data = json.loads(self._storage.cat_file(f"{self._base}/runs/{run_id}.json"))
@@ -158,7 +161,7 @@ class RemoteStorage:
         return {path: kept for path, kept in files.items() if is_listable(path) and is_digest(kept[1])}
 
     def verify(self, files: Iterable[FileRecord], progress: Progress = no_progress) -> None:
-        """Read every object back. Raises CallError at the first that is not what it must be."""
+        """Read every object back. Raises CallError at the first that does not match."""
         objects = {kept.digest: kept.size for kept in files if kept.digest is not None}
         tally = PushTally(f"checking {self.url}", sum(objects.values()), progress)
 
@@ -173,7 +176,7 @@ class RemoteStorage:
 
     @contextmanager
     def _whole(self, name: str) -> Iterator[str]:
-        """A name to write under, so that the file is there whole or not at all."""
+        """A name to write under, so that the file appears complete or not at all."""
         if scheme_of(self.url) in _WHOLE:
             yield name
             return
@@ -195,7 +198,7 @@ class RemoteStorage:
             yield
         except CallError:
             raise
-        except Exception as fault:  # noqa: BLE001 - fsspec has no common base of what its storages raise
+        except Exception as fault:  # noqa: BLE001 - the exceptions of fsspec's storages have no common base
             raise CallError(f"{self.url} {what}: {_without_secrets(fault)}") from None
 
 
@@ -208,7 +211,7 @@ def _without_secrets(fault: Exception) -> str:
 
 
 class PushTally:
-    """Sums up what several threads have done."""
+    """Adds up the progress of several threads."""
 
     def __init__(self, what: str, total: int, progress: Progress) -> None:
         self.what, self.total, self.progress = what, total, progress
@@ -221,7 +224,7 @@ class PushTally:
             self.progress(self.what, self.done, self.total)
 
     def part(self) -> Callable[[int], None]:
-        """For one file: is told how much of it is done."""
+        """For one file: receives its progress."""
         before = 0
 
         def say(count: int) -> None:
@@ -233,7 +236,7 @@ class PushTally:
 
 
 def in_turn(work: Callable[[T], Any], items: Iterable[T]) -> None:
-    """A few at once; the first fault ends it when those at work are done. Whoever interrupts us need not wait."""
+    """Runs a few at once; after the first error it waits only for active ones. An interrupt does not wait."""
     waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
     for item in items:
         waiting.put(item)
@@ -258,15 +261,15 @@ def in_turn(work: Callable[[T], Any], items: Iterable[T]) -> None:
 
 
 def push(home: Home, run_id: str, url: str, progress: Progress = no_progress) -> PushResult:
-    """Send what a run left to remote storage. What is there is not sent again, so an interrupted push goes on where it
-    was. Raises CallError."""
+    """Upload a run's files to remote storage. Existing objects are not sent again, so an interrupted push continues
+    where it stopped. Raises CallError."""
     remote = RemoteStorage(url)
     manifest = update_manifest(home, run_id, TreeDigester(Objects(home.path), progress))
     freed = [path for path, kept in manifest.files.items() if kept.freed]
     if freed and manifest.url != remote.url:
         raise CallError(
-            f"{len(freed)} files of run {run_id} are only in {manifest.url}: "
-            f"bring them here first with `phalanx outputs {run_id} --restore`"
+            f"{len(freed)} files of run {run_id} are only in {manifest.url}: restore them first with `phalanx "
+            f"outputs {run_id} --restore`"
         )
     sending = PushSession(remote, run_tree(home.run(run_id).path), manifest, progress)
     in_turn(sending.send, sending.objects.items())
@@ -294,7 +297,7 @@ class PushSession:
             f"sending to {remote.url}", sum(kept.size for _, kept in self.objects.values()), progress
         )
         self.sent = self.sent_bytes = 0
-        self.changed: set[str] = set()  # the digests of files that are not any more what they were
+        self.changed: set[str] = set()  # the digests of files that have changed
         self._lock = threading.Lock()
 
     def send(self, item: tuple[str, tuple[str, FileRecord]]) -> None:
@@ -305,7 +308,7 @@ class PushSession:
             self.changed.add(digest)
 
     def _send(self, digest: str, path: str, kept: FileRecord) -> bool:
-        """False when the file is not what was read, or not to the end: then what was sent may be anything."""
+        """False when the file changed or was not read to the end: then the uploaded data may be anything."""
         try:
             stream = self.tree.open(path)
         except OSError:
@@ -330,13 +333,13 @@ def _state(stream: BinaryIO) -> tuple[int, int, int]:
 
 
 def refuse_credentials(url: str) -> None:
-    """An address is kept and shown; a key must not be a part of it. The message does not repeat it."""
+    """URLs are stored and shown, so they must not contain a key. The message does not repeat it."""
     scheme, _, rest = url.partition("://")
-    is_azure = scheme in ("abfs", "abfss")  # container@account is a place there
+    is_azure = scheme in ("abfs", "abfss")  # container@account is a location there
     authority = rest.partition("/")[0]
     has_key = re.search(r":.*@", rest) or re.search(r":.*[^0-9]", authority)
     if has_key or ("@" in authority and not is_azure) or "?" in url or "#" in url:
         raise CallError(
-            f"the {scheme}:// address has credentials or options in it: write only scheme, place and path. Keys come "
+            f"the {scheme}:// URL contains credentials or options: write only scheme, location and path. Keys come "
             "from the environment or the provider's own files (AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, …)"
         )

@@ -1,7 +1,7 @@
-"""Files below a folder, reached so that nothing leads out of it.
+"""Safe access to files below a folder: nothing leads out of it.
 
-Whoever trains may put anything there: links to elsewhere, pipes that nobody writes, names made to confuse. Each step of
-a path is opened by itself and no link is followed, so it does not matter either when the tree changes meanwhile.
+Training code may put anything there: links to elsewhere, pipes without a writer, misleading names. Each part of a path
+is opened separately and no link is followed, so a tree that changes meanwhile is safe too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CHUNK = 1 << 20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Progress = Callable[[str, int, int], None]  # what is being done, how many bytes are, of how many
+Progress = Callable[[str, int, int], None]  # action, bytes done, bytes in total
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """For those who do not want to know."""
+    """Ignores progress."""
 
 
 class TreeEntry(NamedTuple):
@@ -37,11 +37,11 @@ class TreeEntry(NamedTuple):
     size: int
     mtime_ns: int
     inode: int
-    target: str | None = None  # of a link, as it is written
+    target: str | None = None  # of a link, as written
 
 
 def path_parts(path: str) -> tuple[str, ...]:
-    """The steps of a path that stays below where it begins. Raises CallError for any other."""
+    """The parts of a path that stays below its start. Raises CallError for any other."""
     steps = tuple(step for step in path.split("/") if step not in ("", "."))
     if path.startswith("/") or ".." in steps or "\0" in path:
         raise CallError(f"`{path}` is not a path below the run's folder: write it as it is listed")
@@ -49,8 +49,8 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 
 class Tree:
-    """What is below a folder; of `tops`, if given, only what is in these. Paths that do not stay below raise CallError,
-    everything else that does not work OSError."""
+    """The entries below a folder; with `tops` only those in these. A path that leads outside raises CallError, every
+    other failure OSError."""
 
     def __init__(self, root: Path, tops: tuple[str, ...] = ()) -> None:
         self.root = root
@@ -70,7 +70,7 @@ class Tree:
             os.close(descriptor)
 
     def look(self, path: str) -> TreeEntry | None:
-        """What stands there; None when nothing does."""
+        """The entry at a path; None when there is none."""
         *above, name = path_parts(path) or (".",)
         try:
             with self.folder(tuple(above)) as folder:
@@ -78,12 +78,12 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as fault:
-            if fault.errno == errno.ELOOP:  # a link stands in the way
+            if fault.errno == errno.ELOOP:  # a link is part of the path
                 return None
             raise
 
     def walk(self, path: str = "") -> Iterator[TreeEntry]:
-        """Everything below a folder, by name, each folder before what it holds."""
+        """All entries below a folder, by name, each folder before its content."""
         waiting = self._entries(path)[::-1]
         while waiting:
             found = waiting.pop()
@@ -92,7 +92,7 @@ class Tree:
                 waiting += self._entries(found.path)[::-1]
 
     def open(self, path: str) -> BinaryIO:
-        """A file to read. Raises OSError for anything that is not one."""
+        """Open a file for reading. Raises OSError for anything else."""
         *above, name = path_parts(path)
         with self.folder(tuple(above)) as folder:
             descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
@@ -107,7 +107,7 @@ class Tree:
             os.unlink(name, dir_fd=folder)
 
     def leads_to(self, path: str) -> str | None:
-        """Where a link ends, if that is something within the tree."""
+        """The target of a link, if it is within the tree."""
         base = os.path.realpath(self.root)
         inside = os.path.relpath(os.path.realpath(os.path.join(base, path)), base)
         steps = inside.split("/")
@@ -124,12 +124,12 @@ class Tree:
                 if not steps and self.tops:
                     names = [name for name in self.tops if name in names]
                 found = [_found("/".join([*steps, name]), name, folder) for name in names]
-        except OSError:  # gone meanwhile, or not ours to read
+        except OSError:  # removed meanwhile, or not readable
             return []
         return [entry for entry in found if entry is not None and not self._is_draft(entry.path)]
 
     def _is_draft(self, path: str) -> bool:
-        """Where the files are ours, names that begin with a dot are those of files not written to the end."""
+        """Among our own files, names that start with a dot are incomplete files."""
         top, _, rest = path.partition("/")
         return top in OWNED and top in self.tops and "/." in f"/{rest}"
 

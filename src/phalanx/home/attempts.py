@@ -1,6 +1,6 @@
-"""The folder of an attempt: where agents, on whatever machine, leave what became of their replicas.
+"""The folder of an attempt: agents on any machine write there how their replicas run and end.
 
-On a shared filesystem nobody locks anything: one writer per file, readers only follow.
+There are no locks on a shared filesystem: one writer per file, and readers only follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAID = (run_paths.LOG, run_paths.AGENT)
 
 
 class AttemptFolder(NamedTuple):
-    """Where one attempt of a run lives."""
+    """The folder of one attempt of a run."""
 
     run_folder: Path
     run_id: str
@@ -39,19 +39,19 @@ class AttemptFolder(NamedTuple):
 
 
 class ReplicaState(NamedTuple):
-    """What is seen of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid`
-    is whom to tell to end; none for one that is not on this machine."""
+    """The state of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid` is
+    the process to signal; None for one that is not on this machine."""
 
     state: str
     pid: int | None = None
     end: Mapping[str, Any] | None = None
-    message: str = "its agent was killed"  # of one that is lost
-    cause: str = "lost"  # as its end will have it
-    lines: tuple[str, ...] = ()  # what was said last, where it has no log
+    message: str = "its agent was killed"  # for a lost one
+    cause: str = "lost"  # as its end record will have it
+    lines: tuple[str, ...] = ()  # its last output, where it has no log
 
 
 def read_facts(seat: AttemptFolder) -> dict[str, Any]:
-    """What an attempt was started with; nothing when it was not."""
+    """The facts that an attempt was started with; empty when it was not started."""
     found = read_json(seat.facts_file)
     return found if isinstance(found, dict) else {}
 
@@ -95,7 +95,7 @@ def replica_tail(seat: AttemptFolder, replica: str) -> list[str]:
 
 
 def last_activity(seat: AttemptFolder) -> float:
-    """When any replica, or a process that it started, last wrote a line or a metric. When they began, if none has."""
+    """When any replica, or a process that it started, last wrote a line or a metric; their start, if none has."""
     newest = 0.0
     for place in seat.run_folder.glob(run_paths.attempt_folder("*", seat.attempt)):
         try:
@@ -116,9 +116,8 @@ def record_lost(  # noqa: PLR0913
     lines: tuple[str, ...] = (),
     just_now: bool = True,
 ) -> None:
-    """Write the end that a killed agent could not. Does nothing when there is one. `just_now`: it was there a moment
-    ago; otherwise it ended when it last gave a sign of life, which tells whether it was the first to fail.
-    """
+    """Write the end record that a killed agent could not. Does nothing when one exists. `just_now`: it was there a
+    moment ago; otherwise its end is its last sign of life, which shows whether it was the first to fail."""
     folder = seat.folder(replica)
     make_private(folder, seat.run_folder)
     content = {

@@ -1,11 +1,11 @@
-"""A home: the folder where runs live. A run's folder is the truth of that run; the store is an index over them.
+"""A home: the folder of all runs. A run's folder is the truth of that run; the store is an index over them.
 
 <home>/runs/<id>/  run.json  spec.yml  plan.json  history  stop.json  job/…  code/…  outputs/…
                    replicas/<role>-<index>/attempt-<n>/{log, spool, agent.json, end.json}
-<home>/stops/<id>     somebody asked the run to stop
-<home>/resumes/<id>   somebody asked a run that is over to go on
-<home>/arrivals/<id>  a run that somebody else made; to be adopted
-<home>/settling/<id>  a run that is over, whose series and files are to be settled
+<home>/stops/<id>     a request to stop the run
+<home>/resumes/<id>   a request to resume a run that has ended
+<home>/arrivals/<id>  a run that another process created; to be adopted
+<home>/settling/<id>  a run that has ended, whose series and files are still to be processed
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from phalanx.store import Run, StatusChange
 from phalanx.tracking import external_folder
 
 BALLAST_BYTES = 256 << 10
-LEFTOVERS_S = 3600.0  # after which a draft is nobody's work in progress
+LEFTOVERS_S = 3600.0  # seconds after which a draft is abandoned
 
 
 def default_home() -> Path:
@@ -50,10 +50,10 @@ class Home:
             for folder in (path, self.runs, self.agents, self.environments, *marks):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, f"{folder} may not be written")
+                    raise PermissionError(errno.EACCES, f"{folder} is not writable")
         except OSError as fault:
             reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"cannot use {path} as home: {reason}; PHALANX_HOME names another") from None
+            raise CallError(f"cannot use {path} as home: {reason}; set PHALANX_HOME to another folder") from None
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(self.runs / run_id)
@@ -68,10 +68,9 @@ class Home:
         environment: Mapping[str, str],
         fill: Callable[[Path], None] | None = None,
     ) -> RunFolder:
-        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun: a
-        scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
-        it, private, and only until the run is over: it may hold secrets. Raises CallError when the disk refuses.
-        """
+        """Create a run's folder atomically; `fill` may add files. Its history exists from the start: a scheduler may
+        adopt and start the run the moment it appears. The submitter's environment is stored separately, private, and
+        only until the run has ended: it may contain secrets. Raises CallError when the disk fails."""
         draft = self.runs / f".{run.id}"
         try:
             with ExitStack() as undo:
@@ -89,14 +88,14 @@ class Home:
                 undo.pop_all()
         except OSError as fault:
             reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"the run cannot be kept in {self.runs}: {reason}") from None
+            raise CallError(f"cannot store the run in {self.runs}: {reason}") from None
         return self.run(run.id)
 
     def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:
         write_atomic(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode(), sync=False)
 
     def environment(self, run_id: str) -> dict[str, str]:
-        """What the submitter's shell had set; ours when it is gone."""
+        """The submitter's environment; ours when it is gone."""
         try:
             found: dict[str, str] = json.loads((self.environments / f"{run_id}.json").read_bytes())
         except (OSError, ValueError):
@@ -107,30 +106,31 @@ class Home:
         (self.environments / f"{run_id}.json").unlink(missing_ok=True)
 
     def asked_to_stop(self) -> list[str]:
-        """The runs that someone asked to stop and nobody has looked at since."""
+        """The runs with an unprocessed request to stop."""
         return [entry.name for entry in os.scandir(self.stops)]
 
     def forget_stop(self, run_id: str) -> None:
         (self.stops / run_id).unlink(missing_ok=True)
 
     def asked_to_resume(self) -> list[str]:
-        """The runs that someone asked to go on, and nobody has looked at since."""
+        """The runs with an unprocessed request to resume."""
         return [entry.name for entry in os.scandir(self.resumes)]
 
     def arrived(self) -> list[str]:
-        """The runs that somebody else made and nobody has adopted yet."""
+        """The runs that another process created and that are not adopted yet."""
         return [entry.name for entry in os.scandir(self.arrivals)]
 
     def reserve_disk(self) -> None:
-        """Some disk of our own, to let go of when there is none left: runs that end for want of disk end on record."""
+        """Reserve some disk space, to be released when the disk is full, so that runs that fail for lack of disk are
+        still recorded."""
         try:
             if not self._holds_ballast() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
                 write_atomic(self.ballast, bytes(BALLAST_BYTES))
         except OSError:
-            pass  # the disk became full meanwhile: then there is nothing to hold
+            pass  # the disk filled up meanwhile: there is nothing to reserve
 
     def release_disk(self) -> bool:
-        """True when that made room. The emptied file stays: its time says when the disk was full."""
+        """True when that freed space. The emptied file stays: its time shows when the disk was full."""
         is_held = self._holds_ballast()
         if is_held:
             os.truncate(self.ballast, 0)
@@ -143,7 +143,7 @@ class Home:
             return False
 
     def full_at(self) -> float | None:
-        """When the ballast was dropped for want of disk; None while it is held."""
+        """When the ballast was released because the disk was full; None while it is held."""
         try:
             state = self.ballast.stat()
         except FileNotFoundError:
@@ -162,7 +162,7 @@ class Home:
 
 
 def _is_older(path: Path, horizon: float) -> bool:
-    """What is gone is not: a draft that was just renamed."""
+    """None for a file that is gone: a draft that was just renamed."""
     try:
         return path.stat().st_mtime < horizon
     except FileNotFoundError:

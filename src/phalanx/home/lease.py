@@ -1,4 +1,4 @@
-"""The right to schedule a home: one holder at a time."""
+"""The lease to schedule a home: one holder at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phalanx.home.home import Home
 
 
 class Lease:
-    """The right to schedule the runs of a home. The kernel takes it back from whoever dies."""
+    """The lease to schedule the runs of a home. The kernel releases it when the holder dies."""
 
     def __init__(self, home: Home) -> None:
         path = home.path / "scheduler.lock"

@@ -27,7 +27,7 @@ class RunFolder:
         return self.path / run_paths.STOP
 
     def read(self) -> Run | None:
-        """The run as it was submitted, with what its history says; None when it cannot be read."""
+        """The run as submitted, with the status from its history; None when it cannot be read."""
         try:
             run = decode_run(json.loads((self.path / run_paths.RUN).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
@@ -40,7 +40,7 @@ class RunFolder:
         found: list[StatusChange] = []
         for record in Reader(self.path / run_paths.HISTORY).poll():
             change = _decode_change(self.path.name, record.data())
-            if change.number == len(found) + 1:  # any other was written by two at once: the first one counts
+            if change.number == len(found) + 1:  # any other line was written concurrently: the first one counts
                 found.append(change)
         return found
 
@@ -56,8 +56,8 @@ class RunFolder:
             writer.close()
 
     def ask_to_stop(self, reason: str) -> None:
-        """Leave word for whoever schedules; the first word counts. The run may be one of thousands that wait, so a
-        mark in the home tells which one to look at."""
+        """Leave a request for the scheduler; the first one counts. The run may be one of thousands that wait, so a
+        marker in the home shows which one to process."""
         if not self.stop_file.exists():
             write_atomic(self.stop_file, json.dumps({"reason": reason}).encode())
         (self.path.parent.parent / "stops" / self.path.name).touch(mode=0o600)

@@ -1,7 +1,8 @@
-"""How a run reaches the server of its home, when there is one: an address, and a token that opens nothing but itself.
+"""How a run reaches the server of its home, if one is running: an address, and a token that grants access only to
+itself.
 
-<home>/server.json    the server that is up, and its process; server-2.json… where a home has several
-<home>/server.secret  what the tokens of runs are derived from
+<home>/server.json    the running server and its process; server-2.json… where a home has several
+<home>/server.secret  the secret from which the tokens of runs are derived
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from phalanx.store import Run
 
 PREFIX = "phr"
 SECRET_BYTES = 32
-MOST_SERVERS = 16  # of one home
+MOST_SERVERS = 16  # per home
 
 
 def server_environment(home: Path, run: Run, given: Mapping[str, str]) -> dict[str, str]:
-    """What makes MLflow's client in a run log to us; nothing when no server is up, or when the user has another."""
+    """Variables that make MLflow's client in a run log to this server; empty when no server is running, or when the
+    user has set another."""
     if "MLFLOW_TRACKING_URI" in given:
         return {}
     url = server_url(home)
@@ -40,17 +42,17 @@ def server_environment(home: Path, run: Run, given: Mapping[str, str]) -> dict[s
 
 
 def server_file(home: Path, number: int, kind: str = "json") -> Path:
-    """Of the server of this number, from 1 on: where it is, or (`lock`) what it holds."""
+    """The file of the server with this number, from 1 on: its address, or (`lock`) its lock."""
     return home / (f"server.{kind}" if number == 1 else f"server-{number}.{kind}")
 
 
 def server_url(home: Path) -> str | None:
-    """Where a server of this home is that runs on this machine."""
+    """The address of a server of this home on this machine."""
     return next(server_urls(home), None)
 
 
 def server_urls(home: Path) -> Iterator[str]:
-    """Of all of them. What one that was killed has left counts for nothing: another program may have its port."""
+    """All running servers. Files of killed servers are ignored: another program may use their port."""
     for number in range(1, MOST_SERVERS + 1):
         try:
             server = json.loads(server_file(home, number).read_bytes())
@@ -61,7 +63,7 @@ def server_urls(home: Path) -> Iterator[str]:
 
 
 def run_token(home: Path, run_id: str, attempt: int) -> str:
-    """What lets one attempt of a run write to itself, and to nothing else. Derived: asked again, it is the same."""
+    """The token with which one attempt of a run may write to itself, and to nothing else. Derived: always the same."""
     return f"{PREFIX}_{run_id}_{attempt}_{run_mac(server_secret(home), run_id, attempt)}"
 
 
@@ -70,7 +72,7 @@ def run_mac(secret: bytes, run_id: str, attempt: int) -> str:
 
 
 def server_secret(home: Path) -> bytes:
-    """Made once. Whoever removes it makes every token of a run invalid."""
+    """Created once. Removing it invalidates every token of a run."""
     path = home / "server.secret"
     try:
         return _read_secret(path)
@@ -83,5 +85,5 @@ def server_secret(home: Path) -> bytes:
 def _read_secret(path: Path) -> bytes:
     secret = path.read_bytes().strip()
     if len(secret) < SECRET_BYTES:
-        raise CallError(f"{path} is damaged: remove it, and a new one is made")
+        raise CallError(f"{path} is damaged: remove it to create a new one")
     return secret

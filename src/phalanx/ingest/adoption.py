@@ -10,7 +10,7 @@ from phalanx.store import Run, Store
 
 
 def adopt_all(home: Home, store: Store, run_ids: Iterable[str]) -> None:
-    """Rows for runs that have only folders."""
+    """Adds rows for runs that have only folders."""
     for run_id in run_ids:
         run = home.run(run_id).read()
         if run is not None:
@@ -19,8 +19,8 @@ def adopt_all(home: Home, store: Store, run_ids: Iterable[str]) -> None:
 
 
 def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
-    """A run and its history, as its folder has them, all at once: a row without its first statuses would look
-    complete. May be called again."""
+    """Store a run and its history from its folder in one transaction: a row without its first statuses would look
+    complete. Idempotent."""
     with store.transaction():
         store.add(run)
         for change in folder.history():

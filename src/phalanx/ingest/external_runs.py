@@ -1,4 +1,4 @@
-"""Runs that Phalanx keeps and did not start: of clients of the server, and imported ones."""
+"""Runs that Phalanx stores but did not start: from clients of the server, and imported ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z", re.ASCII)
 _CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
 
-def create(  # noqa: PLR0913 - all that can be known of a run
+def create(  # noqa: PLR0913 - all fields of a run
     home: Home,
     *,
     project: str,
@@ -40,11 +40,11 @@ def create(  # noqa: PLR0913 - all that can be known of a run
     run_id: str | None = None,
     patience_s: float = DAY_S,
 ) -> tuple[Run, Path]:
-    """A run under way, and the folder of its one replica's attempt. Nobody sees its process, so it counts as lost when
-    nothing was written for `patience_s`. Whoever schedules next adopts it; `adopt` does so at once. Raises CallError.
-    """
+    """Create an active run, and the folder of its one replica's attempt. Its process cannot be seen, so it counts as
+    lost when nothing was written for `patience_s`. The scheduler adopts it later; `adopt` does so at once. Raises
+    CallError."""
     if run_id is not None and not _ID.match(run_id):
-        raise CallError(f"{run_id[:100]!r} cannot be a run's id: it has up to 64 letters, digits, `-` and `_`")
+        raise CallError(f"{run_id[:100]!r} is not a valid run id: it has up to 64 letters, digits, `-` and `_`")
     about = external_folder.Description(
         project=project,
         name=name,
@@ -54,8 +54,8 @@ def create(  # noqa: PLR0913 - all that can be known of a run
         user=user,
         source=source,
     )
-    nobody = {"pid": 0, "started": 0, "boot": "", "host": socket.gethostname(), "patience_s": patience_s}
-    watcher = {**nobody, "is_agent": False}
+    no_process = {"pid": 0, "started": 0, "boot": "", "host": socket.gethostname(), "patience_s": patience_s}
+    watcher = {**no_process, "is_agent": False}
     try:
         folder = external_folder.create(str(home.path), about, run_id, created_at, watcher)
         attempt = Path(external_folder.attempt_folder(folder))
@@ -64,14 +64,14 @@ def create(  # noqa: PLR0913 - all that can be known of a run
     except FileExistsError as fault:
         raise CallError(str(fault)) from None
     except OSError as fault:
-        raise CallError(f"the run cannot be kept in {home.runs}: {(fault.strerror or str(fault)).lower()}") from None
+        raise CallError(f"cannot store the run in {home.runs}: {(fault.strerror or str(fault)).lower()}") from None
     run = RunFolder(Path(folder)).read()
     assert run is not None
     return run, attempt
 
 
 def append_event(attempt: Path, writer: str, event: Mapping[str, Any]) -> None:
-    """One event into the file of a writer of ours. Raises OSError."""
+    """Append one event to a file of ours. Raises OSError."""
     spool = Writer(attempt / f"{writer}.events")
     try:
         spool.append_json(event)
@@ -80,7 +80,7 @@ def append_event(attempt: Path, writer: str, event: Mapping[str, Any]) -> None:
 
 
 def adopt(home: Home, store: Store, run_id: str) -> Run:
-    """The run's row, at once. May be called again. Raises CallError."""
+    """Add the run's row now. Idempotent. Raises CallError."""
     folder = home.run(run_id)
     run = folder.read()
     if run is None:
@@ -91,18 +91,18 @@ def adopt(home: Home, store: Store, run_id: str) -> Run:
 
 
 def finish(home: Home, run_id: str, status: str, reason: str, at: float | None = None) -> None:
-    """Say how such a run ended; whoever schedules settles it. The first word counts. Raises CallError."""
+    """Report how such a run ended; the scheduler processes it. The first report counts. Raises CallError."""
     folder = home.run(run_id)
     attempt = external_folder.attempt_folder(str(folder.path))
     try:
         began = json.loads((folder.path / run_paths.RUN).read_bytes())["created_at"]
         external_folder.write_end(attempt, _CAUSES.get(status, "error"), reason or status, began, at)
     except (OSError, ValueError, KeyError) as fault:
-        raise CallError(f"the end of run {run_id} cannot be kept: {fault}") from None
+        raise CallError(f"cannot store the end of run {run_id}: {fault}") from None
 
 
 def index_now(home: Home, store: Store, run: Run) -> None:
-    """Bring what was written since into the store, for those who do not wait for the scheduler."""
+    """Update the store with new data, for callers that do not wait for the scheduler."""
     gatherer = RunIndexer(home, store, run, [REPLICA])
     try:
         gatherer.run_pass(is_over=True)

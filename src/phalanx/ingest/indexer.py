@@ -1,6 +1,6 @@
-"""From what the replicas of a run write to what lists show: summaries of metrics, params, tags, artifacts, models.
+"""Updates the store from what the replicas of a run write: metric summaries, params, tags, artifacts, models.
 
-The files are the truth. Everything here may be done again from their beginning, and gives the same.
+The files are the truth. Everything here can be repeated from their beginning, with the same result.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store, Summary
 from phalanx.store.series.points import FolderSummaries
 
-EVERY_S = 1.0  # how often a live run is looked at
-LOWEST = ("master", "chief", "launcher")  # whose metrics stand for the run's
-# What an event that is not as we would have written it may make us raise; it must not hold up the others.
+EVERY_S = 1.0  # seconds between two reads of an active run
+LOWEST = ("master", "chief", "launcher")  # the replica whose metrics represent the run
+# Exceptions that a malformed event may cause; it must not block the others.
 UNFIT = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, CallError)
 
 
 class SpooledEvent(NamedTuple):
     at: float
-    path: Path  # of its file
+    path: Path  # offset in its file
     content: Mapping[str, Any]
 
 
@@ -53,16 +53,16 @@ class RunIndexer:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing has been read."""
-        self.is_torn = False  # the files of the boards will be cut
+        """Reset to the state before anything was read."""
+        self.is_torn = False  # the TensorBoard files will be truncated
         self.points = {name: FolderSummaries(path, self.before) for name, path in self.folders.items()}
-        self.owners: dict[str, str] = {}  # the first replica, by our order, that logged a metric stands for it
+        self.owners: dict[str, str] = {}  # the first replica, in our order, that logged a metric represents it
         self.events: dict[Path, Reader] = {}
-        self.dropped: dict[Path, Mapping[str, int]] = {}  # why, and how many, by the file that said it
+        self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
 
     def run_pass(self, *, is_over: bool = False) -> None:
-        """Look at what is new, now and then; at all of it when the run is over. Raises OSError, StoreError."""
+        """Read new data periodically; read all of it when the run has ended. Raises OSError, StoreError."""
         now = time.monotonic()
         if now < self.next_at and not is_over:
             return
@@ -73,7 +73,7 @@ class RunIndexer:
                 look(is_over=is_over)
             except OSError as fault:
                 faults.append(fault)
-        # Looking at a run with many files takes a while: it must not be all that is done.
+        # Reading a run with many files takes a while: it must not starve other work.
         self.next_at = time.monotonic() + max(EVERY_S, 10 * (time.monotonic() - now))
         if faults:
             raise faults[0]
@@ -114,8 +114,8 @@ class RunIndexer:
         if changed:
             self.store.put_summaries(self.run_id, changed)
 
-    def _take_events(self, *, is_over: bool) -> None:  # noqa: ARG002 - like the others
-        """In the order in which they were said, as far as that can be known: so it is the same whoever looks, and when.
+    def _take_events(self, *, is_over: bool) -> None:  # noqa: ARG002 - same signature as the others
+        """Process events in the order of writing, as far as it is known: so the result does not depend on the reader.
         Raises OSError after all of them."""
         found: list[SpooledEvent] = []
         faults = []
@@ -150,20 +150,20 @@ class RunIndexer:
             self.store.update(self.run_id, tags=wanted)
 
     def _take_labels(self, _: Path, event: Mapping[str, Any]) -> None:
-        told = {name: None if text is None else str(text) for name, text in dict(event["values"]).items()}
-        self.store.put_labels(self.run_id, told)
+        labels = {name: None if text is None else str(text) for name, text in dict(event["values"]).items()}
+        self.store.put_labels(self.run_id, labels)
 
     def _take_description(self, _: Path, event: Mapping[str, Any]) -> None:
         known = ("name", "description", "framework", "commit")
-        told: dict[str, Any] = {name: str(event[name]) for name in known if event.get(name) is not None}
-        self.store.update(self.run_id, **told)
+        fields: dict[str, Any] = {name: str(event[name]) for name in known if event.get(name) is not None}
+        self.store.update(self.run_id, **fields)
 
     def _take_progress(self, path: Path, event: Mapping[str, Any]) -> None:
-        """The run is as far as its first replica. Where that began tells how fast it is."""
+        """The progress of the run is that of its first replica. Its start gives the speed."""
         if path.parent == next(iter(self.folders.values())):
-            told = {name: event.get(name) for name in ("at", "done", "total", "label")}
-            self.progress_since = self.progress_since or {"at": told["at"], "done": told["done"]}
-            self.store.put_fact(self.run_id, "progress", {**told, "since": self.progress_since})
+            progress = {name: event.get(name) for name in ("at", "done", "total", "label")}
+            self.progress_since = self.progress_since or {"at": progress["at"], "done": progress["done"]}
+            self.store.put_fact(self.run_id, "progress", {**progress, "since": self.progress_since})
 
     def _take_artifact(self, _: Path, event: Mapping[str, Any]) -> None:
         at = datetime.fromtimestamp(event["at"], UTC)
@@ -180,14 +180,14 @@ class RunIndexer:
         self.store.put_fact(self.run_id, f"dataset {event['name']}", dict(event))
 
     def _take_dropped(self, path: Path, event: Mapping[str, Any]) -> None:
-        """Each process of a replica tells its own."""
+        """Each process of a replica reports its own."""
         self.dropped[path] = {str(why): int(count) for why, count in event["why"].items()}
         total: Counter[str] = Counter()
         for other, why in self.dropped.items():
             if other.parent == path.parent:
                 total.update(why)
-        told = {"count": sum(total.values()), "why": dict(total)}
-        self.store.put_fact(self.run_id, f"dropped {path.parent.parent.name}", told)
+        dropped = {"count": sum(total.values()), "why": dict(total)}
+        self.store.put_fact(self.run_id, f"dropped {path.parent.parent.name}", dropped)
 
 
 _TAKERS = {
@@ -201,11 +201,11 @@ _TAKERS = {
     "dataset": RunIndexer._take_dataset,
     "dropped": RunIndexer._take_dropped,
 }
-_NAMES = list(_TAKERS)  # a kind that is no text cannot be looked up by its hash
+_NAMES = list(_TAKERS)  # a kind that is not a string may be unhashable
 
 
 def _decoded(path: Path, record: Record) -> SpooledEvent | None:
-    """None for what says nothing to us: to be read from the file itself, of a newer Phalanx, or no event at all."""
+    """None for events that are not for us: read from the file itself, written by a newer Phalanx, or not an event."""
     try:
         content = record.data() if record.kind == JSON else None
     except (ValueError, RecursionError):
@@ -217,13 +217,13 @@ def _decoded(path: Path, record: Record) -> SpooledEvent | None:
 
 
 def _merged(events: Iterable[SpooledEvent]) -> list[SpooledEvent]:
-    """Labels that follow each other as one: who looks meanwhile must not see one that is taken away again."""
+    """Merge consecutive label events: a reader must not see a label that is removed again."""
     found: list[SpooledEvent] = []
     for event in events:
-        told = event.content.get("values") if event.content["kind"] == "labels" else None
+        values = event.content.get("values") if event.content["kind"] == "labels" else None
         before = found[-1].content.get("values") if found and found[-1].content["kind"] == "labels" else None
-        if isinstance(told, dict) and isinstance(before, dict):
-            found[-1] = event._replace(content={**event.content, "values": {**before, **told}})
+        if isinstance(values, dict) and isinstance(before, dict):
+            found[-1] = event._replace(content={**event.content, "values": {**before, **values}})
         else:
             found.append(event)
     return found
@@ -244,7 +244,7 @@ def _event_files(folder: Path) -> list[Path]:
 
 
 class RunIndexers:
-    """Those of all runs that are live."""
+    """The indexers of all active runs."""
 
     def __init__(self, home: Home, store: Store) -> None:
         self.home = home
@@ -252,8 +252,7 @@ class RunIndexers:
         self.live: dict[str, RunIndexer] = {}
 
     def run_pass(self, run: Run, replicas: Iterable[str]) -> None:
-        """Files that cannot be read are no reason not to watch the run: the next turn may read them. Raises
-        StoreError."""
+        """Unreadable files must not stop the monitoring of the run: the next pass may read them. Raises StoreError."""
         gatherer = self.live.get(run.id)
         if gatherer is not None and gatherer.attempt != run.attempt:
             self._forget(run)
@@ -264,7 +263,7 @@ class RunIndexers:
                     gatherer = self.live[run.id] = RunIndexer(self.home, self.store, run, replicas)
                 gatherer.run_pass()
         except StoreError:
-            self._forget(run)  # what it has read and could not tell is read again
+            self._forget(run)  # what was read but not stored is read again
             raise
 
     def _forget(self, run: Run) -> None:
@@ -273,8 +272,8 @@ class RunIndexers:
             gatherer.close()
 
     def finish(self, run: Run) -> None:
-        """An attempt is over: everything of it into the store. What cannot be read of its files is no reason not to say
-        that it is over. Raises StoreError."""
+        """An attempt has ended: store all its data. Unreadable files must not prevent its end from being recorded.
+        Raises StoreError."""
         gatherer = self.live.get(run.id)
         try:
             if gatherer is not None and gatherer.attempt == run.attempt:

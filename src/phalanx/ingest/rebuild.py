@@ -1,4 +1,4 @@
-"""The database made again from the folders of the runs, which are the truth."""
+"""Rebuilds the database from the folders of the runs, which are the truth."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from phalanx.store.statuses import Status
 
 
 def rebuild_store() -> int:
-    """Replace what the database says by what the folders say. Answers how many runs there are. Raises CallError while
-    someone schedules."""
+    """Replace the database's content with that of the folders. Returns the number of runs. Raises CallError while a
+    scheduler is active."""
     home = Home(default_home())
     lease = Lease(home)
     if not lease.take():
-        raise CallError("a scheduler is at work in this home: stop its runs, or wait until they are over")
+        raise CallError("a scheduler is active in this home: stop its runs, or wait until they have ended")
     with Store.open(home.path, os.environ.get("PHALANX_DATABASE")) as store:
         folders = set(home.run_ids())
         store.clear()
@@ -35,14 +35,14 @@ def rebuild_store() -> int:
             run = home.run(run_id).read()
             if run is not None:
                 index(home, store, run)
-        Registry(home, store)  # which brings its index up to its journal
+        Registry(home, store)  # which updates its index from its journal
     lease.release()
     lease.close()
     return len(folders)
 
 
 def index(home: Home, store: Store, run: Run) -> None:
-    """The database's part of a run, as its folder has it."""
+    """Rebuild the rows of a run from its folder."""
     add_to_store(store, home.run(run.id), run)
     _add_replicas(store, home.run(run.id), run)
     _gather(home, store, run)
@@ -67,7 +67,7 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
 
 
 def _gather(home: Home, store: Store, run: Run) -> None:
-    """Everything that its replicas tracked, in every attempt."""
+    """All data that its replicas tracked, in every attempt."""
     for attempt in range(1, run.attempt + 1):
         names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
         if names:

@@ -15,7 +15,7 @@ from phalanx.store import ReplicaRecord, Run
 def replica_record(
     run: Run, replica: Mapping[str, Any], sight: ReplicaState, failed: FirstFailure | None = None
 ) -> ReplicaRecord:
-    """What the store has of a replica; of one that another took with it, that."""
+    """The row of a replica; for one that failed as a consequence, with that reason."""
     end = sight.end or {}
     taken = failed.others.get(replica_name(replica)) if failed is not None else None
     status = {"absent": "starting", "running": "running"}.get(sight.state)

@@ -1,8 +1,8 @@
-"""TensorBoard's event files that appear among a run's outputs, followed while they grow.
+"""Reads TensorBoard event files in a run's outputs while they grow.
 
-What they say becomes points and events like any other's, in files of our own: `tensorboard.points` and
-`tensorboard.events`. How far each was read is noted there too, behind what was read: whoever goes on after a kill cuts
-off what stands behind the last note, so nothing is lost and nothing is there twice. Only whoever schedules writes.
+Their data becomes points and events like any other, in our own files: `tensorboard.points` and `tensorboard.events`.
+After the data, a note there records how far each file was read: a reader that continues after a kill truncates
+everything behind the last note, so nothing is lost or duplicated. Only the scheduler writes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from phalanx.formats.tfevents import EventFileReader, ImageSummary
 
 NAME = "tensorboard"
-LOOK_S = 2.0  # how often new files are looked for
-MOST_ENTRIES = 20_000  # of the outputs looked at: data sets are written there, too
-BUDGET = 4 << 20  # bytes read in one turn: the scheduler has other runs
+LOOK_S = 2.0  # seconds between two searches for new files
+MOST_ENTRIES = 20_000  # outputs to scan: datasets are written there, too
+BUDGET = 4 << 20  # bytes read in one pass: the scheduler has other runs
 LONGEST_TEXT = 1 << 20
-IMAGES_KEPT = 200  # of one name: they are many, and large
+IMAGES_KEPT = 200  # images of one name: there may be many, and they are large
 PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "eval", "evaluation", "dev"])
 
 
@@ -45,8 +45,8 @@ class EventFileFollower:
         self.is_past = any(folder.exists() for folder in later)  # then what is new in the outputs is not of this one
 
     def follow(self, *, is_over: bool = False) -> None:
-        """Read what is new, a bounded part of it unless the run is over. Raises OSError when it cannot be kept; then it
-        is read again."""
+        """Read new data, a bounded part of it unless the run has ended. Raises OSError when it cannot be stored; then
+        it is read again."""
         if self.is_past:
             return
         try:
@@ -72,7 +72,7 @@ class EventFileFollower:
                 return
 
     def close(self) -> None:
-        """Whoever goes on begins at the last notes."""
+        """Continue from the last notes."""
         for scribe in self.scribes.values():
             scribe.close()
         self.scribes.clear()
@@ -92,7 +92,7 @@ class EventFileFollower:
                 )
 
     def _first(self, found: list[str]) -> str:
-        """The folder whose tags need nothing before them: it was the first one; of several, the one on top."""
+        """The folder whose tags get no prefix: the first one; among several, the topmost."""
         known = [self._scribe_of(replica).first_folder for replica in self.replicas]
         folders = [self._split(inside)[0] for inside in found]
         return next(
@@ -104,14 +104,14 @@ class EventFileFollower:
         for folder, _, names in os.walk(self.outputs):
             for name in names:
                 path = os.path.join(folder, name)
-                if ".tfevents." in name and os.path.isfile(path):  # opening a pipe would wait for ever
+                if ".tfevents." in name and os.path.isfile(path):  # opening a pipe would block forever
                     yield os.path.relpath(path, self.outputs)
             entries += len(names) + 1
             if entries > MOST_ENTRIES:
                 return
 
     def _replica(self, inside: str) -> str:
-        """Whose file it is: a replica's that is named in its path, or else the first one's."""
+        """The owner of a file: the replica named in its path, or else the first one."""
         named = map(_replica_name, Path(inside).parts)
         return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
 
@@ -124,15 +124,15 @@ class EventFileFollower:
         return self.scribes[replica]
 
     def _split(self, inside: str) -> tuple[str, str]:
-        """Its folder, and the part of the training that it is of. Without the replica's name: the others say the same
-        tags, and what they say is kept apart already."""
+        """Its folder, as a prefix that names the part of the training. Without the replica's name: replicas use the
+        same tags, and their data is already separate."""
         replica = self._replica(inside)
         steps = [step for step in Path(inside).parts[:-1] if _replica_name(step) != replica]
         part = steps.pop() if steps and steps[-1].lower() in PARTS else ""
         return "/".join(steps), part
 
     def _name(self, inside: str, tag: str) -> str:
-        """`train` and `validation` beside each other say the same tags; folders that come later are other things."""
+        """`train` and `validation` next to each other have the same tags; later folders are something else."""
         folder, part = self._split(inside)
         name = f"{part}/{tag}" if part else tag
         return name if folder == self.first_folder else f"{folder or '.'}/{name}"
@@ -163,7 +163,7 @@ class EventFileConverter:
         self._cut()
 
     def _take_note(self, event: Mapping[str, Any]) -> int | None:
-        """How many bytes of points there were. None when it is no note."""
+        """The number of bytes of points; None when it is not a note."""
         if event.get("kind") != NAME:
             return None
         try:
@@ -175,7 +175,7 @@ class EventFileConverter:
         return max(0, points)
 
     def _cut(self) -> None:
-        """Back to the last note: what stands behind it will be read again."""
+        """Truncate to the last note: everything behind it will be read again."""
         points_size = events_size = kept = position = 0
         images: list[str] = []
         reader = Reader(self.events_file)
@@ -191,7 +191,7 @@ class EventFileConverter:
                 images.clear()
         if self.points_file.exists() and self.points_file.stat().st_size > points_size:
             os.truncate(self.points_file, points_size)
-        if reader.skipped_bytes:  # a full disk, once: then no sum of lengths tells where a record stands
+        if reader.skipped_bytes:  # the disk was full once: then lengths no longer show where a record starts
             records = islice(Reader(self.events_file).poll(), kept)
             write_atomic(self.events_file, b"".join(frame(record.kind, record.payload) for record in records))
         elif self.events_file.exists() and self.events_file.stat().st_size > events_size:
@@ -205,32 +205,32 @@ class EventFileConverter:
                 self.points = PointWriter(self.points_file)
             self.points.add(max(item.step, -(2**62)), item.time, {name[:500]: item.value})
             return
-        told: dict[str, Any] = {"at": item.time, "name": name, "step": item.step}
+        fields: dict[str, Any] = {"at": item.time, "name": name, "step": item.step}
         if isinstance(item, TextSummary):
-            self._note({**told, "kind": "text", "text": item.text[:LONGEST_TEXT]})
+            self._note({**fields, "kind": "text", "text": item.text[:LONGEST_TEXT]})
         elif isinstance(item, HistogramSummary):
-            self._note({**told, "kind": "histogram", "edges": item.edges, "counts": item.counts})
+            self._note({**fields, "kind": "histogram", "edges": item.edges, "counts": item.counts})
         elif isinstance(item, HparamsSummary):
             self._note({"at": item.time, "kind": "params", "values": item.values})
         elif isinstance(item, ImageSummary):
-            self._keep_image(told, item)
+            self._keep_image(fields, item)
 
-    def _keep_image(self, told: dict[str, Any], item: ImageSummary) -> None:
-        self.images[told["name"]] += 1
-        count = self.images[told["name"]]
+    def _keep_image(self, fields: dict[str, Any], item: ImageSummary) -> None:
+        self.images[fields["name"]] += 1
+        count = self.images[fields["name"]]
         if count > IMAGES_KEPT:
             return
         ending = {b"\x89P": ".png", b"\xff\xd8": ".jpg", b"GI": ".gif"}.get(item.data[:2], "")
         media = self.folder / run_paths.MEDIA
         media.mkdir(mode=0o700, exist_ok=True)
-        inside = f"media/{NAME}-{item.step}-{list(self.images).index(told['name'])}-{count}{ending}"
+        inside = f"media/{NAME}-{item.step}-{list(self.images).index(fields['name'])}-{count}{ending}"
         descriptor = os.open(self.folder / inside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(item.data)
-        self._note({**told, "kind": "image", "path": inside})
+        self._note({**fields, "kind": "image", "path": inside})
 
     def note(self, inside: str, offset: int, first_folder: str) -> None:
-        """How far a file was read: behind everything that it said."""
+        """Record how far a file was read, after all its data."""
         size = self.points_file.stat().st_size if self.points_file.exists() else 0
         read = {"file": inside, "offset": offset, "points": size, "first": first_folder}
         self._note({"at": time.time(), "kind": NAME, **read})
@@ -239,7 +239,7 @@ class EventFileConverter:
     def _note(self, event: dict[str, Any]) -> None:
         if self.events is None:
             self.events = Writer(self.events_file)
-        with suppress(ValueError):  # one of more than 16 MiB
+        with suppress(ValueError):  # a record of more than 16 MiB
             self.events.append_json(event)
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class EventFileConverter:
 
 
 def _content(record: Record) -> dict[str, Any]:
-    """Nothing for what is no event."""
+    """Empty for what is not an event."""
     try:
         found = record.data() if record.kind == JSON else None
     except (ValueError, RecursionError):

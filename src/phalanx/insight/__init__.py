@@ -1,1 +1,1 @@
-"""What recorded runs tell of themselves: what was asked for and used, what would have done, how fast trials were."""
+"""Analysis of recorded runs: requested and used resources, advice, failures and speed."""

@@ -1,4 +1,4 @@
-"""What a run asked for, what it used, and what would have done. Pure: everything comes in as values."""
+"""Resource advice: what a run requested, what it used, and what to request instead. Pure: all inputs are values."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from phalanx.insight.resource_edits import Change, ResourceAmount
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.naming import LAUNCHER
 
-DEFAULT_CORES = 1.0  # what a replica counts as that says nothing
-TIGHT = 0.9  # of what was asked: closer than that is too close
-WORTH = 0.9  # of what was asked: less than that is worth a change
-BESIDE_MIB = 512.0  # on a cluster a job also holds our agent, and what prepares its Python: no less is asked for
+DEFAULT_CORES = 1.0  # assumed for a replica that requests nothing
+TIGHT = 0.9  # of the request: a higher use is too close to it
+WORTH = 0.9  # of the request: a lower use is worth a change
+BESIDE_MIB = 512.0  # on a cluster a job also holds our agent and the setup of its Python: never advise less
 SHORT_S = 30.0
 FEW_LOOKS = 3
-IDLE_PERCENT = 10.0  # of a GPU that a colleague could use
+IDLE_PERCENT = 10.0  # percent of a GPU: below it, others could use the GPU better
 HALF_BUSY_PERCENT = 50.0
-SMALL_SHARE = 0.25  # of a GPU's memory: a smaller one would do
+SMALL_SHARE = 0.25  # of a GPU's memory: below it, a smaller GPU suffices
 SMALL_MIB = 16 * 1024
-APART = 1.5  # times all others: one that differs
+APART = 1.5  # times all others: an outlier
 APART_CORES = 0.5
 APART_MIB = 256.0
 NAMES_SHOWN = 4
@@ -39,17 +39,17 @@ Seat = tuple[str, int]  # role and index
 
 
 class Sizing(NamedTuple):
-    """One resource: asked for, used (95 of 100 moments of cores, the most of memory, GPUs put to work, seconds), held
-    without use, and what to ask for instead; None: as it is, or nobody knows."""
+    """One resource: requested, used (the 95th percentile of cores, the maximum of memory, active GPUs, seconds), held
+    without use, and what to request instead; None: no change, or unknown."""
 
     asked: float | None = None
     used: float | None = None
-    idle_hours: float | None = None  # of cores, GiB or GPUs
+    idle_hours: float | None = None  # in hours of cores, GiB or GPUs
     advised: float | None = None
 
 
 class RecordedRun(NamedTuple):
-    """A run as it was recorded. `given` are the GPUs that replicas really had."""
+    """A run as recorded. `given` are the GPUs that replicas really had."""
 
     plan: Mapping[str, Any]
     status: str
@@ -71,19 +71,19 @@ class RecordedRun(NamedTuple):
 
     @property
     def may_lower(self) -> bool:
-        """Whether less may be advised. Nobody knows what a run that failed would still have used; one that its time
-        limit ended was not at its end either, but was seen for as long as it was allowed."""
+        """Whether less may be advised. What a failed run would still have used is unknown. A run that hit its time
+        limit was not finished either, but was observed for as long as it was allowed to run."""
         if self.status in ("failed", "upstream_failed", "skipped"):
             return self.timed_out and self.causes <= {"timeout", "stopped", "finished"}
         return True
 
 
 class ResourceGroup(NamedTuple):
-    """Replicas of a role that asked for the same."""
+    """Replicas of a role with the same request."""
 
     role: str
     indices: tuple[int, ...]
-    asked: Mapping[str, ResourceAmount]  # by resource; those that were asked for
+    asked: Mapping[str, ResourceAmount]  # by resource; only requested ones
     uses: Mapping[int, ReplicaUsage]
 
     @property
@@ -103,7 +103,7 @@ class RoleAdvice(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """`caveats` are reasons not to trust it."""
+    """`caveats` are reasons not to trust the advice."""
 
     roles: tuple[RoleAdvice, ...]
     time: Sizing
@@ -126,7 +126,7 @@ def advise(seen: RecordedRun) -> Advice:
 
 
 def groups_of(seen: RecordedRun) -> list[ResourceGroup]:
-    """The replicas of a plan by what they asked for. Whoever only starts the others is none of them."""
+    """The replicas of a plan, grouped by request. A replica that only launches the others is not included."""
     found: dict[tuple[str, str], tuple[Mapping[str, ResourceAmount], list[int]]] = {}
     for replica in seen.plan["replicas"]:
         if replica.get("local") or replica["role"] == LAUNCHER:
@@ -141,14 +141,14 @@ def groups_of(seen: RecordedRun) -> list[ResourceGroup]:
 
 
 def asked_of(replica: Mapping[str, Any]) -> dict[str, ResourceAmount]:
-    """What plan.json says that a replica asks for."""
+    """The request of a replica in plan.json."""
     resources = replica.get("resources") or {}
     amounts = {name: ResourceAmount(**found) for name, found in resources.items() if found}
     return {name: amount for name, amount in amounts.items() if amount != ResourceAmount()}
 
 
 def held(group: ResourceGroup, resource: str, *, by_limit: bool = False) -> float | None:
-    """What is set aside for a replica: its request, or its limit where only that is named, or where that counts."""
+    """The amount reserved for a replica: its request, or its limit where only that is given, or where that counts."""
     amount = group.asked.get(resource, ResourceAmount())
     first, second = (amount.limits, amount.requests) if by_limit else (amount.requests, amount.limits)
     return second if first is None else first
@@ -160,7 +160,7 @@ def held(group: ResourceGroup, resource: str, *, by_limit: bool = False) -> floa
 def _judged(group: ResourceGroup, seen: RecordedRun) -> RoleAdvice:
     uses = list(group.uses.values())
     if seen.plan.get("launch") == "own" and sum(seen.plan.get("roles", {}).values()) > 1:
-        said = f"{group.names}: the command starts its ranks itself, so that nobody measured them one by one"
+        said = f"{group.names}: the command starts its ranks itself, so they were not measured individually"
         return RoleAdvice(group, Sizing(), Sizing(), Sizing(), None, None, None, (said,))
     cpu, memory, gpu = _cpu(group, seen), _memory(group, seen), _gpu(group, seen)
     used = gpus_of(uses)
@@ -227,7 +227,7 @@ def _gpu(group: ResourceGroup, seen: RecordedRun) -> Sizing:
 
 
 def _time(seen: RecordedRun) -> Sizing:
-    """A run in segments has a time for each, which says nothing of all of them."""
+    """A run in segments has a time limit per segment, which does not apply to the whole run."""
     asked = seen.plan.get("timeout_s")
     used = max((use.seconds for use in seen.uses.values()), default=None)
     if used is None or seen.plan.get("segment_s"):
@@ -245,7 +245,7 @@ def _time(seen: RecordedRun) -> Sizing:
 
 
 def gpus_of(uses: Sequence[ReplicaUsage]) -> GpuUsage | None:
-    """Of all replicas of a group: their mean, and the most of any."""
+    """Over all replicas of a group: their mean, and the maximum."""
     known = [use.gpu for use in uses if use.gpu is not None]
     if not known:
         return None
@@ -271,9 +271,9 @@ def names_text(role: str, indices: Sequence[int]) -> str:
             rows[-1][1] = index
         else:
             rows.append([index, index])
-    told = [f"{role}-{first}" if first == last else f"{role}-{first}..{last}" for first, last in rows[:NAMES_SHOWN]]
+    ranges = [f"{role}-{first}" if first == last else f"{role}-{first}..{last}" for first, last in rows[:NAMES_SHOWN]]
     more = sum(last - first + 1 for first, last in rows[NAMES_SHOWN:])
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    return ", ".join(ranges) + (f" and {more} more" if more else "")
 
 
 def _missing(group: ResourceGroup) -> Iterator[str]:
@@ -285,7 +285,7 @@ def _missing(group: ResourceGroup) -> Iterator[str]:
 def _apart(
     group: ResourceGroup, value: Callable[[ReplicaUsage], float | None], floor: float
 ) -> tuple[str, float, float] | None:
-    """The one replica that used far more than all others, how much, and the most of the others."""
+    """The one replica that used far more than all others, its use, and the maximum of the others."""
     known = sorted((found, index) for index, use in group.uses.items() if (found := value(use)) is not None)
     if len(known) < 2:
         return None
@@ -299,15 +299,15 @@ def _memory_remarks(group: ResourceGroup) -> Iterator[str]:
     killed = [index for index, use in group.uses.items() if "memory" in use.causes]
     if killed:
         said = group.uses[killed[0]].message
-        yield f"{names_text(group.role, killed)}: ended for its memory ({said}): it needs more, nobody knows how much"
+        yield f"{names_text(group.role, killed)}: killed for its memory ({said}): it needs more; how much is unknown"
         return
     apart = _apart(group, lambda use: use.memory_mib, APART_MIB)
     if apart is not None:
         name, most, others = apart
         yield (
-            f"{name} used {memory_words(most)} of memory, the others {memory_words(others)} at most: settings of its "
-            f"own (`{_key(group.role)}: [{{index: {name.rpartition('-')[2]}, …}}]`) would spare the others "
-            f"{memory_words(memory_for(most) - memory_for(others))} each"
+            f"{name} used {memory_words(most)} of memory, the others at most {memory_words(others)}: separate "
+            f"settings for it (`{_key(group.role)}: [{{index: {name.rpartition('-')[2]}, …}}]`) would save the "
+            f"others {memory_words(memory_for(most) - memory_for(others))} each"
         )
 
 
@@ -319,14 +319,17 @@ def _cpu_remarks(group: ResourceGroup, cpu: Sizing) -> Iterator[str]:
     apart = _apart(group, lambda use: use.cores_p95, APART_CORES)
     if apart is not None:
         name, most, others = apart
-        yield f"{name} used {most:.1f} cores, the others {others:.1f} at most"
+        yield f"{name} used {most:.1f} cores, the others at most {others:.1f}"
     if cpu.used is None:
         return
     have = DEFAULT_CORES if cpu.asked is None else cpu.asked
     if cpu.advised is not None and cpu.advised > have:
-        yield f"{group.names}: used {cpu.used:.1f} cores of {have:g}: where only those are given, it will be slower"
+        yield (
+            f"{group.names}: used {cpu.used:.1f} cores but requested {have:g}: it will be slower where the request is "
+            "enforced"
+        )
     elif cpu.advised is None and cpu.used >= TIGHT * have:
-        yield f"{group.names}: all cores were in use; `phalanx size --try cpu=…` tells whether more would be faster"
+        yield f"{group.names}: all cores were busy; check with `phalanx size --try cpu=…` whether more would be faster"
 
 
 def _gpu_remarks(group: ResourceGroup, seen: RecordedRun, gpu: Sizing) -> Iterator[str]:
@@ -337,54 +340,54 @@ def _gpu_remarks(group: ResourceGroup, seen: RecordedRun, gpu: Sizing) -> Iterat
     its, was, it = ("its GPU", "was", "it") if one else (f"its {gpu.asked:g} GPUs", "were", "them")
     if use is None:
         given = max((seen.given.get((group.role, index), 0) for index in group.indices), default=0)
-        why = "nvidia-smi did not answer" if given else f"it was given {'none' if one else 'none of them'}"
-        yield f"{names}: nothing is known of {its}: {why}"
+        why = "nvidia-smi did not answer" if given else f"it got {'none' if one else 'none of them'}"
+        yield f"{names}: no data about {its}: {why}"
         return
     if use.looks < FEW_LOOKS:
         times = "once" if use.looks == 1 else f"{use.looks} times"
-        yield f"{names}: {its} {was} looked at only {times}, which is too few to judge by"
+        yield f"{names}: {its} {was} sampled only {times}, which is too few for advice"
         return
     busy = f"{use.mean_percent:.0f} % busy on average, {use.busiest_percent:.0f} % at most"
     memory = f"{memory_words(use.memory_mib)} of {memory_words(use.total_mib)} of memory"
     if use.active == 0:
-        yield f"{names}: {its} did nothing ({busy}): a CPU will do, and a colleague could use {it}"
+        yield f"{names}: {its} {was} idle ({busy}): CPUs suffice, and others could use {it}"
         return
     if use.mean_percent < IDLE_PERCENT:
         yield (
-            f"{names}: {its} {was} hardly used ({busy}; {memory}): CPUs may do, and a colleague could use {it}; "
-            f"`phalanx size --try gpu=0,{gpu.asked:g}` tells how fast it is without"
+            f"{names}: {its} {was} hardly used ({busy}; {memory}): CPUs may suffice, and others could use {it}; "
+            f"measure the speed without with `phalanx size --try gpu=0,{gpu.asked:g}`"
         )
     elif use.mean_percent < HALF_BUSY_PERCENT:
         cores = max((use.cores_p95 for use in group.uses.values()), default=0.0)
         is_fed = cores < TIGHT * (held(group, "cpu") or DEFAULT_CORES)
-        hint = "larger batches may fill" if is_fed else "all its cores were in use meanwhile, and more of them may feed"
+        hint = "larger batches may fill" if is_fed else "all its cores were busy, and more of them may feed"
         yield f"{names}: {its} {was} {busy}: {hint} {it}"
     else:
         yield f"{names}: {its} {was} well used: {busy}"
     if gpu.advised is not None:
-        yield f"{names}: only {use.active} of {its} did anything: a colleague could use the others"
+        yield f"{names}: only {use.active} of {its} did any work: others could use the rest"
     if use.total_mib >= SMALL_MIB and use.memory_mib < SMALL_SHARE * use.total_mib:
-        yield f"{names}: {its}: {memory} at most: a smaller one, or a slice of one, would do"
+        yield f"{names}: {its}: at most {memory}: a smaller GPU, or a slice of one, suffices"
 
 
 def _caveats(seen: RecordedRun) -> Iterator[str]:
     seconds = max((use.seconds for use in seen.uses.values()), default=0.0)
     if not seen.uses:
-        yield "nothing was measured of this run yet" if seen.status != "succeeded" else "nothing was measured"
+        yield "this run has no measurements yet" if seen.status != "succeeded" else "no measurements"
         return
     if seen.timed_out:
-        yield "it was ended by its time limit: it was not done, and may have needed more later"
+        yield "it hit its time limit: it was not finished, and may have needed more later"
     elif seen.status in ("failed", "upstream_failed"):
-        yield "it failed: what it would still have used is not known, so nothing is lowered"
+        yield "it failed: what it would still have used is unknown, so no amount is lowered"
     elif seen.status == "stopped":
         yield f"it was stopped after {time_words(seconds)}: it may have needed more later"
     elif seen.status != "succeeded":
-        yield f"it is not over: this is what was seen in its first {time_words(seconds)}"
+        yield f"it is still active: this is its use in the first {time_words(seconds)}"
     if seconds < SHORT_S:
-        yield f"it was seen for {time_words(seconds)} only, which is too short to judge by: look at a longer run first"
+        yield f"it was observed for only {time_words(seconds)}, which is too short for advice: use a longer run"
     attempts = max(use.attempts for use in seen.uses.values())
     if attempts > 1:
-        yield f"it had {attempts} attempts: the most of any counts"
+        yield f"it had {attempts} attempts: the highest use counts"
 
 
 # what to change ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Amounts with head-room, rounded up to what a person would write, and as files and people write them."""
+"""Amounts with head-room, rounded up to usual values, and their notation in files and messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 MEMORY_HEADROOM = 1.2
 TIME_HEADROOM = 1.25
-TIME_HEADROOM_S = 60.0  # at least: starting up may take longer another day
-MORE = 1.5  # times what was not enough
+TIME_HEADROOM_S = 60.0  # seconds, at least: startup may take longer another day
+MORE = 1.5  # times the amount that was not enough
 GIB = 1024.0
 
-# Up to so many MiB, or seconds, in such steps.
+# Up to this many MiB, or seconds, in steps of this size.
 _MEMORY_STEPS = ((512, 64), (1024, 128), (2048, 256), (4096, 512), (16 * 1024, 1024), (64 * 1024, 2048))
 _LARGE_MEMORY_STEP = 8 * 1024
 _TIME_STEPS = ((600, 60), (3600, 300), (6 * 3600, 900), (24 * 3600, 3600))
@@ -23,32 +23,31 @@ def _rounded_up(value: float, steps: tuple[tuple[int, int], ...], last: int) -> 
 
 
 def memory_for(peak_mib: float) -> int:
-    """MiB to ask for, for what used that much at most."""
+    """MiB to request for a maximum use of this much."""
     return _rounded_up(peak_mib * MEMORY_HEADROOM, _MEMORY_STEPS, _LARGE_MEMORY_STEP)
 
 
 def more_memory(mib: float) -> int:
-    """MiB to ask for, for what was killed at that much."""
+    """MiB to request after a kill at this much."""
     return _rounded_up(mib * MORE, _MEMORY_STEPS, _LARGE_MEMORY_STEP)
 
 
 def cores_for(p95: float) -> int:
-    """Cores to ask for, for what used no more of them for nineteen twentieths of its time. A twentieth of a core is the
-    noise of the clock."""
+    """Cores to request for a 95th percentile of this many. A twentieth of a core is the noise of the clock."""
     return max(1, math.ceil(round(p95, 1)))
 
 
 def time_for(seconds: float) -> int:
-    """Seconds to ask for, for what took that long."""
+    """Seconds to request for a duration of this long."""
     return _rounded_up(max(seconds * TIME_HEADROOM, seconds + TIME_HEADROOM_S), _TIME_STEPS, _LONG_TIME_STEP)
 
 
 def more_time(seconds: float) -> int:
-    """Seconds to ask for, for what was not done after so many."""
+    """Seconds to request for a run that was not finished after this many."""
     return _rounded_up(seconds * MORE, _TIME_STEPS, _LONG_TIME_STEP)
 
 
-# as files write them -------------------------------------------------------------------------------------------------
+# notation in files ---------------------------------------------------------------------------------------------------
 
 
 def memory_text(mib: float) -> str:
@@ -69,7 +68,7 @@ def time_text(seconds: float) -> str:
     return "".join(parts)
 
 
-# as people say them --------------------------------------------------------------------------------------------------
+# notation in messages ------------------------------------------------------------------------------------------------
 
 
 def memory_words(mib: float) -> str:
@@ -89,7 +88,7 @@ def time_words(seconds: float) -> str:
 
 
 def hours_words(hours: float, unit: str) -> str:
-    """`3.4 core-hours`; short runs in minutes, so that something is left to see."""
+    """`3.4 core-hours`; short runs in minutes, so that the number is not zero."""
     if hours >= 0.1:
         return f"{hours:.3g} {unit}-hours"
     return f"{hours * 60:.2g} {unit}-minutes" if hours * 60 >= 0.05 else "-"

@@ -1,8 +1,8 @@
-"""Who failed first, who only followed, and what to do about it: from how the replicas ended. Pure.
+"""Which replica failed first, which failed as a consequence, and what to do: from how the replicas ended. Pure.
 
-When one replica of a run dies, the others fail soon after, each with an error of its own about a lost connection. The
-one to look at is the first that failed for a reason of its own. Frameworks know what it looks like when another is lost
-(their `symptoms`), so that a replica which died faster of its loss than the culprit of its fault is not blamed.
+When one replica of a run dies, the others fail soon after, each with an error about a lost connection. The culprit is
+the first that failed for another reason. Frameworks list the errors of a lost peer (their `symptoms`), so that a
+replica that exited faster from the loss than the culprit from its fault is not blamed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _MPI_RANK = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]|mpirun noticed that
 _MPI_TAG = re.compile(r"\[\d+,(\d+)\]<std(?:err|out)>:\s?(.*)")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
 
-_OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")  # though it is told as a fault of the network
-_NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's say nothing
+# not the loss of a peer, though it is reported as a network error
+_OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")
+_NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's frames carry no information
 
 End = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ class ReplicaFailure(NamedTuple):
 
 
 class FirstFailure(NamedTuple):
-    """The replica that failed first, what it said last, and what may be done."""
+    """The replica that failed first, its last lines, and a hint."""
 
     replica: str
     source: str  # the replica that the end is of: the launcher, where one starts all ranks
@@ -54,8 +55,8 @@ class FirstFailure(NamedTuple):
     why: str
     advice: str
     lines: tuple[str, ...]
-    is_symptom: bool  # nobody failed for a reason of its own
-    others: Mapping[str, str]  # what became of the others for it
+    is_symptom: bool  # no replica failed for its own reason
+    others: Mapping[str, str]  # how the others ended as a consequence
 
     @property
     def reason(self) -> str:
@@ -123,15 +124,15 @@ def failures(
 
 @lru_cache(maxsize=32)
 def symptoms_of(framework: str | None) -> re.Pattern[str]:
-    """What its ranks say when they lost another. By its name: a plan may come from elsewhere, and a pattern in it might
-    take for ever."""
+    """The framework's patterns for a lost peer. Looked up by name: a plan may come from elsewhere, and a pattern in it
+    might run forever."""
     found = frameworks.find(framework) if isinstance(framework, str) else None
     return re.compile("|".join(f"(?:{text})" for text in found.symptoms) if found and found.symptoms else "(?!)")
 
 
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
-    """Whether it says itself that it lost another. Whoever was killed did not."""
-    killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose another
+    """Whether its output reports the loss of a peer. A killed replica did not fail from a loss."""
+    killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose a peer
     if end["cause"] != "error" or killed:
         return False
     said = _last_fault(end.get("last_lines") or [])
@@ -139,17 +140,17 @@ def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
 
 
 def _last_fault(lines: Sequence[str]) -> Sequence[str]:
-    """From the last traceback on; that one only, as far as there is one."""
+    """The lines from the last traceback on; without a traceback, the last few lines."""
     starts = [place for place, line in enumerate(lines) if _TRACEBACK in line]
     return lines[starts[-1] :] if starts else lines[-LINES_TOLD:]
 
 
 def _lost_whom(ends: Mapping[str, End], first: str) -> str:
-    """Of a run in which nobody failed for a reason of its own."""
+    """The verdict for a run in which no replica failed for its own reason."""
     early = sorted(name for name, end in ends.items() if end["cause"] == "finished")
     if early:
-        return f"{', '.join(early[:8])} had ended already: do all ranks take the same number of steps?"
-    return f"{first} lost another replica, none of which failed by itself: see what the others were doing"
+        return f"{', '.join(early[:8])} had already ended: do all ranks take the same number of steps?"
+    return f"{first} lost its connection to another replica, but none failed by itself: see what the others were doing"
 
 
 def _followed(end: End) -> bool:
@@ -157,14 +158,14 @@ def _followed(end: End) -> bool:
 
 
 def _consequence(end: End, first: str) -> str:
-    """What is said of a replica that another took with it."""
+    """The reason for a replica that failed because another one did."""
     if end["cause"] == "stopped":
-        return f"stopped, because {first} failed"
+        return f"stopped because {first} failed"
     return f"{end.get('message', '')}, after {first} failed"
 
 
 def _why(end: End, lines: Sequence[str]) -> str:
-    """How it ended, and the error that it ended with where one can be told."""
+    """How the replica ended, with its error message where one is found."""
     message = str(end.get("message") or "lost")
     if end["cause"] != "error":
         return message
@@ -177,20 +178,20 @@ def _why(end: End, lines: Sequence[str]) -> str:
 
 
 def _raised(lines: Sequence[str]) -> str | None:
-    """The last exception that Python told of."""
+    """The last exception that Python printed."""
     if not any(_TRACEBACK in line for line in lines):
         return None
-    told = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
-    return next((text[:TEXT_TOLD] for text in told), None)
+    errors = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
+    return next((text[:TEXT_TOLD] for text in errors), None)
 
 
 def ends_with_exception(lines: Sequence[str]) -> bool:
-    """Whether the last thing said is that nobody caught an exception, as far as lines can tell."""
+    """Whether the log ends with an uncaught exception, as far as its lines show."""
     return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-LINES_TOLD:]) is not None
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
-    """The rank that mpirun says failed, and its own lines, where all ranks are in the log of one replica."""
+    """The rank that mpirun reports as failed, and its own lines, if all ranks share one replica's log."""
     lines = tuple(end.get("last_lines") or ())
     if plan.get("launch", "each") == "each":
         return first, lines
@@ -203,16 +204,16 @@ def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple
 
 
 def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> FirstFailure:
-    """Nobody did anything any more. Of many that wait at one place, whoever is elsewhere is waited for."""
+    """All replicas were idle. If many wait at one place, the culprit is the one that is elsewhere."""
     places: dict[StackLocation, list[str]] = {}
     for name, end in ends.items():
         place = whereabouts(end.get("last_lines") or ()) if end["cause"] == "stalled" else None
         if place is not None and not place.serves:
             places.setdefault(place, []).append(name)
-    # The fewest first; of as many, those in the user's own code before those who called a library.
+    # The smallest group first; among equal ones, user code before library calls.
     groups = sorted(places.items(), key=lambda group: (len(group[1]), group[0].call))
     suspect = groups[0][1][0] if len(groups) > 1 else first
-    told = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
+    positions = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
     for name, end in ends.items():
         raised = _raised(_before_stack(end.get("last_lines") or ())) if end["cause"] == "stalled" else None
         if raised is not None:
@@ -226,10 +227,10 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     else:
         quiet = f"no replica wrote a line or a metric for {plan.get('stall_timeout_s') or 0:g} s"
     if len(groups) > 1 or gave_up:
-        advice = f"the others wait for {suspect}: see why it did not come as far"
+        advice = f"the others wait for {suspect}: see why it is behind"
     else:
-        advice = "all wait for the same: is another rank expected, or something outside of the run?"
-    why = f"stalled: {quiet}" + (f"; {told}" if told else "")
+        advice = "all wait at the same place: do they expect another rank, or something outside the run?"
+    why = f"stalled: {quiet}" + (f"; {positions}" if positions else "")
     waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
     others = {
         name: _consequence(end, suspect) if end["cause"] == "stopped" else f"{end['message']}{waited}"
@@ -241,44 +242,45 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
 
 
 def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
-    """It failed, and then could not end, because it waits for the others as it goes. MPI's ranks do."""
+    """The replica failed but could not exit, because it waits for the others at exit. MPI ranks do."""
     others = {other: _consequence(end, name) for other, end in ends.items() if other != name and _followed(end)}
     advice = (
-        "it could not end after that, as it waits for the others (with mpi4py, `python -m mpi4py …` aborts them all)"
+        "it could not exit after that, because it waits for the others (with mpi4py, `python -m mpi4py …` aborts "
+        "them all)"
     )
     lines = tuple(_before_stack(ends[name]["last_lines"])[-LINES_TOLD:])
     return FirstFailure(name, name, ends[name], f"{raised} (then stalled)", advice, lines, False, others)
 
 
 def _before_stack(lines: Sequence[str]) -> Sequence[str]:
-    """What was said before the program was ended."""
+    """The lines before the program was terminated."""
     starts = [place for place, line in enumerate(lines) if line.startswith("Fatal Python error:")]
     return lines[: starts[0]] if starts else lines
 
 
 def _stack(end: End) -> tuple[str, ...]:
-    """What a program said of where it was, without the list of its modules."""
+    """A program's stack dump, without its list of modules."""
     lines = end.get("last_lines") or ()
     frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
     return tuple((frames or lines)[-LINES_TOLD:])
 
 
 class StackLocation(NamedTuple):
-    """Where a Python program was: the last line of the user's own code, and what that had called of a library."""
+    """The position of a Python program: the last line of user code, and the library function it called."""
 
     line: str
     call: str
-    serves: bool  # it waited as it should: a parameter server, a scheduler
+    serves: bool  # waiting is its normal state: a parameter server, a scheduler
 
     def __str__(self) -> str:
         return f"{self.line} ({self.call})" if self.call else self.line
 
 
 def whereabouts(lines: Sequence[str]) -> StackLocation | None:
-    """From the stacks that Python wrote when it was ended. The last one is the main thread's."""
+    """Parsed from the stacks that Python dumped at termination. The last one is the main thread's."""
     starts = [place for place, line in enumerate(lines) if line.rstrip().endswith(_STACK)]
     frames = []
-    for line in lines[starts[-1] + 1 if starts else 0 :]:  # a deep one is cut at its beginning
+    for line in lines[starts[-1] + 1 if starts else 0 :]:  # a deep stack is cut at its beginning
         found = _FRAME.match(line)
         if found is None:
             break
@@ -294,56 +296,56 @@ def whereabouts(lines: Sequence[str]) -> StackLocation | None:
 
 
 def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
-    """What to do, where it can be told."""
+    """A hint, where one is known."""
     settings = _settings(plan, name)
     if end["cause"] == "memory":
         peak = end.get("peak") or {}
         used = peak.get("fair_mib") or peak.get("memory_mib") or 0.0
         more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
-        return f"ask for more memory: `{settings}.resources.memory`{more}"
+        return f"request more memory: `{settings}.resources.memory`{more}"
     if end["cause"] == "setup":
         return _advice_of_setup(end)
     if end["cause"] == "timeout":
-        return "allow it more time: `environment.timeout`"
+        return "increase its time limit: `environment.timeout`"
     for pattern, advice in _KNOWN:
         found = re.search(pattern, why)
         if found:
             return advice.format(*found.groups(), name=name)
     if end.get("signal") == 9:
-        return "somebody killed it, or the kernel did for memory (see `dmesg`)"
+        return "it was killed by a user, or by the kernel for its memory (see `dmesg`)"
     if end.get("signal") in (4, 6, 7, 8, 11):
-        return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
+        return f"it crashed in native code: `phalanx logs --replica {name}` shows its stack"
     return ""
 
 
 def _advice_of_setup(end: End) -> str:
-    """Of a node that could not be prepared."""
+    """A hint for a node whose setup failed."""
     text = "\n".join(end.get("last_lines") or ())
     found = re.search(r"No matching distribution found for (\S+)", text)
     if found:
-        return f"`phalanx wheels {found[1]}` lists what there is for this Python: see `environment.python`"
+        return f"`phalanx wheels {found[1]}` lists the wheels for this Python: see `environment.python`"
     if re.search(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable", text):
-        return "the nodes have no internet: install from a wheelhouse, `environment.python.wheelhouse`"
-    return "see `environment.python` and `build.build_steps`" if text else ""  # it never came so far
+        return "the nodes have no internet access: install from a wheelhouse, `environment.python.wheelhouse`"
+    return "see `environment.python` and `build.build_steps`" if text else ""  # the setup never got this far
 
 
 _KNOWN = (
     (r"ModuleNotFoundError: No module named '([\w.]+)'", "install `{0}` in the Python that {name} runs"),
-    (r"ImportError: (?:lib|cannot open shared object)", "load the module or set the path that has this library"),
+    (r"ImportError: (?:lib|cannot open shared object)", "load the module, or set the path, that provides this library"),
     (r"(\S+): (?:command )?not found", "`{0}` is not on the PATH of {name}"),
     (r"cannot start (\S+):", "`{0}` is not on the PATH of {name}"),
-    (r"EADDRINUSE|[Aa]ddress already in use", "another program has this port: run again to be given another"),
-    (r"CUDA out of memory|OutOfMemoryError", "smaller batches, or more GPUs, fit into the memory of a GPU"),
-    (r"[Nn]o space (?:is )?left on|ENOSPC", "free space, or put PHALANX_HOME elsewhere"),
+    (r"EADDRINUSE|[Aa]ddress already in use", "another program uses this port: run again to get another one"),
+    (r"CUDA out of memory|OutOfMemoryError", "use smaller batches or more GPUs to fit into GPU memory"),
+    (r"[Nn]o space (?:is )?left on|ENOSPC", "free disk space, or move PHALANX_HOME to another disk"),
     (
         r"[Tt]imed? ?out.*(?:clients joined|rendezvous|barrier|waiting for)",
-        "a rank did not arrive: is the world size that of the replicas?",
+        "a rank did not arrive: is the world size equal to the number of replicas?",
     ),
 )
 
 
 def _settings(plan: Mapping[str, Any], name: str) -> str:
-    """Where the file says what a replica asks for."""
+    """The section of the file with a replica's request."""
     role = name.rpartition("-")[0]
     if role == "master" or len(plan.get("replicas", ())) == 1:
         return "environment"
@@ -351,6 +353,6 @@ def _settings(plan: Mapping[str, Any], name: str) -> str:
 
 
 def _rounded(mib: float) -> float:
-    """Up to the next of the sizes that people write."""
+    """Rounded up to the next usual size."""
     step = 64 if mib < 1024 else 256 if mib < 8192 else 1024
     return -(-mib // step) * step

@@ -1,4 +1,4 @@
-"""Runs beside each other: the params, metrics, files, code and surroundings in which they differ."""
+"""Comparison of runs: differing params, metrics, files, code and environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEEPEST = 30
 
 
 def compare(columns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One row for each name that anybody has."""
+    """One row for each name that any run has."""
     for name in sorted({name for column in columns for name in column}):
         values = [column.get(name) for column in columns]
         differs = any(repr(value) != repr(values[0]) for value in values)
@@ -25,8 +25,8 @@ def compare(columns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read_tree(path: Path) -> Any:
-    """A run's `spec.yml` or `records.json`; None when it is not there, or cannot be read. Not to be changed: it is kept
-    for whoever asks again."""
+    """A run's `spec.yml` or `records.json`; None when it is missing or cannot be read. Must not be modified: it is
+    cached."""
     try:
         facts = path.stat()
     except OSError:
@@ -40,7 +40,7 @@ def _tree(path: Path, _mtime_ns: int, size: int) -> Any:
         return None
     try:
         data = path.read_bytes()
-        return json.loads(data) if path.suffix == ".json" else yaml.load(data, Loader=_LOADER)  # noqa: S506 - a safe one
+        return json.loads(data) if path.suffix == ".json" else yaml.load(data, Loader=_LOADER)  # noqa: S506 - safe
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
 
@@ -49,14 +49,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def flattened(tree: Any) -> dict[str, Any]:
-    """Everything in it by paths such as `environment.worker.count`."""
+    """All its values by paths such as `environment.worker.count`."""
     found: dict[str, Any] = {}
     _flatten(tree, "", found, DEEPEST)
     return found
 
 
 def _flatten(tree: Any, path: str, found: dict[str, Any], deep: int) -> None:
-    """Lists of plain values are one entry: moved by one, all of them would differ."""
+    """A list of plain values is one entry: otherwise a shift by one would make all items differ."""
     if len(found) >= MOST_ENTRIES:
         return
     branches: Mapping[Any, Any] = {}
@@ -72,7 +72,7 @@ def _flatten(tree: Any, path: str, found: dict[str, Any], deep: int) -> None:
 
 
 def code_entries(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of the code and the packages that a run was submitted with."""
+    """The state of the code and the packages at submission."""
     git = dict(found) if isinstance(found := records.get("git"), dict) else {}
     if git.get("diff"):
         git["diff"] = f"uncommitted changes {hashlib.sha256(str(git['diff']).encode()).hexdigest()[:12]}"
@@ -80,7 +80,7 @@ def code_entries(records: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment_entries(records: Mapping[str, Any]) -> dict[str, Any]:
-    """Machine, Python and variables of whoever submitted a run."""
+    """Machine, Python and variables of the submitter."""
     about = {name: records.get(name) for name in ("phalanx", "host", "system", "python", "seeds")}
     variables = records.get("environment")
     return flattened({**about, **({"variables": variables} if isinstance(variables, dict) else {})})

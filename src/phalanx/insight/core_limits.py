@@ -1,4 +1,4 @@
-"""Trials on one machine: held to the cores that they ask for, and whether they had them for themselves."""
+"""Trials on one machine: limits each to its requested cores, and measures whether other work used them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from phalanx.insight.resource_edits import ResourceAmount
 def held_to_cores(
     document: Mapping[str, Any], plan: Mapping[str, Any], cores: Sequence[int], taskset: str
 ) -> dict[str, Any] | None:
-    """A file whose replicas are each held to as many cores as they ask for, and to others than the rest. On a cluster
-    the scheduler sees to that; here nobody would. None when it cannot be done: too few cores, or ranks that a launcher
-    starts. `plan` is as in plan.json, `taskset` the program of that name."""
+    """A file whose replicas are each pinned to as many cores as they request, without overlap. On a cluster the
+    scheduler does that; locally there is no other limit. None when it is not possible: too few cores, or ranks that a
+    launcher starts. `plan` is as in plan.json, `taskset` the path of that program."""
     if plan["launch"] != "each":
         return None
     free, sets = list(cores), {}
@@ -43,13 +43,12 @@ def held_to_cores(
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_IDLE = (3, 4)  # of the columns of /proc/stat: idle, and waiting for disks
-_COUNTED_TWICE = (8, 9)  # guests, who are in the first columns already
+_IDLE = (3, 4)  # columns of /proc/stat: idle, and waiting for disks
+_COUNTED_TWICE = (8, 9)  # guest time is already included in the first columns
 
 
 def busy_s(cores: Collection[int], stat: Path = Path("/proc/stat")) -> float | None:
-    """For how long these cores have worked since the machine started, all together and for whomever; None where
-    nobody tells."""
+    """Busy seconds of these cores since boot, summed over all processes; None where the system does not report it."""
     total = 0
     try:
         for line in stat.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The `environment` of a file, changed: whatever nobody speaks of stays as it was written. Plain data in and out."""
+"""Edits the resources in a file's `environment`; everything else stays as written. Plain data in and out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ResourceAmount(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Replicas of a role that shall ask for another amount of a resource. `asked` is what they ask for now, `value` and
-    `text` the new amount, as a number and as a file writes it. 0: none of it. Where requests and limits differ, the
-    request alone is changed (a limit that is too small is raised with it), unless it `is_for_both`."""
+    """A new amount of a resource for replicas of a role. `asked` is their current request, `value` and `text` the new
+    amount as a number and in file notation. 0 means none. Where requests and limits differ, only the request is changed
+    (and a limit below it raised), unless it `is_for_both`."""
 
     role: str
     indices: frozenset[int]
@@ -33,8 +33,8 @@ class Change(NamedTuple):
 def changed(
     document: Mapping[str, Any], roles: Mapping[str, int], changes: Iterable[Change], timeout: str | None = None
 ) -> Document:
-    """The document with its environment changed. `roles`: how many replicas each role has. Raises CallError when
-    the file says by a template which replica it means."""
+    """The document with a changed environment. `roles`: the number of replicas per role. Raises CallError when the file
+    selects replicas with a template."""
     result: Document = deepcopy(dict(document))
     environment = _section(result, "environment")
     by_role: dict[str, list[Change]] = {}
@@ -54,7 +54,7 @@ def changed(
 
 
 def with_workers(document: Mapping[str, Any], count: int) -> Document:
-    """The document with another number of workers. Settings of single workers that are no longer there go."""
+    """The document with another number of workers. Settings of removed workers are dropped."""
     result: Document = deepcopy(dict(document))
     replicas = _section(_section(result, "environment"), "replicas")
     replicas["n_workers"] = count
@@ -72,7 +72,7 @@ def _section(holder: Document, key: str) -> Document:
 
 
 def _put(holder: Document, key: str, value: Any) -> None:
-    """What is empty is left out."""
+    """Drop empty entries."""
     if value:
         holder[key] = value
     else:
@@ -80,7 +80,7 @@ def _put(holder: Document, key: str, value: Any) -> None:
 
 
 def _change_role(replicas: Document, role: str, count: int, changes: Sequence[Change]) -> None:
-    """All of a role by `default_…`; those that shall have something else by their index."""
+    """A whole role with `default_…`; exceptions by index."""
     key = "worker" if role == "worker" else "ps"
     default = replicas.get(f"default_{key}")
     default = default if isinstance(default, dict) else {}
@@ -97,7 +97,7 @@ def _change_role(replicas: Document, role: str, count: int, changes: Sequence[Ch
         if wanted[index] == (common or {}):
             del entry["resources"]
         else:
-            entry["resources"] = wanted[index]  # also when that is nothing: without it, it would have the default's
+            entry["resources"] = wanted[index]  # even if it is empty: otherwise the default would apply
     _put(default, "resources", common)
     _put(replicas, f"default_{key}", default)
     _put(replicas, key, [entry for entry in entries if entry.keys() - {"index"}])
@@ -108,11 +108,11 @@ def _index(entry: Mapping[str, Any]) -> int:
         return int(entry["index"])
     except (KeyError, TypeError, ValueError):
         said = f"{entry.get('index')!r}"[:60]
-        raise CallError(f"the file says by `index: {said}` which replica it means: change it by hand") from None
+        raise CallError(f"the file selects replicas with `index: {said}`: change it by hand") from None
 
 
 def _applied(resources: Any, changes: Sequence[Change], index: int) -> Document:
-    """Resources as a file writes them, changed for one replica."""
+    """Resources in file notation, changed for one replica."""
     result: Document = dict(resources) if isinstance(resources, Mapping) else {}
     for change in changes:
         if index not in change.indices:

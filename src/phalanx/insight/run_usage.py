@@ -1,4 +1,4 @@
-"""What a run's folder tells of the use of each replica."""
+"""The resource use of each replica, from a run's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phalanx.insight.samples import read_attempts
 from phalanx.insight.usage import ReplicaUsage, use_of
 from phalanx.naming import LAUNCHER, replica_name
 
-SPOOLS_READ = 64  # replicas whose every look is read; of the others, what their ends say
+SPOOLS_READ = 64  # number of replicas whose samples are read in full; for the others only their end records
 
 
 def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
@@ -26,8 +26,8 @@ def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_
 
 
 def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[Seat, ReplicaUsage]:
-    """Of every replica of which anything is known. Of a run with very many, most are known by their ends alone: their
-    peaks and sums, not how these were spread over time."""
+    """The use of every replica with data. In a run with very many replicas, most have only their end records: peaks and
+    sums, without their distribution over time."""
     processes: dict[Seat, list[tuple[str, float | None]]] = {}
     for replica in plan["replicas"]:
         if replica["role"] != LAUNCHER:
@@ -47,7 +47,7 @@ def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False
 
 
 def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[Seat, int]:
-    """How many GPUs each replica really had; nothing where that was not written down."""
+    """The number of GPUs that each replica really had; empty if it was not recorded."""
     try:
         facts = json.loads((run_folder / run_paths.facts_file(attempt)).read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What agents wrote down of one process of a run in one attempt: how busy it was, its memory, its GPUs."""
+"""Agents' measurements of one process in one attempt: CPU, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phalanx.spool import JSON, Reader
 
 
 class UsageInterval(NamedTuple):
-    """The time between two looks: cores in use meanwhile, memory at the end of it."""
+    """The interval between two samples: average cores in use, and memory at its end."""
 
     since: float
     until: float
@@ -34,7 +34,7 @@ class GpuSample(NamedTuple):
 
 
 class ProcessSamples(NamedTuple):
-    """One process of a run in one attempt. `cause` is None while it runs; `until` is then the last sign of it."""
+    """One process of a run in one attempt. `cause` is None while it runs; `until` is then its last sign of life."""
 
     name: str
     started_at: float
@@ -42,7 +42,7 @@ class ProcessSamples(NamedTuple):
     cause: str | None
     message: str
     cpu_s: float
-    memory_mib: float | None  # at most
+    memory_mib: float | None  # maximum
     stretches: tuple[UsageInterval, ...]
     gpus: tuple[GpuSample, ...]
 
@@ -51,7 +51,7 @@ class ProcessSamples(NamedTuple):
         return max(0.0, self.until - self.started_at)
 
     def in_second_half(self) -> ProcessSamples:
-        """The same with those looks at its GPUs that came when it was warm."""
+        """The same with only those GPU samples that were taken after warm-up."""
         middle = self.started_at + self.seconds / 2
         return self._replace(gpus=tuple(look for look in self.gpus if look.at >= middle))
 
@@ -65,8 +65,8 @@ class _Look(NamedTuple):
 def recorded(
     name: str, notes: Iterable[Mapping[str, Any]], end: Mapping[str, Any] | None, limit_mib: float | None = None
 ) -> ProcessSamples | None:
-    """One process, from its agent's notes and how it ended. None when nothing is known of it. `limit_mib`: the memory
-    at which its agent would have ended it."""
+    """One process, from its agent's notes and its end record. None without data. `limit_mib`: the memory limit that its
+    agent enforces."""
     looks, gpus, started_at = _looks(notes)
     peak = _numbers(end.get("peak") if end else None)
     ended = _number(end.get("ended_at")) if end else None
@@ -91,7 +91,7 @@ def recorded(
 
 
 def _looks(notes: Iterable[Mapping[str, Any]]) -> tuple[list[_Look], list[GpuSample], float | None]:
-    """What was measured, in its order; whatever is not a measurement is passed over."""
+    """The measurements in order; other records are skipped."""
     looks: list[_Look] = []
     gpus: list[GpuSample] = []
     started_at = None
@@ -124,8 +124,8 @@ def _numbers(value: Any) -> dict[str, float]:
 
 
 def _peak_memory(peak: Mapping[str, float], looks: Sequence[_Look], limit_mib: float | None) -> float | None:
-    """The resident size counts what processes share for each of them. Where that went over the limit, the agent looked
-    at their fair shares instead; below it nobody did, and the resident size is all there is."""
+    """The resident size counts shared memory once per process. Above the limit, the agent measured proportional shares
+    instead; below it, only the resident size is known."""
     most = max([peak.get("memory_mib", 0.0), *(look.memory_mib for look in looks)], default=0.0)
     if "fair_mib" in peak and limit_mib is not None:
         below = max((look.memory_mib for look in looks if look.memory_mib <= limit_mib), default=0.0)
@@ -134,9 +134,9 @@ def _peak_memory(peak: Mapping[str, float], looks: Sequence[_Look], limit_mib: f
 
 
 def _stretches(started_at: float, until: float, looks: Sequence[_Look], cpu_s: float) -> tuple[UsageInterval, ...]:
-    """From the start to the end without a gap. Agents look at processes now and then, and miss the last moments of
-    those that end in between; the kernel's sum, known at the end, does not. What it has more than the last stretch can
-    hold is spread over all of them."""
+    """Intervals from start to end without a gap. Agents sample periodically and miss the last moments of processes that
+    end in between; the kernel's total, known at the end, does not. The excess over what the last interval can hold is
+    spread over all of them."""
     points = [_Look(started_at, 0.0, 0.0), *(look for look in looks if started_at < look.at < until)]
     if until > points[-1].at:
         points.append(_Look(until, cpu_s, looks[-1].memory_mib if looks else 0.0))
@@ -161,7 +161,7 @@ _MEASURED = (b'"use"', b'"start"')
 
 
 def read_notes(spool: Path, wanted: tuple[bytes, ...] = _MEASURED) -> list[dict[str, Any]]:
-    """The notes of an agent that speak of something; most are of its log's size, and are passed over unread."""
+    """The agent's notes with measurements; most notes are about the log size, and are skipped without parsing."""
     notes = []
     try:
         for record in Reader(spool).poll():
@@ -170,7 +170,7 @@ def read_notes(spool: Path, wanted: tuple[bytes, ...] = _MEASURED) -> list[dict[
                 if isinstance(note, dict):
                     notes.append(note)
     except (OSError, ValueError):
-        pass  # as far as it can be read
+        pass  # as far as it is readable
     return notes
 
 
@@ -185,7 +185,7 @@ def read_end(folder: Path) -> dict[str, Any] | None:
 def read_attempts(
     run_folder: Path, name: str, *, with_notes: bool = True, limit_mib: float | None = None
 ) -> dict[int, ProcessSamples]:
-    """All attempts of one process of which anything is known. Without notes: what its end says, which is quicker."""
+    """All attempts of one process with data. Without notes: only the end records, which is faster."""
     found = {}
     for number, folder in attempt_folders(run_folder / run_paths.REPLICAS / name):
         notes = read_notes(folder / run_paths.SPOOL) if with_notes else []

@@ -14,15 +14,15 @@ from phalanx.insight.usage import GpuUsage
 
 MOST_TRIALS = 32
 RESOURCES = ("gpu", "cpu", "memory", "workers")
-OTHERS_CORES = 0.25  # that others may take without disturbing
-LOOSE_CORES = 0.25  # used beyond what was asked for: then the trial says nothing of what it was asked to be
-PAYS = 1.5  # times as fast as without: then a GPU is worth what it blocks
+OTHERS_CORES = 0.25  # cores that other work may use without disturbing a trial
+LOOSE_CORES = 0.25  # cores used beyond the request: then the trial is no evidence for its request
+PAYS = 1.5  # speed-up over CPU alone that justifies a GPU
 
 Choice = Mapping[str, float]
 
 
 class Cost(NamedTuple):
-    """What a trial asked for in all its replicas, the dearest first: that is the order in which trials are small."""
+    """The total request of a trial, most expensive resource first: this order defines which trial is smaller."""
 
     gpus: float
     cpus: float
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One trial that is over. `state`: `measured`, `failed`, `memory` (killed for it), `interrupted`."""
+    """One finished trial. `state`: `measured`, `failed`, `memory` (killed for it), `interrupted`."""
 
     choice: Choice
     cost: Cost
@@ -43,11 +43,11 @@ class Trial(NamedTuple):
     cores_p95: float | None = None  # of all replicas together
     memory_mib: float | None = None  # of the largest replica
     gpu: GpuUsage | None = None
-    others_cores: float | None = None  # what else the machine did meanwhile; None: not known
+    others_cores: float | None = None  # cores used by other work meanwhile; None: unknown
 
     @property
     def is_loose(self) -> bool:
-        """It was to be tried with so many cores and took more: nobody held it to them."""
+        """It used more cores than requested: the limit was not enforced."""
         if "cpu" not in self.choice or self.cores_p95 is None:
             return False
         return self.cores_p95 > self.cost.cpus * 1.1 + LOOSE_CORES
@@ -58,15 +58,15 @@ class Trial(NamedTuple):
 
     @property
     def has_idle_gpu(self) -> bool:
-        """In its second half, looked at often enough to say so."""
+        """GPUs were idle in its second half, with enough samples to be sure."""
         if not self.cost.gpus or self.gpu is None or self.gpu.looks < FEW_LOOKS:
             return False
         return self.gpu.mean_percent < IDLE_PERCENT
 
 
 class SizingVerdict(NamedTuple):
-    """Places in the list of trials. `best` is the fastest, `larger` the next that costs more than the `chosen` one,
-    `smaller` the next that costs less."""
+    """Indexes into the list of trials. `best` is the fastest, `larger` the next more expensive than the `chosen` one,
+    `smaller` the next cheaper."""
 
     chosen: int
     best: int
@@ -75,7 +75,7 @@ class SizingVerdict(NamedTuple):
 
 
 def combinations(tries: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
-    """Every choice of one value each, the smallest first."""
+    """Every combination of values, smallest first."""
     names = list(tries)
     rows = product(*(sorted(set(tries[name])) for name in names))
     return [dict(zip(names, row, strict=True)) for row in rows]
@@ -91,26 +91,26 @@ def value_text(name: str, value: float) -> str:
 
 
 def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: float) -> SizingVerdict | None:
-    """The cheapest trial whose speed is at least that share of the best one's. Trials that nobody held to what they
-    asked for are no evidence. One with GPUs must be faster by half than the best without: a GPU is for those who fill
-    it, and one trial each is a rough measure. None when no trial is evidence."""
-    told = {
+    """The cheapest trial whose speed is at least that share of the best one's. Trials that exceeded their request are
+    no evidence. A trial with GPUs must be half as fast again as the best without: a GPU should be well used, and one
+    trial each is a rough measure. None when no trial is evidence."""
+    measured = {
         place: speed
         for place, (trial, speed) in enumerate(zip(trials, speeds, strict=True))
         if speed is not None and speed > 0 and math.isfinite(speed) and trial.state == "measured" and not trial.is_loose
     }
-    if not told:
+    if not measured:
         return None
-    best = max(told, key=lambda place: (told[place], _smallness(trials[place])))
-    enough = [place for place in told if told[place] >= within * told[best]]
-    without = [place for place in told if not trials[place].cost.gpus]
-    if without and len(without) < len(told):
-        fair = max(without, key=lambda place: told[place])
-        if told[best] < PAYS * told[fair]:
-            enough = [place for place in without if told[place] >= within * told[fair]]
-    chosen = min(enough, key=lambda place: (trials[place].cost, -told[place]))
-    dearer = [place for place in told if trials[place].cost > trials[chosen].cost]
-    cheaper = [place for place in told if trials[place].cost < trials[chosen].cost]
+    best = max(measured, key=lambda place: (measured[place], _smallness(trials[place])))
+    enough = [place for place in measured if measured[place] >= within * measured[best]]
+    without = [place for place in measured if not trials[place].cost.gpus]
+    if without and len(without) < len(measured):
+        fair = max(without, key=lambda place: measured[place])
+        if measured[best] < PAYS * measured[fair]:
+            enough = [place for place in without if measured[place] >= within * measured[fair]]
+    chosen = min(enough, key=lambda place: (trials[place].cost, -measured[place]))
+    dearer = [place for place in measured if trials[place].cost > trials[chosen].cost]
+    cheaper = [place for place in measured if trials[place].cost < trials[chosen].cost]
     return SizingVerdict(
         chosen=chosen,
         best=best,

@@ -1,4 +1,4 @@
-"""What trials say together: the recommendation, what it rests on, and why there is none."""
+"""The report on a set of trials: the recommendation and its basis, or why there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phalanx.insight.throughput import Measure, SpeedComparison, choose
 
 
 class SizingReport:
-    """`trials` are those that are over, in their order; `not_run` those that somebody did not wait for."""
+    """`trials` are the finished ones, in order; `not_run` those that were not started."""
 
     def __init__(
         self, trials: Sequence[Trial], within: float, metric: str | None = None, not_run: Sequence[Any] = ()
@@ -38,18 +38,18 @@ class SizingReport:
         return "-" if speed is None or self.chosen is None else speed_words(self.chosen, speed)
 
     def note(self, place: int) -> str:
-        """A word on one trial."""
+        """A remark on one trial."""
         trial = self.trials[place]
         if trial.state != "measured":
             return f"{'too little memory' if trial.state == 'memory' else trial.state}: {trial.reason}"[:70]
         if trial.is_loose:
-            return "took more cores than it asked for: not comparable"
+            return "used more cores than requested: not comparable"
         chosen = self.verdict is not None and place == self.verdict.chosen
         parts = ["<- the smallest that is fast enough"] if chosen else []
         if self.speeds[place] is None:
             parts.append(trial.reason)
         if trial.is_disturbed:
-            parts.append(f"others took {trial.others_cores:.1f} cores meanwhile")
+            parts.append(f"other work used {trial.others_cores:.1f} cores meanwhile")
         return "; ".join(parts)
 
     def sentences(self) -> Iterator[str]:
@@ -57,12 +57,12 @@ class SizingReport:
         others = max((trial.others_cores or 0.0 for trial in self.trials), default=0.0)
         if others > OTHERS_CORES:
             yield (
-                f"careful: other work took up to {others:.1f} cores of this machine meanwhile: the speeds are rough, "
-                "measure again when it is quiet"
+                f"careful: other work used up to {others:.1f} cores of this machine meanwhile: the speeds are "
+                "rough, measure again when it is idle"
             )
         if self.interrupted:
-            left = f"; {len(self.not_run)} trials were not begun" if self.not_run else ""
-            yield f"interrupted: this is what is known so far{left}"
+            left = f"; {len(self.not_run)} trials were not started" if self.not_run else ""
+            yield f"interrupted: these are the results so far{left}"
         if self.verdict is None:
             yield self._why_not()
         else:
@@ -75,52 +75,56 @@ class SizingReport:
                 each = "the GPU" if trial.cost.gpus == 1 else "its GPUs"
                 yield (
                     f"{self.label(place)}: {each} stayed idle ({trial.gpu.mean_percent:.0f} % busy on average): "
-                    "do not block what a colleague could use"
+                    "others could use it"
                 )
         if any(trial.gpu is not None and trial.gpu.looks < FEW_LOOKS for trial in self.trials if trial.cost.gpus):
-            yield "GPUs are looked at every few seconds: with a longer --for it can be said how busy they were"
+            yield "GPUs are sampled every few seconds: use a longer --for to measure their utilisation"
 
     def _measured_by(self) -> Iterator[str]:
-        """By what they were compared, and how far that is to be trusted."""
+        """How the trials were compared, and how reliable that is."""
         if self.chosen is None:
             return
         name = self.chosen.metric
         yield {
             Measure.METRIC: f"measured by the mean of `{name}` in the second half of each trial",
             Measure.STEPS: f"measured by the steps of `{name}` per second in the second half of each trial",
-            Measure.DURATION: "measured by how long each took; one that did not finish was slower",
-            Measure.LINES: "measured by lines of log per second, which is weak: a program may print as often as it "
-            "likes; track a metric (`tracking.log(loss=…, step=…)`), or have it finish within the time",
+            Measure.DURATION: "measured by the duration of each trial; one that did not finish was slower",
+            Measure.LINES: (
+                "measured by log lines per second, which is unreliable; track a metric (`tracking.log(loss=…, "
+                "step=…)`), or let the program finish within the time"
+            ),
         }[self.chosen.measure]
         if self.chosen.measure is Measure.STEPS and "workers" in self.trials[0].choice:
-            yield "a step of more workers may be more work: if so, track samples per second and name it with --metric"
+            yield (
+                "a step with more workers may be more work: if so, track samples per second and select it with --metric"
+            )
 
     def _why_not(self) -> str:
         if not any(trial.state == "measured" for trial in self.trials):
-            return "nothing can be recommended: no trial got as far as to be measured"
+            return "no recommendation: no trial ran long enough to be measured"
         if self.chosen is None and self.metric is not None:
-            return f"nothing can be recommended: no trial tracked `{self.metric}` in its second half"
+            return f"no recommendation: no trial tracked `{self.metric}` in its second half"
         if self.chosen is None:
             return (
-                "nothing can be recommended: the program tracks nothing, did not finish in time and wrote no lines; "
-                "track a metric (`tracking.log(loss=…, step=…)`), or give it longer with --for"
+                "no recommendation: the program tracks nothing, did not finish in time and wrote no lines; track "
+                "a metric (`tracking.log(loss=…, step=…)`), or give it more time with --for"
             )
-        return "nothing can be recommended: no trial kept to the cores that it asked for"
+        return "no recommendation: every trial used more cores than requested"
 
     def _recommended(self, verdict: SizingVerdict) -> Iterator[str]:
         name = self.label(verdict.chosen)
         if len([speed for speed in self.speeds if speed is not None]) == 1:
-            yield f"{name} is the only one that could be measured: there is nothing to compare it with"
+            yield f"{name} is the only trial with a measurement: there is no other to compare it with"
             return
         if verdict.chosen == verdict.best and verdict.smaller is None:
-            yield f"{name} is the smallest, and the fastest too"
+            yield f"{name} is both the smallest and the fastest"
         elif verdict.chosen == verdict.best:
-            yield f"{name} is the fastest, and nothing smaller comes within {100 * self.within:.0f} % of it"
+            yield f"{name} is the fastest, and no smaller one is within {100 * self.within:.0f} % of it"
         else:
             share = 100 * self.share(verdict.chosen, verdict.best)
             yield f"{name} is the smallest that is fast enough: {share:.0f} % of the best, {self.label(verdict.best)}"
             if share < 100 * self.within:
-                yield "a GPU that does not make it half as fast again is better left to a colleague"
+                yield "a GPU that does not make it at least half as fast again is better left to others"
         if verdict.larger is not None:
             gain = 100 * (self.share(verdict.larger, verdict.chosen) - 1)
             brings = f"brings {gain:.0f} % more" if gain >= 0.5 else "brings nothing" if gain > -5 else "is even slower"

@@ -1,4 +1,4 @@
-"""Whether a run that says nothing still does anything."""
+"""Detects whether a silent run is still working."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from phalanx.home.attempts import AttemptFolder
 from phalanx.insight.autopsy import ends_with_exception
 from phalanx.spool import JSON, split
 
-STUCK_S = 20.0  # after an exception, of silence and idleness of all replicas
+STUCK_S = 20.0  # seconds of silence and idleness of all replicas after an exception
 IDLE_PERCENT = 10.0  # of one core, all replicas together
-SPOOL_TAIL = 1 << 16  # bytes: minutes of notes, however chatty the log
+SPOOL_TAIL = 1 << 16  # bytes: minutes of notes, however much is logged
 
 
 class UsageSample(NamedTuple):
-    """What a replica used when it was last measured."""
+    """A replica's most recent measurement."""
 
     at: float
     cpu_percent: float | None
@@ -33,20 +33,20 @@ def silent_s(seat: AttemptFolder) -> float:
 
 
 def is_stuck(seat: AttemptFolder) -> bool:
-    """Whether a rank raised and cannot end: its log ends with an exception, and nobody says or does anything any more.
-    Ranks of JAX, MXNet and MPI wait for the others as they go, and those wait for them."""
+    """Whether a rank raised and cannot exit: its log ends with an exception, and all replicas are silent and idle.
+    Ranks of JAX, MXNet and MPI wait for the others at exit, and those wait for them."""
     if len(seat.replicas) < 2 or silent_s(seat) < STUCK_S:
         return False
     if not any(ends_with_exception(attempts.replica_tail(seat, name)) for name in seat.replicas):
         return False
     uses = [newest_use(seat.folder(name) / run_paths.SPOOL) for name in seat.replicas]
     if any(use is not None and (use.cpu_percent is None or time.time() - use.at > STUCK_S) for use in uses):
-        return False  # nobody knows
+        return False  # unknown
     return sum(use.cpu_percent or 0.0 for use in uses if use is not None) < IDLE_PERCENT
 
 
 def newest_use(spool: Path) -> UsageSample | None:
-    """The last measurement in a spool, of which only the end is read. CPU is that since the one before it."""
+    """The last measurement in a spool, of which only the end is read. CPU is the use since the previous measurement."""
     try:
         with spool.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - SPOOL_TAIL))

@@ -1,4 +1,4 @@
-"""How fast a trial was. Only its second half counts: the first is for starting up and getting warm."""
+"""The speed of a trial. Only its second half counts: the first is startup and warm-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 
 class Measure(StrEnum):
-    """By what trials are compared, the best first."""
+    """Measures by which trials are compared, the best first."""
 
     METRIC = "metric"  # a throughput that the program tracks itself
     STEPS = "steps"
@@ -25,7 +25,7 @@ class Measure(StrEnum):
 
 
 class Pace(NamedTuple):
-    """One line of metrics in the second half of a trial."""
+    """One metric line in the second half of a trial."""
 
     points: int
     steps_per_s: float | None
@@ -33,7 +33,7 @@ class Pace(NamedTuple):
 
 
 class Speeds(NamedTuple):
-    """Everything that could be measured of one trial. `duration_s` only when it finished by itself."""
+    """All measurements of one trial. `duration_s` is set only if it finished by itself."""
 
     paces: Mapping[str, Pace]  # by metric
     duration_s: float | None
@@ -41,7 +41,7 @@ class Speeds(NamedTuple):
 
 
 class SpeedComparison(NamedTuple):
-    """The measure that suits all trials, and how fast each was by it; None: not to be said."""
+    """The measure that suits all trials, and the speed of each; None: unknown."""
 
     measure: Measure
     metric: str | None
@@ -49,12 +49,12 @@ class SpeedComparison(NamedTuple):
 
 
 def choose(trials: Sequence[Speeds | None], metric: str | None = None) -> SpeedComparison | None:
-    """None for trials that did not get far. None when there is nothing to measure by."""
+    """Trials that did not get far are None. Returns None when there is no common measure."""
     known = [speeds for speeds in trials if speeds is not None]
     if metric is not None:
-        told = [speeds.paces[metric].mean if speeds and metric in speeds.paces else None for speeds in trials]
+        means = [speeds.paces[metric].mean if speeds and metric in speeds.paces else None for speeds in trials]
         return (
-            SpeedComparison(Measure.METRIC, metric, tuple(told)) if any(value is not None for value in told) else None
+            SpeedComparison(Measure.METRIC, metric, tuple(means)) if any(value is not None for value in means) else None
         )
     name = _steadiest(known)
     if name is not None:
@@ -69,20 +69,20 @@ def choose(trials: Sequence[Speeds | None], metric: str | None = None) -> SpeedC
 
 
 def _steadiest(known: Sequence[Speeds]) -> str | None:
-    """The metric whose steps are known in most trials and, of those, the one with most points: it is logged as the
-    training goes, not once in a while."""
+    """The metric whose steps are known in most trials and, among those, the one with most points: it is logged
+    continuously, not occasionally."""
     names = {name for speeds in known for name, pace in speeds.paces.items() if pace.steps_per_s is not None}
 
     def worth(name: str) -> tuple[int, int]:
         paces = [speeds.paces[name] for speeds in known if name in speeds.paces]
-        told = [pace for pace in paces if pace.steps_per_s is not None]
-        return len(told), sum(pace.points for pace in told)
+        stepped = [pace for pace in paces if pace.steps_per_s is not None]
+        return len(stepped), sum(pace.points for pace in stepped)
 
     return max(sorted(names), key=worth, default=None)
 
 
 def pace_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float], since: float) -> Pace:
-    """One replica's line from a moment on."""
+    """One replica's line from a time on."""
     chosen = [row for row in zip(times, steps, values, strict=True) if row[0] >= since]
     finite = [value for _, _, value in chosen if math.isfinite(value)]
     average = math.fsum(finite) / len(finite) if finite else None
@@ -94,7 +94,7 @@ def pace_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float
 
 
 def measure(run_folder: Path, names: Iterable[str], attempt: int, *, finished: bool) -> Speeds | None:
-    """What there is to measure of one attempt of a run. None when it never began."""
+    """The measurements of one attempt of a run. None when it never started."""
     spans = [span for name in names if (span := _span(run_folder, name, attempt)) is not None]
     if not spans:
         return None

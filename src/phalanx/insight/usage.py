@@ -1,4 +1,4 @@
-"""What one replica used: all of its processes together, over all of its attempts."""
+"""The resource use of one replica: all its processes, over all its attempts."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import NamedTuple
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval
 
 NINETEEN_TWENTIETHS = 0.95
-ACTIVE_PERCENT = 5.0  # of a GPU that was ever put to work,
-ACTIVE_MIB = 64.0  # or that holds something: looks are seconds apart, and miss short work
+ACTIVE_PERCENT = 5.0  # percent: a GPU was active if it ever reached this,
+ACTIVE_MIB = 64.0  # or holds this many MiB: samples are seconds apart, and miss short work
 
 
 class GpuUsage(NamedTuple):
-    """The GPUs of a replica. `active`: how many of them were ever put to work, or held anything."""
+    """The GPUs of a replica. `active`: how many of them were ever active, or held memory."""
 
     gpus: int
     active: int
     mean_percent: float
     busiest_percent: float
-    memory_mib: float  # at most, of one of them
+    memory_mib: float  # maximum of any of them
     total_mib: float  # of the largest
-    looks: int  # at each
+    looks: int  # per sample
 
 
 class ReplicaUsage(NamedTuple):
-    """`seconds` is the longest attempt, `held_s` all of them together: for so long it kept what it asked for."""
+    """`seconds` is the longest attempt, `held_s` the sum of all: for so long it held its request."""
 
     seconds: float
     held_s: float
     cpu_s: float
     cores_mean: float
     cores_p95: float
-    memory_mib: float | None  # at most
+    memory_mib: float | None  # maximum
     memory_mean_mib: float
     gpu: GpuUsage | None
-    causes: tuple[str, ...]  # how its processes ended, in the last attempt; nothing of those that run
-    message: str  # of the process that ended in the most telling way
+    causes: tuple[str, ...]  # how its processes ended in the last attempt; without those that still run
+    message: str  # of the process with the most relevant end
     attempts: int
     looks: int
 
@@ -50,7 +50,7 @@ _TELLING = ("memory", "error", "meeting", "stalled", "timeout", "lost", "stopped
 
 
 def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | None:
-    """Of the processes of one replica, each by its attempts. None when nothing is known of any."""
+    """The use of one replica's processes, each with its attempts. None without data."""
     numbers = sorted({number for process in processes for number in process})
     if not numbers:
         return None
@@ -83,7 +83,7 @@ def _rank(cause: str | None) -> int:
 
 
 def stacked(lines: Sequence[Sequence[UsageInterval]]) -> list[UsageInterval]:
-    """What several processes used together, from one change of any to the next."""
+    """The combined use of several processes, from one change of any to the next."""
     filled = [line for line in lines if line]
     if len(filled) < 2:
         return list(filled[0]) if filled else []
@@ -105,7 +105,8 @@ def stacked(lines: Sequence[Sequence[UsageInterval]]) -> list[UsageInterval]:
 
 
 def percentile(weighted: Iterable[tuple[float, float]], share: float = NINETEEN_TWENTIETHS) -> float:
-    """The smallest value that is not exceeded for that share of the weights; 0 of nothing."""
+    """The weighted quantile: the smallest value that is not exceeded for that share of the weights; 0 without
+    values."""
     ordered = sorted((value, weight) for value, weight in weighted if weight > 0)
     wanted = share * math.fsum(weight for _, weight in ordered)
     reached = 0.0
@@ -122,7 +123,7 @@ def mean(weighted: Sequence[tuple[float, float]]) -> float:
 
 
 def gpu_use(looks: Iterable[GpuSample]) -> GpuUsage | None:
-    """None when nobody looked."""
+    """None without samples."""
     by_gpu: dict[int, list[GpuSample]] = {}
     for look in looks:
         by_gpu.setdefault(look.gpu, []).append(look)
@@ -144,7 +145,7 @@ def gpu_use(looks: Iterable[GpuSample]) -> GpuUsage | None:
 
 
 def _gpu_use_over(attempts: Sequence[GpuUsage | None]) -> GpuUsage | None:
-    """Of the attempt that was looked at most; what any of them put to work counts."""
+    """From the attempt with most samples; GPUs count as active if any attempt used them."""
     known = [use for use in attempts if use is not None]
     if not known:
         return None

@@ -1,1 +1,1 @@
-"""The registry of models: names, versions, aliases, lineage."""
+"""The model registry: names, versions, aliases, lineage."""

@@ -1,10 +1,10 @@
-"""The journal of the registry: the truth of everything that was done to models, and its index in the store.
+"""The journal of the model registry, its source of truth, and its index in the store.
 
-<home>/models.journal   one record for each thing done
-<home>/models.lock      held by whoever adds one
+<home>/models.journal   one record per change
+<home>/models.lock      held by the process that adds one
 
-A record is on the disk itself before anyone is told of it. The index is brought up to date by whoever opens the
-journal, so it does not matter when its writer was killed.
+A record is synced to disk before the change is reported. The next process that opens the journal updates the index, so
+a killed writer does no harm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAST_TIME = 2.0**33  # in the year 2242
 
 
 class Journal:
-    """Any number of processes may use one at once. All methods may raise CallError, StoreError and OSError."""
+    """Any number of processes may use it at once. All methods may raise CallError, StoreError and OSError."""
 
     def __init__(self, home: Path, index: ModelIndex) -> None:
         self.path = home / "models.journal"
@@ -37,25 +37,25 @@ class Journal:
         self.index = index
 
     def sync(self) -> None:
-        """Bring the index up to date."""
+        """Update the index."""
         if self._size() != self.index.position()[1]:
             with self.changing():
                 pass
 
     def rebuild(self) -> None:
-        """Index everything anew."""
+        """Rebuild the index."""
         with self._locked():
             self.index.clear()
             self._index()
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Within, the index is what the journal says, and nobody adds to either but us."""
+        """Inside, the index matches the journal, and no other process changes either."""
         with self._locked():
             self._index()
             yield
 
-    def write(  # noqa: PLR0913 - what every record has
+    def write(  # noqa: PLR0913 - the fields of every record
         self,
         kind: str,
         model: str,
@@ -66,7 +66,7 @@ class Journal:
         user: str | None = None,
         at: Any = None,
     ) -> None:
-        """One more record, and its index; only within `changing`."""
+        """Append a record and index it; only inside `changing`."""
         is_time = isinstance(at, int | float) and math.isfinite(at) and 0 <= at < _LAST_TIME
         record = {"at": at if is_time else time.time(), "user": user or user_name(), "kind": kind, "model": model}
         writer = Writer(self.path)
@@ -74,7 +74,7 @@ class Journal:
             writer.append_json({**record, "version": version, "reason": reason, **(data or {})})
             writer.sync()
         except ValueError:
-            raise CallError(f"`{model}`: what there is to remember of it is too large") from None
+            raise CallError(f"`{model}`: its record is too large") from None
         finally:
             writer.close()
         self._index()
@@ -87,7 +87,7 @@ class Journal:
             while not take(descriptor, wait=False):
                 if time.monotonic() > deadline:
                     raise CallError(
-                        f"another process has held {self.lock} for a minute: end it, or try again when it is done"
+                        f"another process has held {self.lock} for a minute: end it, or retry when it is done"
                     )
                 time.sleep(0.005)
             yield

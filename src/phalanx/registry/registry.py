@@ -1,7 +1,7 @@
-"""The registry of models: names, versions, aliases, and where each came from. Its truth is the journal.
+"""The model registry: names, versions, aliases and lineage. The journal is its source of truth.
 
 <home>/models/<name>/<number>/files/…     a version's own files: links to the run's, or copies where links do not work
-<home>/models/<name>/<number>/files.json  what is known of them
+<home>/models/<name>/<number>/files.json  their records
 
 So a version does not need the run that made it, which may be removed.
 """
@@ -37,7 +37,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/")
 
 
 class ResolvedVersion(NamedTuple):
-    """A version, and where its files are: in a folder here, or at the address that was registered."""
+    """A version, and the location of its files: a local folder, or the registered URL."""
 
     version: ModelVersion
     path: Path | None
@@ -53,8 +53,8 @@ class DraftVersion(NamedTuple):
 
 
 class Registry:
-    """Everything that can be done to models. Each call is done whole or not at all, whoever is killed meanwhile; any
-    number of processes may call at once. All may raise CallError, StoreError and OSError."""
+    """All operations on models. Each is atomic, even if the process is killed; any number of processes may call at
+    once. All may raise CallError, StoreError and OSError."""
 
     def __init__(self, home: Home, store: Store) -> None:
         self.home = home
@@ -65,7 +65,7 @@ class Registry:
         self.journal.sync()
 
     def rebuild(self) -> None:
-        """Make the index again from the journal."""
+        """Rebuild the index from the journal."""
         self.journal.rebuild()
 
     # registering ---------------------------------------------------------------------------------------------------
@@ -73,16 +73,16 @@ class Registry:
     def create(
         self, name: str, description: str = "", labels: Mapping[str, str] | None = None, user: str | None = None
     ) -> Model:
-        """A model without versions. Raises CallError when there is one of this name."""
+        """Create a model without versions. Raises CallError when the name exists."""
         name = check_name(name)
         with self.journal.changing():
             if self.index.model(name) is not None:
-                raise CallError(f"there is a model `{name}` already")
+                raise CallError(f"a model named `{name}` already exists")
             data = {"description": description, "labels": dict(labels or {})}
             self.journal.write("create", name, data=data, user=user)
         return self.model(name)
 
-    def register(  # noqa: PLR0913 - all that a version has
+    def register(  # noqa: PLR0913 - the fields of a version
         self,
         name: str,
         run_id: str | None = None,
@@ -96,9 +96,9 @@ class Registry:
         at: float | None = None,
         once: bool = False,
     ) -> ModelVersion:
-        """The next version of a model; with the first, the model. `source` is a path in the run's folder, whose files
-        the version keeps from then on; or a URL, of which only the address is kept. Without metrics, the run's last
-        ones are taken. `once`: CallError when this source of the run was registered before."""
+        """Register the next version of a model; the first also creates the model. `source` is a path in the run's
+        folder, whose files the version keeps from then on; or a URL, of which only the address is stored. Without
+        metrics, the run's last ones are used. `once`: CallError when this source of the run was registered before."""
         name = check_name(name)
         run = self.store.find(run_id) if run_id else None
         draft = self._draft(run, source)
@@ -115,7 +115,7 @@ class Registry:
         try:
             with self.journal.changing():
                 if once and run and (known := self.index.registered(name, run.id, source)) is not None:
-                    raise CallError(f"`{source}` of run {run.id} was registered before: it is {name}/{known}")
+                    raise CallError(f"`{source}` of run {run.id} is already registered as {name}/{known}")
                 number = self.index.next_number(name)
                 if draft is not None:
                     self._place(draft, name, number)
@@ -126,7 +126,7 @@ class Registry:
         return self.version(name, number)
 
     def ingest(self, run_id: str, event: Mapping[str, Any]) -> ModelVersion | None:
-        """A `model` event of a run: registered once, however often it is read. Quick: files are linked, not read. None
+        """Register a `model` event of a run, once, however often it is read. Fast: files are linked, not read. None
         when it was known. Raises CallError for an event that cannot be registered, such as one whose files are gone."""
         name, source = fitting_name(str(event.get("name") or "model")), str(event.get("path") or "")
         if self.index.registered(name, run_id, source) is not None:
@@ -148,30 +148,30 @@ class Registry:
         )
 
     def _draft(self, run: Run | None, source: str) -> DraftVersion | None:
-        """None for an address: its files are not ours to keep."""
+        """None for a URL: its files are not stored here."""
         if _SCHEME.match(source):
             refuse_credentials(source)
             return None
         if run is None:
-            raise CallError("say which run made the model, or give the URL where it is")
+            raise CallError("name the run that made the model, or give its URL")
         tree = run_tree(self.home.run(run.id).path)
         found = tree.look(source)
         if found is not None and found.kind == LINK:
             found = tree.look(tree.leads_to(source) or "")
         if found is None or found.kind not in (FILE, FOLDER) or found.path.partition("/")[0] not in tree.tops:
-            raise CallError(f"run {run.id} has no `{source}` here: `phalanx outputs {run.id}` lists what there is")
+            raise CallError(f"run {run.id} has no `{source}` here: `phalanx outputs {run.id}` lists all files")
         draft = self.folder / f".draft-{secrets.token_hex(8)}"
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, draft, ignore_errors=True)
             (draft / "files").mkdir(mode=0o700, parents=True)
             sizes = keep_files(tree, found, draft / "files")
             if not sizes:
-                raise CallError(f"`{source}` of run {run.id} has no files in it")
+                raise CallError(f"`{source}` of run {run.id} contains no files")
             undo.pop_all()
         return DraftVersion(draft, sum(sizes), len(sizes))
 
     def _place(self, draft: DraftVersion, name: str, number: int) -> None:
-        """What stands there already was left by a process that was killed before it wrote its record."""
+        """An existing folder was left by a process that was killed before it wrote its record."""
         place = self._place_of(name, number)
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if place.exists():
@@ -184,8 +184,8 @@ class Registry:
     # settling ------------------------------------------------------------------------------------------------------
 
     def finalize(self, run_id: str, settling: TreeDigester) -> None:
-        """Read the files of a run's versions that nobody has read yet, so that they have digests and share objects.
-        Now that the run is over, all that made them is known."""
+        """Read the unread files of a run's versions, for their digests and to share objects. After the end of the run,
+        its lineage is complete."""
         unread = [found for found in self.index.versions(run_id=run_id) if found.digest is None and found.files]
         if not unread:
             return
@@ -205,7 +205,7 @@ class Registry:
             return version
         with self.journal.changing():
             known = self.index.version(version.model, version.number)
-            if known is None or known.digest == digest:  # deleted meanwhile, or read by another
+            if known is None or known.digest == digest:  # deleted meanwhile, or read by another process
                 return known or version
             listing = json.dumps({path: kept._asdict() for path, kept in files.items()})
             write_atomic(tree.root.with_name("files.json"), listing.encode())
@@ -215,7 +215,7 @@ class Registry:
         return self.version(version.model, version.number)
 
     def files(self, version: ModelVersion) -> dict[str, FileRecord]:
-        """What is known of a version's files, by their paths below its folder."""
+        """The records of a version's files, by path below its folder."""
         try:
             data = json.loads((self._place_of(version.model, version.number) / "files.json").read_bytes())
             return {path: read_kept(kept) for path, kept in data.items()}
@@ -231,7 +231,7 @@ class Registry:
     # changing ------------------------------------------------------------------------------------------------------
 
     def alias(self, name: str, alias: str, number: int, reason: str = "", user: str | None = None) -> ModelVersion:
-        """Point an alias at a version. Where it pointed before stands in the record."""
+        """Point an alias at a version. The record contains its previous target."""
         alias = check_alias(alias)
         with self.journal.changing():
             self.version(name, number)
@@ -255,7 +255,7 @@ class Registry:
     def label(
         self, name: str, labels: Mapping[str, str | None], number: int | None = None, user: str | None = None
     ) -> None:
-        """Give labels of a model, or of a version, their texts; one of None is taken away."""
+        """Set labels of a model or version; None removes one."""
         with self.journal.changing():
             self._check_there(name, number)
             self.journal.write("label", name, number, {"labels": dict(labels)}, user=user)
@@ -263,8 +263,8 @@ class Registry:
     def delete(
         self, name: str, number: int | None = None, reason: str = "", user: str | None = None, *, force: bool = False
     ) -> None:
-        """A version and its files, or a model with all of them; not while an alias points there, unless forced. Numbers
-        are never given again, and the history stays."""
+        """Delete a version with its files, or a model with all its versions; not while an alias points there, unless
+        forced. Numbers are never reused, and the history stays."""
         with self.journal.changing():
             self._check_there(name, number)
             aliases = [alias for alias, at in self.index.aliases(name).items() if number in (None, at)]
@@ -275,7 +275,7 @@ class Registry:
             self._sweep(name)
 
     def tidy(self) -> None:
-        """Remove files that belong to no version: deleters and registrars that were killed leave them."""
+        """Remove files that belong to no version: left by killed processes."""
         with suppress(FileNotFoundError), self.journal.changing():
             for entry in list(os.scandir(self.folder)):
                 if not entry.name.startswith("."):
@@ -298,12 +298,12 @@ class Registry:
         else:
             self.version(name, number)
 
-    # looking -------------------------------------------------------------------------------------------------------
+    # lookup --------------------------------------------------------------------------------------------------------
 
     def model(self, name: str) -> Model:
         found = self.index.model(name)
         if found is None:
-            raise CallError(f"there is no model `{name}`: `phalanx models` lists those there are")
+            raise CallError(f"there is no model `{name}`: `phalanx models` lists all models")
         return found
 
     def version(self, name: str, number: int) -> ModelVersion:
@@ -314,7 +314,7 @@ class Registry:
         return found
 
     def find(self, reference: str) -> ModelVersion:
-        """The version that `name`, `name/3` or `name@alias` means."""
+        """The version that `name`, `name/3` or `name@alias` refers to."""
         name, which = split_reference(reference)
         model = self.model(name)
         number = model.latest if which is None else model.aliases.get(which) if isinstance(which, str) else which
@@ -326,7 +326,7 @@ class Registry:
         raise CallError(f"`{name}` has no alias `{which}`" + (f"; it has {known}" if known else ""))
 
     def resolve(self, reference: str) -> ResolvedVersion:
-        """The version, and where its files are. Raises CallError when they are not where they must be."""
+        """The version, and the location of its files. Raises CallError when files are missing."""
         version = self.find(reference)
         if version.files is None:
             return ResolvedVersion(version, None, version.source)
@@ -335,19 +335,19 @@ class Registry:
         return ResolvedVersion(version, self._place_of(version.model, version.number) / "files", None)
 
     def has_files(self, version: ModelVersion) -> bool:
-        """All that it was registered with; none are expected of one that is only an address."""
+        """Whether all registered files exist; a URL needs none."""
         tree = Tree(self._place_of(version.model, version.number) / "files")
         return sum(found.kind == FILE for found in tree.walk()) >= (version.files or 0)
 
     def check(self) -> list[str]:
-        """What is wrong with the registry, for `doctor`."""
+        """Problems of the registry, for `doctor`."""
         gone = [version.title for version in self.index.versions() if not self.has_files(version)]
         return [f"files of the model {title} are missing in {self.folder}" for title in gone]
 
 
 def keep_files(tree: Tree, found: TreeEntry, target: Path) -> list[int]:
-    """Put a file, or what a folder holds, into a version's folder. Links that lead to something within the folder are
-    made again, others left out. Answers the files' sizes."""
+    """Copy a file, or the content of a folder, into a version's folder. Links within the folder are recreated, others
+    skipped. Returns the files' sizes."""
     start, sizes = f"{found.path}/", []
     for entry in [found] if found.kind == FILE else tree.walk(found.path):
         place = target / (entry.path.removeprefix(start) if found.kind == FOLDER else found.path.rpartition("/")[2])
@@ -364,7 +364,7 @@ def keep_files(tree: Tree, found: TreeEntry, target: Path) -> list[int]:
 
 
 def keep_file(tree: Tree, found: TreeEntry, place: Path) -> None:
-    """Linked, if nobody changes it in place; outputs are copied, since training may write them again."""
+    """Linked if the file never changes in place; outputs are copied, since training may rewrite them."""
     *above, name = found.path.split("/")
     if above[0] in OWNED:
         with suppress(OSError), tree.folder(tuple(above)) as folder:  # where links do not work, it is copied
@@ -373,12 +373,12 @@ def keep_file(tree: Tree, found: TreeEntry, place: Path) -> None:
     with tree.open(found.path) as stream, place.open("xb") as out:
         shutil.copyfileobj(stream, out, CHUNK)
     if tree.look(found.path) != found:
-        raise CallError(f"`{found.path}` was written while it was copied: try again when it is whole")
+        raise CallError(f"`{found.path}` changed while it was copied: retry when it is complete")
     os.utime(place, ns=(found.mtime_ns, found.mtime_ns))
 
 
 def lineage_of(home: Home, store: Store, run: Run) -> dict[str, Any]:
-    """What made a version: as much as is known when it is registered."""
+    """The lineage of a version, as far as it is known at registration."""
     try:
         git = json.loads((home.run(run.id).path / run_paths.RECORDS).read_bytes()).get("git") or {}
     except (OSError, ValueError, AttributeError):
@@ -387,19 +387,18 @@ def lineage_of(home: Home, store: Store, run: Run) -> dict[str, Any]:
         "run": {"id": run.id, "name": run.name, "project": run.project, "user": run.user, "attempt": run.attempt},
         "framework": run.framework,
         "params": dict(run.params),
-        "datasets": [told for name, told in store.facts(run.id).items() if name.startswith("dataset ")],
+        "datasets": [dataset for name, dataset in store.facts(run.id).items() if name.startswith("dataset ")],
         "commit": run.commit or git.get("commit"),
         "dirty": git.get("dirty"),
     }
     if len(json.dumps(found)) > MAX_LINEAGE:
-        found |= {"params": {}, "datasets": [], "note": "params and datasets are too large to be kept here"}
+        found |= {"params": {}, "datasets": [], "note": "params and datasets are too large to store here"}
     return found
 
 
 def finalize_outputs(home: Home, store: Store, run_id: str, progress: Progress = no_progress) -> list[Artifact]:
-    """Read what a run left: its manifest, its artifacts in the store with their digests, its models' versions. May be
-    called at any time, by several at once, and again after it was killed; only what changed is read again. Raises
-    CallError, StoreError, OSError."""
+    """Read a finished run's files: its manifest, its artifacts with digests, its model versions. Safe to repeat at any
+    time, concurrently, and after a kill; only changes are read again. Raises CallError, StoreError, OSError."""
     settling = TreeDigester(Objects(home.path), progress)
     manifest = update_manifest(home, run_id, settling)
     Registry(home, store).finalize(run_id, settling)

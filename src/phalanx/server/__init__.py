@@ -1,4 +1,4 @@
-"""What other programs ask of a home over HTTP: tracking for runs elsewhere, MLflow's API, files, and later the page.
+"""The HTTP server of a home: tracking for remote runs, MLflow's API, files, and the web page.
 
-FastAPI is imported here and nowhere else, and only by `phalanx serve`; `tokens` needs the standard library alone.
+FastAPI is imported only here, and only by `phalanx serve`; `tokens` needs the standard library alone.
 """

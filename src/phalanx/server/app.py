@@ -1,4 +1,4 @@
-"""The application: every group of routes, behind the guard."""
+"""The application: every group of routes, behind the middleware."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def make_app(
     *,
     only_admins_start: bool = False,
 ) -> FastAPI:
-    """`allowed_hosts`: names under which the server may be asked, beside those of this machine. `only_admins_start`:
-    editors track, but start nothing here."""
+    """`allowed_hosts`: host names that the server answers to, besides those of this machine. `only_admins_start`:
+    editors may track runs, but not start any here."""
     counting = counting or RequestStats()
     traffic = Traffic(limits or RateLimits())
     context.credentials.limit(traffic.limits)
@@ -102,17 +102,17 @@ def make_app(
         names=tuple(allowed_hosts),
         changed=context.recent.forget,
     )
-    app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last is the outermost
+    app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last one added is the outermost
     return app
 
 
 async def health() -> JsonResponse:
-    """Whether somebody is there; answered to everybody."""
+    """Health check. Needs no token."""
     return JsonResponse({"ok": True})
 
 
 async def openapi(request: Request) -> JsonResponse:
-    """What can be asked, in OpenAPI's words."""
+    """The OpenAPI document of this API."""
     app: FastAPI = request.app
     return JsonResponse(app.openapi())
 
@@ -133,12 +133,12 @@ async def _no_store(request: Request, fault: Exception) -> JsonResponse:
 
 async def _wrong_types(request: Request, fault: Exception) -> JsonResponse:
     assert isinstance(fault, RequestValidationError)
-    told = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
-    return refusal_answer(RequestError(400, told[:1000]), request.url.path)
+    message = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
+    return refusal_answer(RequestError(400, message[:1000]), request.url.path)
 
 
 async def _no_route(request: Request, fault: Exception) -> Response:
-    """What is not there is told only to those who may ask."""
+    """Only authenticated callers learn that a path does not exist."""
     assert isinstance(fault, HTTPException)
     if "route" not in request.scope:
         shown = static_page.not_found(request)
@@ -148,8 +148,8 @@ async def _no_route(request: Request, fault: Exception) -> Response:
             claim_of(request.scope).granted()
         except RequestError as unknown:
             return refusal_answer(unknown, request.url.path)
-    hint = "GET /api/v1/openapi.json tells what there is" if fault.status_code == 404 else None
-    message = {404: "there is nothing at this address", 405: "this address does not take that method"}
+    hint = "GET /api/v1/openapi.json lists all paths" if fault.status_code == 404 else None
+    message = {404: "no such path", 405: "this path does not support that method"}
     refusal = RequestError(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)
     answer = refusal_answer(refusal, request.url.path)
     answer.headers.update(fault.headers or {})

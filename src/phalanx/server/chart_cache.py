@@ -1,4 +1,4 @@
-"""The series of runs, and the lines of charts that were made of them, kept for whoever asks again."""
+"""Caches of run series and of chart lines computed from them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import NamedTuple
 from phalanx.server.http.response_cache import CHEAP_S
 from phalanx.store.series.run_series import RunSeries
 
-MOST_BYTES = 256 << 20  # of points and leaves of runs that stay in memory
-MOST_TEXT_BYTES = 64 << 20  # of lines of charts
+MOST_BYTES = 256 << 20  # bytes of points and leaves of runs kept in memory
+MOST_TEXT_BYTES = 64 << 20  # bytes of chart lines
 WEIGHED_S = 2.0
-DONE_S = 2.0  # how long what was read of a run that is over serves
-SHARE = 10.0  # of a live one: so many times as long as reading it and drawing from it took
+DONE_S = 2.0  # how long a finished run is served without checking its files
+SHARE = 10.0  # for an active run: this many times as long as reading and drawing took
 LONGEST_S = 5.0
-RUN_BYTES = 20_000  # what a run takes beside its points
+RUN_BYTES = 20_000  # estimated bytes of a run besides its points
 
 
 class SeriesCache:
-    """The series of the runs that were last asked for. They read on from where they stopped; one thread at a time."""
+    """The series of the most recently requested runs. Reading continues where it stopped; one thread at a time."""
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_text_bytes: int = MOST_TEXT_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -38,7 +38,7 @@ class SeriesCache:
 
     @contextmanager
     def stamped(self, folder: Path, patience_s: float = 0.0) -> Iterator[CachedText]:
-        """The series of a run, and its stamp. What was read less than `patience_s` ago is not looked at again."""
+        """The series of a run, and its stamp. Files that were read less than `patience_s` ago are not checked again."""
         with self._lock:
             kept = self._kept.pop(folder, None) or _Kept(folder)
             self._kept[folder] = kept
@@ -56,8 +56,8 @@ class SeriesCache:
                 self._make_room(kept)
 
     def patience_s(self, folder: Path, *, is_done: bool) -> float:
-        """How long what was read of a run may serve: hardly anybody writes to one that is over, and what many look at
-        while many ranks log must not take all of a core."""
+        """How long cached data of a run may be served: a finished run rarely changes, and an active run with many ranks
+        and many viewers must not occupy a whole core."""
         kept = self._kept.get(folder)
         if is_done:
             return DONE_S
@@ -65,7 +65,7 @@ class SeriesCache:
         return min(LONGEST_S, SHARE * took_s) if took_s > CHEAP_S else 0.0
 
     def _make_room(self, used: _Kept) -> None:
-        """Of a run with very many series, adding up takes a while: not each time."""
+        """Adding up the size of a run with very many series is slow, so it is not done each time."""
         if monotonic() - used.weighed_at < WEIGHED_S:
             return
         used.size, used.weighed_at = used.series.held_bytes() + RUN_BYTES, monotonic()
@@ -90,11 +90,11 @@ class _Kept:
         self.stamp = ""
         self.polled_at = self.weighed_at = float("-inf")
         self.size = RUN_BYTES
-        self.took_s = 0.0  # of a core, since it was last looked at
+        self.took_s = 0.0  # CPU seconds since the last check
 
 
 class ChartTextCache:
-    """Pieces of answers by what was asked; the ones that were asked for last."""
+    """Parts of responses by request; keeps the most recently used."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes

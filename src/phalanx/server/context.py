@@ -1,4 +1,4 @@
-"""What every route needs: the home, a store for the thread it runs in, the writers, and who asks."""
+"""What every route needs: the home, a store for the current thread, the run writers, and the caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from phalanx.store import DONE, Run, Store
 
 
 class Context:
-    """`wake` makes whoever schedules look at once, when that is us; `turns` keep it and the requests apart."""
+    """`wake` makes the scheduler run at once, if it is in this process; `turns` separates its passes from requests."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Context:
 
     @property
     def store(self) -> Store:
-        """This thread's own: a store is one connection for one thread."""
+        """The store of this thread: a store is one connection for one thread."""
         held: _HeldStore | None = getattr(self._mine, "held", None)
         if held is None:
             held = self._mine.held = _HeldStore(Store.open(self.home.path, self.database))
         return held.store
 
     def find(self, run_id: str) -> Run:
-        """The run of exactly this id. Raises Refusal."""
+        """The run with exactly this id. Raises RequestError."""
         with suppress(CallError):
             run = self.store.find(run_id)
             if run.id == run_id:
@@ -64,7 +64,7 @@ class Context:
         raise run_not_found(run_id)
 
     def is_done(self, run_id: str) -> bool:
-        """Whether the run of exactly this id is over. Raises Refusal when there is none."""
+        """Whether the run with exactly this id has ended. Raises RequestError when it does not exist."""
         status = self.store.status_of(run_id)
         if status is None:
             raise run_not_found(run_id)
@@ -78,13 +78,13 @@ class Context:
 
 
 class _HeldStore:
-    """Closes its store when the thread that holds it ends, in that thread: no other may."""
+    """Closes a thread's store when the thread ends, in that thread: no other thread may."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def __del__(self) -> None:
-        with suppress(Exception):  # at the end of a thread, or of the process: there is nobody to tell
+        with suppress(Exception):  # at the end of a thread or of the process, when no one could handle the error
             self.store.close()
 
 
@@ -94,28 +94,32 @@ async def context_of(request: Request) -> Context:
 
 
 async def caller_of(request: Request) -> Identity:
-    """Who asks. `authorise` has seen to it that somebody does, unless the address is open to everybody."""
+    """The caller. `authorise` guarantees that there is one, unless the path is public."""
     return claim_of(request.scope).granted()
 
 
 def require_role(identity: Identity, project: str, role: Role) -> None:
-    """Raises Refusal unless whoever asks has this role on the project."""
+    """Raises RequestError unless the caller has this role on the project."""
     if not identity.has(role, project):
         who, where = f"`{identity.name}`", f"project `{project[:100]}`"
-        may = "may only look at" if role is Role.EDITOR and identity.has(Role.VIEWER, project) else "may not do this in"
-        raise RequestError(403, f"{who} {may} {where}", f"ask for the role `{role.word}` on it")
+        may = (
+            "has read-only access to"
+            if role is Role.EDITOR and identity.has(Role.VIEWER, project)
+            else "may not do this in"
+        )
+        raise RequestError(403, f"{who} {may} {where}", f"ask an admin for the role `{role.word}` on it")
 
 
 def visible_projects(identity: Identity, project: str | None = None) -> str | frozenset[str] | None:
-    """Of which projects a list shows runs to whoever asks, for `Store.runs` and the like: of the one that is asked for,
-    when they may see it; else of all that they may see."""
+    """The projects whose runs a list shows to the caller, for `Store.runs` and similar: the requested one, if the
+    caller may see it; without one, all that the caller may see."""
     if project is None:
         return identity.projects(Role.VIEWER)
     return project if identity.has(Role.VIEWER, project) else frozenset()
 
 
 def run_not_found(run_id: str) -> RequestError:
-    return RequestError(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists those there are")
+    return RequestError(404, f"there is no run `{run_id[:100]}`", "GET /api/v1/runs lists all runs")
 
 
 Here = Annotated[Context, Depends(context_of)]

@@ -1,9 +1,9 @@
-"""`phalanx serve`: a server for a home, which also schedules its runs while nobody else does.
+"""`phalanx serve`: a server for a home, which also schedules its runs while no other process does.
 
-<home>/server.json  where the server is and which process it is; gone when it has ended in peace
+<home>/server.json  address and process id of the server; removed on a clean exit
 <home>/server.lock  held by the server
 
-A home whose database is PostgreSQL may have several at once; the second has server-2.json and server-2.lock, and so on.
+A home with PostgreSQL may have several servers at once; the second has server-2.json and server-2.lock, and so on.
 """
 
 from __future__ import annotations
@@ -42,43 +42,43 @@ if TYPE_CHECKING:
 
     from phalanx.server.ops.request_stats import RequestStats
 
-KEEP_ALIVE_S = 75  # longer than clients wait before they use a connection again
-GRACE_S = 20  # for requests that are under way when the server is told to end
+KEEP_ALIVE_S = 75  # longer than clients wait before they reuse a connection
+GRACE_S = 20  # for active requests at shutdown
 BACKLOG = 512
-THREADS = 12  # that answer requests
-SWITCH_S = 0.001  # after which another thread has its turn
+THREADS = 12  # number of threads that answer requests
+SWITCH_S = 0.001  # interval after which another thread gets its turn
 
 
 class ServerStarted(NamedTuple):
-    """What whoever starts a server is told."""
+    """What the caller of `serve` gets to know about the started server."""
 
     url: str
     token_file: Path
-    is_open: bool  # to other machines: nothing that is sent is encrypted
+    is_open: bool  # reachable from other machines without encryption
 
 
 class ServerOptions(NamedTuple):
-    """What a server may be told beside its address."""
+    """Settings of a server besides its address."""
 
     allowed_hosts: tuple[str, ...] = ()
-    proxies: str | None = None  # addresses, with commas, whose word on who asks and how is believed
+    proxies: str | None = None  # comma-separated addresses of proxies whose forwarded headers are trusted
     open_metrics: bool = False
     access_log: bool = False
     log_format: str = "text"
-    rate: float = RateLimits().rate  # requests a second of one identity, and of one address; 0: any number
+    rate: float = RateLimits().rate  # requests per second for each identity and each address; 0 means no limit
     only_admins_start: bool = False
 
 
-def serve(  # noqa: PLR0913 - what a server has
+def serve(  # noqa: PLR0913 - the parts of a server
     home: Home,
     host: str,
     port: int,
     *,
     database: str | None = None,
-    options: ServerOptions = ServerOptions(),  # noqa: B008 - it never changes
+    options: ServerOptions = ServerOptions(),  # noqa: B008 - the value is immutable
     say: Callable[[ServerStarted], None],
 ) -> None:
-    """Serve until a signal comes. Raises CallError and StoreError when that cannot be begun."""
+    """Serve until a signal arrives. Raises CallError and StoreError when the server cannot start."""
     from phalanx.server.app import make_app
     from phalanx.server.context import Context
     from phalanx.server.ops.request_stats import RequestStats
@@ -100,7 +100,7 @@ def serve(  # noqa: PLR0913 - what a server has
         server = _server(app, options, counting)
         started = ServerStarted(url_of(host, listening), token_file, not is_loopback(listening))
         for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # The server catches the first two while it runs, and passes them on to these when it has ended.
+            # The server catches the first two while it runs, and re-raises them to these handlers when it has stopped.
             signal.signal(signal_number, lambda *_: setattr(server, "should_exit", True))
         scheduling.start()
         try:
@@ -114,7 +114,7 @@ def serve(  # noqa: PLR0913 - what a server has
 
 
 async def _answer(server: uvicorn.Server, listening: socket.socket) -> None:
-    """Python runs one thread at a time: the more of them want their turn, the longer each waits for it."""
+    """Python runs one thread at a time: the more threads compete, the longer each one waits."""
     from anyio import to_thread
 
     to_thread.current_default_thread_limiter().total_tokens = THREADS
@@ -143,8 +143,8 @@ def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvi
     )
 
     class Server(uvicorn.Server):
-        """Ends event streams before it waits for open connections. A lifespan handler would be too late for that: it
-        runs after the wait."""
+        """Ends event streams before waiting for open connections. A lifespan handler would be too late: it runs after
+        the wait."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             notify_systemd("STOPPING=1")
@@ -155,7 +155,8 @@ def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvi
 
 
 def notify_systemd(state: str) -> None:
-    """systemd, where it started us and wants to know. https://www.freedesktop.org/software/systemd/man/sd_notify.html"""
+    """Notifies systemd if it started this process and wants to be notified.
+    https://www.freedesktop.org/software/systemd/man/sd_notify.html"""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if place:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as talking:
@@ -165,8 +166,8 @@ def notify_systemd(state: str) -> None:
 
 @contextmanager
 def server_slot(home: Home, *, several: bool) -> Iterator[int]:
-    """The number of this server among those of the home. With `several` there may be others, each of which has files
-    of its own. Raises CallError when there is no place left: a file has one writer."""
+    """The number of this server among those of the home. With `several` there may be others, each with its own files,
+    because a file has one writer. Raises CallError when all numbers are taken."""
     with ExitStack() as held:
         for number in range(1, MOST_SERVERS + 1 if several else 2):
             if held.enter_context(locked(server_file(home.path, number, "lock"), wait=False)):
@@ -175,16 +176,16 @@ def server_slot(home: Home, *, several: bool) -> Iterator[int]:
         where = server_url(home.path)
         at = f", at {where}" if where else ""
         if several:
-            raise CallError(f"{home.path} has {MOST_SERVERS} servers already, which is as many as it may have")
-        raise CallError(f"{home.path} is served already{at}; several servers need PostgreSQL (PHALANX_DATABASE)")
+            raise CallError(f"{home.path} already has {MOST_SERVERS} servers, the maximum")
+        raise CallError(f"{home.path} is already served{at}; several servers need PostgreSQL (PHALANX_DATABASE)")
 
 
 @contextmanager
 def publish_address(home: Home, url: str, number: int = 1) -> Iterator[None]:
     path = server_file(home.path, number)
     stat = processes.read_stat(os.getpid())
-    told = {"url": url, "pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
-    write_atomic(path, json.dumps(told).encode())
+    record = {"url": url, "pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    write_atomic(path, json.dumps(record).encode())
     try:
         yield
     finally:
@@ -196,7 +197,7 @@ def publish_address(home: Home, url: str, number: int = 1) -> Iterator[None]:
 
 @contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens. Raises CallError that says what stands in the way."""
+    """A listening socket. Raises CallError that states the reason for a failure."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -219,16 +220,16 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 def _why_not(host: str, port: int, fault: Exception) -> str:
     number = getattr(fault, "errno", None)
     if number == errno.EADDRINUSE:
-        return f"port {port} of {host} is taken: choose another with --port, or any free one with --port 0"
+        return f"port {port} of {host} is in use: choose another with --port, or any free one with --port 0"
     if number == errno.EACCES:
-        return f"port {port} may not be used by you: take one from 1024 on"
+        return f"no permission to use port {port}: choose one from 1024 on"
     if number == errno.EADDRNOTAVAIL:
         return f"`{host}` is not an address of this machine"
-    return f"cannot listen at {host}, port {port}: {fault}"
+    return f"cannot listen on {host}, port {port}: {fault}"
 
 
 def url_of(host: str, listening: socket.socket) -> str:
-    """How this machine's own processes reach the server."""
+    """The address under which processes on this machine reach the server."""
     address, port = listening.getsockname()[:2]
     if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
         host = "[::1]" if ":" in address else "127.0.0.1"

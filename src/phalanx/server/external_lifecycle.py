@@ -1,4 +1,4 @@
-"""Runs that others execute and tell the server about: where their files are, how they begin again and how they end."""
+"""The lifecycle of runs that other processes execute and report to the server: files, restart and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from phalanx.store import Run, StatusChange
 from phalanx.tracking import external_folder
 from phalanx.tracking.external_folder import BACKEND, REPLICA
 
-SETTLE_S = 3.0  # how long an answer waits for the scheduler to see an end
+SETTLE_S = 3.0  # how long a response waits for the scheduler to process an end
 LOOK_S = 0.005
 _CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
@@ -31,15 +31,15 @@ _CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 def create(
     here: Context, about: external_folder.Description, labels: Mapping[str, str], created_at: float | None, **more: Any
 ) -> Run:
-    """A run under way elsewhere, with its row. `more`: its id, and how long it may be silent. Raises CallError."""
+    """Create an external, active run and its row. `more`: its id, and its maximum silence. Raises CallError."""
     run_id = more.get("run_id") or external_folder.new_id()
     watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": more["patience_s"], "is_agent": False}
-    # A replica that has no command is one that nobody waits for: this one has its source for it.
+    # A replica without a command has no process to wait for: this one names its source instead.
     about = about._replace(argv=(about.source,))
     try:
         try:
             external_folder.create(str(here.home.path), about, run_id, created_at, watcher)
-        except FileNotFoundError:  # whoever schedules was so quick that the mark of its arrival is gone already
+        except FileNotFoundError:  # the scheduler was faster and has already removed the arrival file
             if not here.home.run(run_id).path.is_dir():
                 raise
         if labels:
@@ -47,7 +47,7 @@ def create(
             external_runs.append_event(attempt, "server", {"at": created_at, "kind": "labels", "values": dict(labels)})
     except OSError as fault:
         reason = (fault.strerror or str(fault)).lower()
-        raise CallError(f"the run cannot be kept in {here.home.runs}: {reason}") from None
+        raise CallError(f"cannot store the run in {here.home.runs}: {reason}") from None
     run = external_runs.adopt(here.home, here.store, run_id)
     if labels:
         here.store.put_labels(run.id, labels)
@@ -55,9 +55,9 @@ def create(
 
 
 def check(run: Run) -> Run:
-    """Raises Refusal for a run that Phalanx itself started: its end is for the scheduler to see."""
+    """Raises RequestError for a run that Phalanx itself started: the scheduler detects its end."""
     if run.backend != BACKEND:
-        raise RequestError(409, f"run {run.id} was started by Phalanx, which sees for itself how it ends")
+        raise RequestError(409, f"run {run.id} was started by Phalanx, which detects its end itself")
     return run
 
 
@@ -74,14 +74,14 @@ def heartbeat(home: Home, run: Run) -> None:
 
 
 def finish(here: Context, run: Run, status: str, reason: str, at: float | None) -> Run:
-    """Leave word of the end, and wait until the scheduler has seen it. May be called again. Raises Refusal."""
+    """Record the end and wait until the scheduler has processed it. Idempotent. Raises RequestError."""
     if run.is_done:
         return run
     began = (run.started_at or run.created_at).timestamp()
     try:
         external_folder.write_end(str(place(here, run)), _CAUSES[status], reason or status, began, at)
     except OSError as fault:
-        raise RequestError(507, f"the end of run {run.id} cannot be kept: {fault}") from None
+        raise RequestError(507, f"cannot store the end of run {run.id}: {fault}") from None
     return wait_finished(here, run)
 
 
@@ -95,7 +95,7 @@ def wait_finished(here: Context, run: Run) -> Run:
 
 
 def reopen(here: Context, run: Run) -> Run:
-    """A run that was over and goes on, as its next attempt. Whoever calls it sits at the run's desk."""
+    """Continue a finished run as its next attempt. The caller must hold the run's writer."""
     if not run.is_done:
         return run
     folder, attempt = here.home.run(run.id), run.attempt + 1
@@ -108,7 +108,7 @@ def reopen(here: Context, run: Run) -> Run:
         watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": 86_400.0, "is_agent": False}
     write_atomic(seat / run_paths.AGENT, json.dumps(watcher).encode())
     now, number = datetime.now(UTC), len(folder.history())
-    folder.append(StatusChange(run.id, number + 1, run.attempt, "resuming", "begun again by its client", now))
+    folder.append(StatusChange(run.id, number + 1, run.attempt, "resuming", "restarted by its client", now))
     folder.append(StatusChange(run.id, number + 2, attempt, "running", "under way", now))
     add_to_store(here.store, folder, run)
     return here.find(run.id)

@@ -1,7 +1,7 @@
-"""Labels that have a meaning for us."""
+"""Labels with a meaning for the server."""
 
 from __future__ import annotations
 
-PARENT = "phalanx.parent"  # of a run that was begun by another one
-HIDDEN = "phalanx.mlflow."  # what begins so is not shown to MLflow's clients
+PARENT = "phalanx.parent"  # on a run that was started by another run
+HIDDEN = "phalanx.mlflow."  # labels with this prefix are hidden from MLflow's clients
 DELETED = "phalanx.mlflow.deleted"

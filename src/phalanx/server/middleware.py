@@ -1,6 +1,6 @@
-"""The door: which host was asked for, who asks, how much, and what becomes of faults that nobody expected.
+"""The middleware before all routes: host check, authentication, rate limits, and handling of unexpected errors.
 
-Everything is behind it. Which address asks for whom is in the table of `policy`.
+Which role each path requires is in the table of `policy`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from phalanx.server.policy import is_routine
 LONGEST_ADDRESS = 48 << 10  # bytes
 LONGEST_HEADERS = 64 << 10
 REFUSED = (401, 403, 421, 429)
-FOREIGN = "pages of other sites may not use this server"
+FOREIGN = "requests from pages of other sites are not allowed"
 
 
 class GuardMiddleware:
-    def __init__(  # noqa: PLR0913, PLR0917 - what a door has
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the middleware
         self,
         app: ASGIApp,
         credentials: Credentials,
@@ -39,7 +39,7 @@ class GuardMiddleware:
         names: Iterable[str],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`changed` is called when somebody has changed something, before they are told."""
+        """`changed` is called after a request has changed something, before the response is sent."""
         self.app = app
         self.credentials = credentials
         self.audit = audit
@@ -50,11 +50,11 @@ class GuardMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif scope["type"] == "http":  # there are no web sockets: an unanswered one is closed by the server
+        elif scope["type"] == "http":  # web sockets are not supported: the server closes an unanswered one
             await _Visit(self, scope, send).make(receive)
 
     async def admit(self, scope: Scope) -> None:
-        """Raises Refusal; else the scope knows who asks."""
+        """Raises RequestError; otherwise stores the caller in the scope."""
         headers, address = Headers(scope=scope), address_of(scope)
         check_size(scope)
         check_host(headers.get("host", ""), self.names)
@@ -62,7 +62,8 @@ class GuardMiddleware:
         if not is_visit:
             check_origin(headers)
         self.traffic.count([f"address {network_of(address)}"])
-        # Who follows a link from elsewhere gets the page, as nobody: it asks for the rest by itself.
+        # A visitor who follows a link from another site gets the page anonymously: the page then makes its own
+        # requests.
         claim = AuthResult() if is_visit else await self.credentials.claim(headers, scope["method"], address)
         if claim.identity is not None:
             self.traffic.count([f"{claim.identity.kind} {claim.identity.name}"])
@@ -81,7 +82,7 @@ class GuardMiddleware:
 
 
 class _Visit:
-    """One request on its way in and out."""
+    """One request and its response."""
 
     def __init__(self, guard: GuardMiddleware, scope: Scope, send: Send) -> None:
         self.guard = guard
@@ -96,18 +97,18 @@ class _Visit:
             await self.guard.app(self.scope, receive, self._send)
         except RequestError as refusal:
             await refusal_answer(refusal, self.scope["path"])(self.scope, receive, self._send)
-        except Exception as fault:  # the edge: the one who asks gets a sentence, the one who serves the place
+        except Exception as fault:  # the edge: the client gets a message, the operator the place in the code
             log_error(self.scope, fault)
             if self.is_begun:
-                raise  # the answer is cut off, and the other side sees that it is
-            sorry = RequestError(500, "something went wrong here; the server's terminal says what")
+                raise  # the response is aborted, which the client detects
+            sorry = RequestError(500, "internal server error; see the server's terminal for details")
             await refusal_answer(sorry, self.scope["path"])(self.scope, receive, self._send)
         finally:
             for leave in self.scope["state"]["leaving"]:
                 leave()
 
     async def _send(self, message: Message) -> None:
-        """What is answered has been noted."""
+        """The response is sent only after the audit log has the request."""
         if message["type"] == "http.response.start":
             self.is_begun = True
             await self.guard.note(self.scope, message["status"])
@@ -120,16 +121,16 @@ def address_of(scope: Scope) -> str:
 
 
 def check_size(scope: Scope) -> None:
-    """Raises Refusal for what no client of ours sends."""
+    """Raises RequestError for sizes that no valid client sends."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_ADDRESS:
-        raise RequestError(414, f"an address may have {LONGEST_ADDRESS:,} bytes")
+        raise RequestError(414, f"the URL exceeds the limit of {LONGEST_ADDRESS:,} bytes")
     if sum(len(name) + len(value) for name, value in scope["headers"]) > LONGEST_HEADERS:
-        raise RequestError(431, f"headers may have {LONGEST_HEADERS:,} bytes")
+        raise RequestError(431, f"the headers exceed the limit of {LONGEST_HEADERS:,} bytes")
 
 
 def check_host(header: str, names: frozenset[str]) -> None:
-    """A page elsewhere may have its own name lead to this address, and then read what is served there. It cannot make
-    a browser name this machine, or a bare address. Raises Refusal."""
+    """Protects against DNS rebinding: another site may point its own name at this address to read what is served here,
+    but it cannot make a browser send this machine's name or a bare address. Raises RequestError."""
     try:
         host = urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -139,12 +140,12 @@ def check_host(header: str, names: frozenset[str]) -> None:
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        hint = "allow it with `phalanx serve --allow-host NAME` if it is a name of this server"
-        raise RequestError(421, f"this server does not answer for the host `{header[:100]}`", hint) from None
+        hint = "if it is a name of this server, allow it with `phalanx serve --allow-host NAME`"
+        raise RequestError(421, f"this server does not accept the host `{header[:100]}`", hint) from None
 
 
 def check_origin(headers: Headers) -> None:
-    """Browsers say when a page of another site asks. Nobody here answers those. Raises Refusal."""
+    """Browsers mark requests from pages of other sites; these are rejected. Raises RequestError."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise RequestError(403, FOREIGN)
     if headers.get("origin") is not None and not is_from_here(headers):
@@ -152,7 +153,7 @@ def check_origin(headers: Headers) -> None:
 
 
 def is_navigation(headers: Headers, method: str) -> bool:
-    """Whether somebody follows a link of another site with a browser, into a window of its own."""
+    """Whether a browser follows a link from another site in a top-level window."""
     said = [headers.get(f"sec-fetch-{name}") for name in ("site", "mode", "dest")]
     return method == "GET" and said[0] in ("cross-site", "same-site") and said[1:] == ["navigate", "document"]
 
@@ -162,7 +163,7 @@ def own_names() -> list[str]:
 
 
 def log_error(scope: Scope, fault: Exception) -> None:
-    """For whoever runs the server. Neither headers nor bodies: they hold tokens and other people's data."""
+    """For the operator. Logs neither headers nor bodies: they contain tokens and private data."""
     place = traceback.extract_tb(fault.__traceback__)[-1]
     said = f"{type(fault).__name__}: {fault}"[:500].replace("\n", " ")
     log: ServerLog = scope["state"].get("log") or ServerLog()

@@ -1,5 +1,5 @@
-"""Who may use which address: one table. What is not in it is refused, and a server whose table has a gap does not
-start."""
+"""Access policy: one table of who may use which path. A path that is not in it is denied, and a server whose table has
+a gap does not start."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from phalanx.server.http.responses import RequestError
 
 
 class Rule(Enum):
-    OPEN = auto()  # to everybody: what a browser needs before anybody is signed in
-    WHOEVER = auto()  # every valid token, also a run's own
-    SIGNED_IN = auto()  # a person's or program's; the handler shows what `identity.projects(Role.VIEWER)` says
-    VIEW = auto()  # who may look at the project of the run in the address, and the run itself
-    EDIT = auto()  # who may change it, and the run itself
-    MANAGE = auto()  # who may change it, but not the run itself
-    VIEW_ALL = auto()  # who may look at all projects
-    EDIT_SOME = auto()  # who may change any project; the handler must ask `require` for the one that is meant
-    ADMIN = auto()  # who has the role on all projects
-    POD = auto()  # nobody but the attempt in the address itself
-    MLFLOW = auto()  # signed in, or a run at its own address; every call checks what it touches
+    OPEN = auto()  # no authentication: what a browser needs before sign-in
+    ANY_TOKEN = auto()  # every valid token, including a run's own
+    SIGNED_IN = auto()  # a user or program; the handler filters by `identity.projects(Role.VIEWER)`
+    VIEW = auto()  # viewers of the project of the run in the path, and the run itself
+    EDIT = auto()  # editors of it, and the run itself
+    MANAGE = auto()  # editors of it, but not the run itself
+    VIEW_ALL = auto()  # viewers of all projects
+    EDIT_SOME = auto()  # editors of any project; the handler must call `require` for the requested one
+    ADMIN = auto()  # the role on all projects
+    POD = auto()  # only the attempt in the path itself
+    MLFLOW = auto()  # signed in, or a run at its own address; every call checks what it accesses
 
 
 V1 = "/api/v1"
@@ -39,14 +39,14 @@ RUN = f"{V1}/runs/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 SEAT = "/tracked/{run_id}/{attempt}/{replica}"
-PREFIXES = ("", SEAT)  # of MLflow's addresses: of the server, or of one replica
+PREFIXES = ("", SEAT)  # MLflow's prefixes: of the server, or of one replica
 
 POLICY: dict[tuple[str, str], Rule] = {
     ("GET", "/healthz"): Rule.OPEN,
     ("GET", "/metrics"): Rule.VIEW_ALL,
     ("GET", f"{V1}/openapi.json"): Rule.SIGNED_IN,
     ("POST", f"{V1}/session"): Rule.OPEN,
-    ("GET", f"{V1}/session"): Rule.WHOEVER,
+    ("GET", f"{V1}/session"): Rule.ANY_TOKEN,
     ("DELETE", f"{V1}/session"): Rule.OPEN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
     # runs
@@ -130,7 +130,7 @@ POLICY |= {("GET", address): Rule.OPEN for address in (*static_page.ADDRESSES, *
 _NEEDED = {Rule.VIEW: Role.VIEWER, Rule.EDIT: Role.EDITOR, Rule.MANAGE: Role.EDITOR}
 
 
-# What starts a command on the server's machine, as the server's user.
+# Paths that start a command on the server's machine, as the server's user.
 STARTING = {
     ("POST", f"{V1}/runs/submit"),
     ("POST", f"{V1}/snapshots"),
@@ -144,7 +144,7 @@ def table(*, open_metrics: bool = False, only_admins_start: bool = False) -> dic
     return {**POLICY, **changed, **({("GET", "/metrics"): Rule.OPEN} if open_metrics else {})}
 
 
-# What takes a thread for long, or much memory: only so many at once.
+# Requests that occupy a thread for long or need much memory: their concurrency is limited.
 COSTLY = {
     ("GET", f"{RUN}/lines/search"),
     ("GET", f"{RUN}/chart"),
@@ -154,16 +154,16 @@ COSTLY = {
     ("POST", f"{V1}/runs/submit"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
-CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, which all come at once
+CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, and all pods ask at once
 CALLS = "/mlflow/{path:path}"
 COSTLY_CALLS = ("runs/search", "logged-models/search", "model-versions/search", "metrics/get-history")
-# What clients say all the time while they track. That they may is checked each time; it is not written down.
+# Frequent requests of tracking clients. Their permission is checked each time, but they are not in the audit log.
 ROUTINE = {*PIECES, ("POST", f"{RUN}/beat")}
 ROUTINE_CALLS = ("runs/log-", "runs/search", "logged-models/search", "experiments/search", "registered-models/get-")
 
 
 async def authorise(request: Request) -> None:
-    """Before every route, whatever it is. Raises Refusal."""
+    """Runs before every route. Raises RequestError."""
     await _permit(request)
     traffic: Traffic = request.app.state.traffic
     gate = None
@@ -179,7 +179,7 @@ async def authorise(request: Request) -> None:
 
 
 def _is_streamed(request: Request) -> bool:
-    """Whether a file comes whole: then it is never in memory."""
+    """Whether a whole file is uploaded: it is streamed, never held in memory."""
     asked = request.query_params
     return asked.get("whole") in ("1", "true") and "size" not in asked
 
@@ -189,7 +189,7 @@ def is_routine(scope: Scope) -> bool:
 
 
 def _is_among(scope: Scope, routes: Collection[tuple[str, str]], calls: tuple[str, ...]) -> bool:
-    """Whether a request goes to one of these addresses, or to one of these calls of MLflow."""
+    """Whether a request is for one of these paths, or one of these calls of MLflow."""
     template = getattr(scope.get("route"), "path", "")
     if template.endswith(CALLS):
         return str(scope["path_params"].get("path", "")).startswith(calls)
@@ -201,8 +201,8 @@ async def _permit(request: Request) -> None:
     if rule is Rule.OPEN:
         return
     identity = claim_of(request.scope).granted()
-    if rule is None:  # `check` lets no such server start
-        raise RequestError(403, "nobody may use this address")
+    if rule is None:  # `check` prevents such a server from starting
+        raise RequestError(403, "this path is closed to all callers")
     if rule is Rule.POD:
         _check_pod(identity, request.path_params)
         return
@@ -214,7 +214,7 @@ async def _permit(request: Request) -> None:
         _check_own(rule, identity, run_id)
         return
     needed = _NEEDED[rule]
-    if not identity.has(needed):  # who has the role on all projects need not wait for the run to be looked up
+    if not identity.has(needed):  # a role on all projects needs no lookup of the run
         here: Context = request.app.state.context
         project = await run_in_threadpool(here.project_of, run_id)
         if project is None or identity.role_on(project) is None:
@@ -227,43 +227,43 @@ def _method(method: str) -> str:
 
 
 def _check_general(rule: Rule, identity: Identity) -> None:
-    if rule in (Rule.MLFLOW, Rule.WHOEVER):
+    if rule in (Rule.MLFLOW, Rule.ANY_TOKEN):
         return
     if identity.run_id is not None:
-        raise RequestError(403, f"this token is for run {identity.run_id} alone")
+        raise RequestError(403, f"this token is valid only for run {identity.run_id}")
     if rule is Rule.ADMIN and not identity.has(Role.ADMIN):
-        raise RequestError(403, f"`{identity.name}` is not an admin", "an admin of all projects may do this")
+        raise RequestError(403, f"`{identity.name}` is not an admin", "this requires the role `admin` on all projects")
     if rule is Rule.VIEW_ALL and not identity.has(Role.VIEWER):
-        raise RequestError(403, f"`{identity.name}` may not look at all projects", "ask for the role `viewer` on `*`")
+        raise RequestError(403, f"`{identity.name}` may not view all projects", "ask for the role `viewer` on `*`")
     if rule is Rule.EDIT_SOME and identity.projects(Role.EDITOR) == frozenset():
-        raise RequestError(403, f"`{identity.name}` may only look", "ask for the role `editor` on a project")
+        raise RequestError(403, f"`{identity.name}` has read-only access", "ask for the role `editor` on a project")
 
 
 def _check_own(rule: Rule, identity: Identity, run_id: str) -> None:
     if run_id != identity.run_id:
-        raise RequestError(403, f"this token is for run {identity.run_id} alone")
+        raise RequestError(403, f"this token is valid only for run {identity.run_id}")
     if rule is Rule.MANAGE:
         raise RequestError(403, "a run may not do this to itself")
 
 
 def _check_pod(identity: Identity, asked: Mapping[str, Any]) -> None:
-    """Also an admin is refused: what an agent says of its replica nobody else says."""
+    """Rejects even an admin: only a replica's own agent reports about it."""
     if identity.run_id is None:
-        raise RequestError(403, "nobody may do this but the run itself", "its agents have a token of their own")
+        raise RequestError(403, "only the run itself may do this", "its agents have their own token")
     if (str(asked["run_id"]), str(asked["attempt"])) != (identity.run_id, str(identity.attempt)):
-        raise RequestError(403, f"this token is for attempt {identity.attempt} of run {identity.run_id} alone")
+        raise RequestError(403, f"this token is valid only for attempt {identity.attempt} of run {identity.run_id}")
 
 
 def check(routes: Iterable[Any]) -> None:
-    """Raises RuntimeError unless every route has its line and every line its route."""
+    """Raises RuntimeError unless every route has an entry and every entry a route."""
     found = {(method, route.path) for route in leaves(routes) for method in map(_method, route.methods or ())}
     missing, idle = sorted(found - set(POLICY)), sorted(set(POLICY) - found)
     if missing or idle:
-        raise RuntimeError(f"server/policy.py lacks {missing} and has {idle} for nothing")
+        raise RuntimeError(f"server/policy.py lacks {missing} and has unused {idle}")
 
 
 def leaves(routes: Iterable[Any]) -> Iterator[APIRoute]:
-    """Every route, also those of routers within. Raises RuntimeError for one that `authorise` would not see."""
+    """Every route, including those of nested routers. Raises RuntimeError for one that `authorise` would not see."""
     for route in routes:
         inner = getattr(route, "original_router", None)
         if isinstance(route, APIRoute):
@@ -271,4 +271,4 @@ def leaves(routes: Iterable[Any]) -> Iterator[APIRoute]:
         elif inner is not None:
             yield from leaves(inner.routes)
         else:
-            raise RuntimeError(f"{route!r} is out of the guard's sight: add it with add_api_route")
+            raise RuntimeError(f"{route!r} bypasses the policy: add it with add_api_route")

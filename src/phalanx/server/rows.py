@@ -1,4 +1,4 @@
-"""Records of the store as JSON, with what only the server tells of them."""
+"""Records of the store as JSON, with fields that only the server adds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def waits_for(store: Store, runs: Iterable[Run]) -> dict[str, str]:
-    """What runs wait for in the queue of a cluster, in words; of those that do."""
+    """What runs wait for in a cluster's queue, in words; only for runs that wait."""
     wanted = [run.id for run in runs if run.status in ("scheduled", "starting", "running")]
     facts = store.facts_of(wanted, "waiting") if wanted else {}
     return {run_id: str(fact["why"]) for run_id, fact in facts.items() if isinstance(fact, dict) and fact.get("why")}

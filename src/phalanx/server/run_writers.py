@@ -1,7 +1,7 @@
-"""What the server itself writes into the folders of runs, for clients who have no folder of their own.
+"""Files that the server writes into run folders, for clients without access to the folder.
 
-A file has one writer: this process. Where a home has several servers, each has files of its own, and a lock keeps them
-apart at what they change together. What was answered is in the file, whoever is killed afterwards.
+A file has one writer: this process. Several servers of a home have separate files, and a lock serialises their changes
+to shared files. Answered data is in the file, even if the server is killed afterwards.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from phalanx.locks import open_lock, take
 from phalanx.server.write_gate import WriteGate
 from phalanx.spool import JSON, PointWriter, Writer, frame
 
-WRITER = "mlflow"  # what the server's files in an attempt's folder are called; those of a second one `mlflow-2`
+WRITER = "mlflow"  # base name of the server's files in an attempt's folder; `mlflow-2` for a second server
 MOST_DESKS = 256
 _OURS = re.compile(rf"{WRITER}(-\d+)?\.")
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file of an attempt's folder is one that a server writes."""
+    """Whether a server writes this file of an attempt's folder."""
     return _OURS.match(name) is not None
 
 
@@ -46,7 +46,7 @@ class LoggedPoint(NamedTuple):
 
 
 class PointBatch(PointWriter):
-    """Points that are written together by one call of the system."""
+    """Points written together with one system call."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -56,7 +56,7 @@ class PointBatch(PointWriter):
         self.waiting.append(frame(kind, payload))
 
     def write(self, points: Iterable[LoggedPoint]) -> None:
-        """Raises OSError when the disk does not take all of it; the writer is of no use then."""
+        """Raises OSError when the disk takes only a part; the writer is unusable then."""
         step_at: tuple[int, float] | None = None
         values: dict[str, float] = {}
         for point in points:
@@ -75,19 +75,19 @@ class PointBatch(PointWriter):
 
 def put(descriptor: int, data: bytes) -> None:
     if data and os.write(descriptor, data) != len(data):
-        raise OSError("the disk took only a part of it")
+        raise OSError("the disk accepted only a part of the data")
 
 
 class RunWriter:
-    """One run that the server writes to. Whoever sits at it is alone with the run, among the server's own threads."""
+    """The writer of one run. Its holder has exclusive access to the run among the server's threads."""
 
     def __init__(self, run_folder: Path, writer: str = WRITER) -> None:
         self.run_folder = run_folder
         self.writer = writer
         self.lock = threading.RLock()
-        self.depth = 0  # how often whoever sits here has sat down
+        self.depth = 0  # how often the holder has entered it
         self.sitting = 0
-        self.notes: dict[str, Any] = {}  # what the routes remember of the run while the desk is there
+        self.notes: dict[str, Any] = {}  # cache of the routes about the run, as long as the writer exists
         self._points: dict[Path, PointBatch] = {}
         self._events: dict[Path, Writer] = {}
 
@@ -99,7 +99,7 @@ class RunWriter:
         self._write(self._points, PointBatch, folder / f"{self.writer}.points", lambda writer: writer.write(points))
 
     def events(self, folder: Path, *events: Mapping[str, Any]) -> None:
-        """Each with the time, when it has none. Raises OSError."""
+        """Adds the time to events without one. Raises OSError."""
         now = time.time()
         data = b"".join(
             frame(JSON, json.dumps({"at": now, **event}, separators=(",", ":")).encode()) for event in events
@@ -117,11 +117,11 @@ class RunWriter:
                 act(writer)
                 is_kept = is_there(path, writer.descriptor)
             finally:
-                if not is_kept:  # the file was settled or removed under us: what we wrote went with it
+                if not is_kept:  # the file was compacted or removed meanwhile, together with what was written
                     self._drop(writers, path)
             if is_kept:
                 return
-        raise OSError(f"{path} is taken away again and again")
+        raise OSError(f"{path} was removed repeatedly while it was written")
 
     def _drop(self, writers: dict[Path, Any], path: Path) -> None:
         writer = writers.pop(path, None)
@@ -136,7 +136,7 @@ class RunWriter:
 
 
 def is_there(path: Path, descriptor: int) -> bool:
-    """Whether what we have open is still what stands under its name."""
+    """Whether the open file is still the one under this path."""
     try:
         named, held = os.stat(path), os.fstat(descriptor)
     except OSError:
@@ -146,13 +146,13 @@ def is_there(path: Path, descriptor: int) -> bool:
 
 @contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """One process at a time, by a file that is there only as long."""
+    """Mutual exclusion between processes, by a lock file that exists only while it is held."""
     while True:
         descriptor = open_lock(path)
         try:
             take(descriptor, wait=True)
             if not is_there(path, descriptor):
-                continue  # whoever was before us took the file away
+                continue  # the previous holder removed the file
             try:
                 yield
             finally:
@@ -163,8 +163,8 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 class RunWriters:
-    """As many as are in use, and the last few others. `server` is the number of this one where a home may have
-    several, which then keep out of each other's way; None where it is the only one."""
+    """All writers in use, and a few recent ones. `server` is the number of this server if a home may have several,
+    which then lock each other out; None if it is the only one."""
 
     def __init__(
         self, home: Home, turns: WriteGate | None = None, most: int = MOST_DESKS, server: int | None = None
@@ -200,7 +200,7 @@ class RunWriters:
                 desk.sitting -= 1
 
     def _apart(self, run_id: str, desk: RunWriter) -> AbstractContextManager[None]:
-        """From other servers, which may have changed what the desk's notes say."""
+        """Locks out other servers, which may have changed what the writer's cache holds."""
         if self.server is None or desk.depth:
             return nullcontext()
         desk.notes.clear()

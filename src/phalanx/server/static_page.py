@@ -1,7 +1,7 @@
-"""The page: the files that `web/` is built into, as they are. Nothing that anybody else wrote is at these addresses.
+"""Serves the web page: the built files of `web/`, unchanged. No user content is served under these paths.
 
-Only files that stood in the folder when it was last listed are sent: what is asked for is looked up among them, and is
-never part of a path.
+Only files that were in the folder when it was last listed are sent: a requested name is looked up among them and never
+becomes part of a path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phalanx.server.http.responses import RequestError
 
 FOLDER = Path(__file__).with_name("page")
 INDEX = "index.html"
-# The page's own addresses. What stands at them the page finds out by itself, so all of them get its index.
+# The page's own routes. The page resolves them itself, so all of them get its index.
 ADDRESSES = (
     "/",
     "/runs",
@@ -35,7 +35,7 @@ ADDRESSES = (
     "/help",
 )
 FILES = ("/assets/{path:path}", "/favicon.svg", "/favicon.ico")
-SMALLEST_PACKED = 1024  # bytes: below that, packing saves nothing
+SMALLEST_PACKED = 1024  # bytes: compressing less saves nothing
 KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -76,7 +76,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Vary": "Accept-Encoding",
 }
-FOREVER = "public, max-age=31536000, immutable"  # the name of an asset has its content's hash in it
+FOREVER = "public, max-age=31536000, immutable"  # an asset's name contains the hash of its content
 NOT_BUILT = b"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -102,7 +102,7 @@ class PageFile(NamedTuple):
 
 
 class StaticPage:
-    """What was built. When it is built again, the next one who asks gets the new one."""
+    """The built page. After a rebuild, the next request gets the new one."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
@@ -111,7 +111,7 @@ class StaticPage:
         self._files: dict[str, PageFile] = {}
 
     def file(self, name: str) -> PageFile | None:
-        """By its name below the folder, with slashes."""
+        """A file by its name below the folder, with slashes."""
         with self._lock:
             mark = self._marked()
             if mark != self._mark:
@@ -120,7 +120,7 @@ class StaticPage:
             return self._files.get(name)
 
     def _marked(self) -> tuple[int, ...] | None:
-        """Changes when the page is built; None while it is not."""
+        """Changes when the page is rebuilt; None while it is not built."""
         try:
             found = (self.folder / INDEX).stat()
             assets = (self.folder / "assets").stat().st_mtime_ns if (self.folder / "assets").is_dir() else 0
@@ -134,7 +134,7 @@ class StaticPage:
             for name in names:
                 path = Path(folder, name)
                 if path.suffix in KINDS and not path.is_symlink():
-                    with suppress(FileNotFoundError):  # it is being built anew, and will be read again
+                    with suppress(FileNotFoundError):  # a rebuild is in progress; it will be read again
                         found[path.relative_to(self.folder).as_posix()] = _file(path)
         return found
 
@@ -151,7 +151,7 @@ router = APIRouter(include_in_schema=False)
 
 
 def show(request: Request) -> Response:
-    """The page, at one of its own addresses."""
+    """The page, at one of its own routes."""
     found = _page_of(request).file(INDEX)
     if found is None:
         return Response(NOT_BUILT, 200, {**HEADERS, "Cache-Control": "no-store"}, KINDS[".html"])
@@ -159,11 +159,11 @@ def show(request: Request) -> Response:
 
 
 def send(request: Request) -> Response:
-    """One of the page's files. Raises Refusal."""
+    """One of the page's files. Raises RequestError."""
     name = request.url.path.removeprefix("/")
     found = _page_of(request).file(name)
     if found is None:
-        raise RequestError(404, "the page has no such file", "load it again: it may have been built anew")
+        raise RequestError(404, "the page has no such file", "reload the page: it may have been rebuilt")
     return _answer(request, found, FOREVER if name.startswith("assets/") else "no-cache")
 
 
@@ -174,7 +174,7 @@ for _address in FILES:
 
 
 def not_found(request: Request) -> Response | None:
-    """For a browser at an address that nobody has: the page, which says so. None for programs."""
+    """For a browser at an unknown path: the page, which shows the error. None for programs."""
     if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
         return None
     answer = show(request)

@@ -1,7 +1,7 @@
-"""Requests and the scheduler's turns keep out of each other's way.
+"""Separates requests from the scheduler's passes.
 
-What a request writes goes into a file and then into the store; the scheduler reads the file and brings it into the
-store, too. In between the two, what it has read is older than what the store has.
+A request writes to a file and then to the store; the scheduler reads the file and updates the store, too. Between the
+two steps of a request, what the scheduler has read is older than what the store has.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from phalanx import locks
 
-PATIENCE_S = 5.0  # how long a turn waits for requests to other servers
+PATIENCE_S = 5.0  # how long a pass waits for requests to other servers
 LOOK_S = 0.002
 
 
 class WriteGate:
-    """Any number write together, or one is alone. Whoever waits to be alone is next."""
+    """A readers-writer lock: many shared holders, or one exclusive. A waiting exclusive holder is next."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,7 +31,7 @@ class WriteGate:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """May be asked for again by who has it."""
+        """Reentrant."""
         depth = getattr(self._mine, "depth", 0)
         if not depth:
             self._arrive()
@@ -69,24 +69,24 @@ class WriteGate:
                 self._changed.notify_all()
 
     def _arrive(self) -> None:
-        """Somebody comes to be together with others."""
+        """A shared holder arrives."""
 
     def _join(self) -> None:
-        """The first of those together has come."""
+        """The first shared holder has arrived."""
 
     def _claim(self) -> None:
-        """One is alone here."""
+        """The exclusive holder has entered."""
 
     def _part(self) -> None:
-        """The last of those together has gone, or the one that was alone."""
+        """The last shared holder, or the exclusive one, has left."""
 
 
 class SharedWriteGate(WriteGate):
-    """The same among several servers of one home, by locks that the kernel takes back from whoever dies.
+    """The same across several servers of one home, with file locks that the kernel releases when a holder dies.
 
-    Locks of files are not fair: so there is a second one, through which everybody comes, and which a turn holds until
-    those who came before it have gone. A server that does not go on at all is not waited for: what a turn brings into
-    the store may then for a moment be older than what a request has brought there, until the next turn.
+    File locks are not fair. So there is a second lock that every holder passes through, and that a scheduler pass holds
+    until earlier holders have left. A pass does not wait for a hanging server: what it writes to the store may then
+    briefly be older than what a request has written, until the next pass.
     """
 
     def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:

@@ -1,4 +1,4 @@
-"""Runs and what belongs to them in SQLite or PostgreSQL, and the series of their metrics in files.
+"""The store: runs and their data in SQLite or PostgreSQL, and metric series in files.
 
 All SQL of Phalanx is in this package. Each table is written by one module, whose docstring names it.
 """

@@ -1,7 +1,7 @@
-"""Searching runs by conditions that are values, as MLflow's filters need it. Reads runs, params, labels and summaries.
+"""Search for runs by conditions given as values, as MLflow's filters need it. Reads runs, params, labels and summaries.
 
-`query` has the query language of Phalanx itself. SQL is put together from constants of this file alone; what users
-wrote is a parameter.
+`query` has Phalanx's own query language. SQL is built only from constants of this file; user input is passed as
+parameters.
 """
 
 # ruff: noqa: S608 - see above
@@ -18,7 +18,7 @@ from phalanx.store.query import ALWAYS_SET, TEXTS, Clause
 
 
 class FieldKind(StrEnum):
-    COLUMN = "column"  # a text of the run itself
+    COLUMN = "column"  # a text column of the run itself
     TIME = "time"  # in milliseconds since the epoch
     PARAM = "param"
     LABEL = "label"
@@ -32,7 +32,7 @@ class Operator(StrEnum):
     AT_MOST = "<="
     GREATER = ">"
     AT_LEAST = ">="
-    LIKE = "LIKE"  # `%` and `_` are wildcards, and nothing escapes them; case matters
+    LIKE = "LIKE"  # `%` and `_` are wildcards without an escape; case-sensitive
     ILIKE = "ILIKE"
     IN = "IN"
     NOT_IN = "NOT IN"
@@ -43,7 +43,7 @@ class Operator(StrEnum):
 class RunField(NamedTuple):
     """`name` is a key of `COLUMNS` or `TIMES`, or the name of a param, label or metric.
 
-    The text of a column is compared with `prefix` before and `suffix` after it.
+    A column's text is compared with `prefix` before and `suffix` after it.
     """
 
     kind: FieldKind
@@ -53,7 +53,8 @@ class RunField(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """`value` is a text or a number; for IN and NOT IN, a sequence of texts; for IS NULL and IS NOT NULL, nothing."""
+    """`value` is a string or a number; for IN and NOT IN a sequence of strings; for IS NULL and IS NOT NULL it is
+    unused."""
 
     field: RunField
     operator: Operator
@@ -81,9 +82,9 @@ _NEVER_NULL = {*ALWAYS_SET, "started_or_created"}
 def selection(
     database: Database, comparisons: Iterable[Comparison], orderings: Iterable[Ordering], limit: int, offset: int
 ) -> Clause:
-    """The statement that gives the keys of a page of the runs for which all comparisons hold.
+    """The statement that selects the keys of a page of the runs for which all comparisons hold.
 
-    Runs without a value come last, in either direction; of equal runs, the one that was added first comes first.
+    Runs without a value come last, in either direction; among equal runs, the one that was added first comes first.
     """
     wanted = [_condition(comparison, database) for comparison in comparisons] or [Clause("1 = 1")]
     joins: list[Clause] = []
@@ -107,7 +108,7 @@ def selection(
 
 
 def _own(field: RunField) -> Clause | None:
-    """A value in the row of the run itself; None if it is in a table of its own."""
+    """A value in the row of the run itself; None if it is in another table."""
     if field.kind is FieldKind.TIME:
         return Clause(TIMES[field.name])
     if field.kind is not FieldKind.COLUMN:

@@ -18,7 +18,8 @@ from phalanx.errors import StoreError
 Row = tuple[Any, ...]
 
 BUSY_S = 30.0
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # PostgreSQL has no NUL in its texts; UTF-8 has no halves of characters
+# PostgreSQL texts cannot contain NUL, and UTF-8 cannot encode lone surrogates
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def storable(value: Any) -> Any:
@@ -28,11 +29,11 @@ def storable(value: Any) -> Any:
 
 
 class Database(ABC):
-    """One connection, for one thread. SQL is written with `?` for its parameters; every fault is a StoreError."""
+    """One connection, for one thread. SQL uses `?` for parameters; every error is a StoreError."""
 
     dialect: ClassVar[str]
     begin: ClassVar[str]
-    lower: ClassVar[str]  # what makes `{}` comparable without regard to case
+    lower: ClassVar[str]  # expression that makes `{}` comparable ignoring case
     driver_error: type[Exception]
     place: str
 
@@ -44,18 +45,18 @@ class Database(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """A new DB-API connection that commits every statement unless told to begin a transaction."""
+        """A new DB-API connection that commits every statement outside a transaction."""
 
     @abstractmethod
     def has_table(self, name: str) -> bool: ...
 
     @abstractmethod
     def problems(self) -> list[str]:
-        """What the database itself finds wrong with its data."""
+        """Problems that the database itself finds in its data."""
 
     @abstractmethod
     def schema_change(self) -> AbstractContextManager[None]:
-        """A transaction that may change tables. Other processes wait until it has ended before they start theirs."""
+        """A transaction that may change tables. Other processes wait for its end before they start theirs."""
 
     def _live(self) -> Any:
         return self._connection
@@ -69,7 +70,7 @@ class Database(ABC):
             return found
 
     def change(self, sql: str, args: Iterable[Any] = ()) -> int:
-        """How many rows were changed."""
+        """Returns the number of changed rows."""
         with self.telling():
             count: int = self._live().execute(self._translated(sql), [*map(storable, args)]).rowcount
             return count
@@ -81,7 +82,7 @@ class Database(ABC):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, even when an error within was caught. Within another transaction it is a part of that one."""
+        """All or nothing, even when an error inside was caught. Inside another transaction it is a part of that one."""
         if self._inside:
             yield
             return
@@ -91,7 +92,7 @@ class Database(ABC):
             self._inside = True
             yield
             if self._failed:
-                raise StoreError(f"{self.place}: a part of the transaction failed, so none of it was kept")
+                raise StoreError(f"{self.place}: a part of the transaction failed, so it was rolled back")
             self.change("COMMIT")
             is_kept = True
         finally:
@@ -118,7 +119,7 @@ class Database(ABC):
 
 class SqliteDatabase(Database):
     dialect = "sqlite"
-    begin = "BEGIN IMMEDIATE"  # a transaction that turned into a writer later could not wait for its turn
+    begin = "BEGIN IMMEDIATE"  # a transaction that becomes a writer later could not wait for the lock
     lower = "lower({})"
     driver_error = sqlite3.Error
 
@@ -128,7 +129,7 @@ class SqliteDatabase(Database):
         super().__init__()
 
     def _connect(self) -> sqlite3.Connection:
-        # SQLite gives its own files beside it (-wal, -shm) the mode of this one.
+        # SQLite gives its additional files (-wal, -shm) the mode of this one.
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
@@ -138,13 +139,13 @@ class SqliteDatabase(Database):
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             undo.pop_all()
-        # SQLite's own knows only ASCII.
+        # SQLite's own lower() handles only ASCII.
         connection.create_function("lower", 1, lambda text: text and str(text).lower(), deterministic=True)
         return connection
 
     @staticmethod
     def _write_ahead(connection: sqlite3.Connection) -> None:
-        """Turn on the write-ahead log, which stays on. SQLite does not wait for others here: so wait for it."""
+        """Turn on the write-ahead log permanently. SQLite does not wait for other processes here, so this loop does."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
@@ -174,14 +175,14 @@ class SqliteDatabase(Database):
         found = [str(said) for (said,) in self.rows("PRAGMA integrity_check") if said != "ok"]
         orphans = self.rows("PRAGMA foreign_key_check")
         if orphans:
-            found.append(f"{len(orphans)} rows belong to runs that are not there (first in `{orphans[0][0]}`)")
+            found.append(f"{len(orphans)} rows belong to missing runs (first in `{orphans[0][0]}`)")
         if self.path.stat().st_mode & 0o077:
-            found.append(f"{self.path} is open to other users: chmod 600 it")
+            found.append(f"{self.path} is accessible to other users: run chmod 600 on it")
         return found
 
     def _advice(self, said: str) -> str:
         if "malformed" in said or "not a database" in said:
-            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders have everything"
+            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders contain all data"
         if "locked" in said:
             return f"{said} for {BUSY_S:.0f} seconds by another process"
         return said
@@ -190,7 +191,7 @@ class SqliteDatabase(Database):
 class PostgresDatabase(Database):
     dialect = "postgresql"
     begin = "BEGIN"
-    lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", knows only ASCII
+    lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", handles only ASCII
 
     def __init__(self, url: str) -> None:
         with extras.needed("postgres", "a database in PostgreSQL"):
@@ -209,7 +210,7 @@ class PostgresDatabase(Database):
         return self._psycopg.connect(self._url, autocommit=True, **more)
 
     def _live(self) -> Any:
-        if self._connection.closed and not self._inside:  # the server was restarted since
+        if self._connection.closed and not self._inside:  # the server has restarted since
             self._connection = self._connect()
         return self._connection
 

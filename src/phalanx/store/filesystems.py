@@ -1,4 +1,4 @@
-"""Where a database may lie: SQLite's locks and shared memory work on this machine's own disks only."""
+"""Where a database file may be: SQLite's locks and shared memory work only on local disks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def read_mountinfo(path: Path) -> str:
-    """What is mounted here; empty where the system does not tell (macOS), so that every path counts as local."""
-    os.path.exists(path)  # an automounter mounts it now
+    """The mounted filesystems; empty where the system does not list them (macOS), so that every path counts as
+    local."""
+    os.path.exists(path)  # makes an automounter mount it now
     try:
         return os.fsdecode(MOUNTINFO.read_bytes())
     except OSError:
@@ -31,7 +32,7 @@ def read_mountinfo(path: Path) -> str:
 
 
 def filesystem_of(path: Path, mountinfo: str) -> str | None:
-    """The type of the filesystem that a path (or what exists of it) lies on; None when nobody knows."""
+    """The filesystem type of a path (or of its existing part); None when unknown."""
     steps = path.resolve().parts
     depth, found = 0, None
     for line in mountinfo.splitlines():
@@ -40,7 +41,8 @@ def filesystem_of(path: Path, mountinfo: str) -> str | None:
         if not dash or len(fields) < 5:
             continue
         mounted = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), fields[4])).parts
-        if len(mounted) >= depth and steps[: len(mounted)] == mounted:  # of equals the last lies on top
+        # among equal mount points the last one is on top
+        if len(mounted) >= depth and steps[: len(mounted)] == mounted:
             depth, found = len(mounted), after.split(" ")[0]
     return found
 
@@ -50,7 +52,7 @@ def is_network(filesystem: str | None) -> bool:
 
 
 def database_path(home: Path, mountinfo: str, environ: Mapping[str, str], uid: int) -> tuple[Path, str]:
-    """The file of a home's database, and what the user should know about it (mostly nothing)."""
+    """The file of a home's database, and a note for the user (usually empty)."""
     filesystem = filesystem_of(home, mountinfo)
     if not is_network(filesystem):
         return home / DATABASE_FILE, ""
@@ -58,23 +60,23 @@ def database_path(home: Path, mountinfo: str, environ: Mapping[str, str], uid: i
 
     key = sha256(os.fsencode(home.resolve())).hexdigest()[:16]
     state = environ.get("XDG_STATE_HOME", "")
-    # The specification of XDG says to ignore a relative path.
+    # The XDG specification requires that relative paths are ignored.
     base = Path(state) if os.path.isabs(state) else Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
     folder = base / "phalanx" / key
     if is_network(filesystem_of(folder, mountinfo)):
         folder = Path(f"/var/tmp/phalanx-{uid}") / key  # noqa: S108 - checked by `make_private` before use
     note = (
-        f"{home} is on a network filesystem ({filesystem}), where SQLite cannot lock safely: "
-        f"this machine's database is {folder / DATABASE_FILE}. Another machine sees these runs after "
-        f"`phalanx doctor --rebuild`, or at once with PHALANX_DATABASE=postgresql://…"
+        f"{home} is on a network filesystem ({filesystem}), where SQLite cannot lock safely: this machine's "
+        f"database is {folder / DATABASE_FILE}. Another machine sees these runs after `phalanx doctor --rebuild`, "
+        "or at once with PHALANX_DATABASE=postgresql://…"
     )
     return folder / DATABASE_FILE, note
 
 
 def make_private(folder: Path, uid: int) -> None:
-    """Make a folder and its missing parents, for this user alone; those that are there stay as they are.
+    """Create a folder and its missing parents with access for this user only; existing ones stay unchanged.
 
-    Raises CallError when our folder in a place for everyone, such as /var/tmp, was put there by somebody else.
+    Raises CallError when our folder in a shared location, such as /var/tmp, belongs to another user.
     """
     for step in reversed((folder, *folder.parents)):
         if not step.exists():
@@ -82,4 +84,6 @@ def make_private(folder: Path, uid: int) -> None:
         if step.name == f"phalanx-{uid}" and step.parent.stat().st_mode & stat.S_ISVTX:
             found = step.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
-                raise CallError(f"{step} is not yours alone: remove it, or point XDG_STATE_HOME to a local disk")
+                raise CallError(
+                    f"{step} is owned by or accessible to other users: remove it, or set XDG_STATE_HOME to a local disk"
+                )

@@ -1,10 +1,10 @@
-"""The registry of models as lists and pages ask for it: an index over the home's journal, which is the truth.
+"""The index of the model registry for lists and pages. The home's journal is the source of truth.
 
-A deleted version stays as a row with `deleted_at`, so that its number is never given again and the event that made it
-is known when it is read again. Owns the tables `models`, `versions`, `aliases` and `model_events`.
+A deleted version stays as a row with `deleted_at`, so that its number is never reused and its creating event is
+recognised when it is read again. Owns the tables `models`, `versions`, `aliases` and `model_events`.
 """
 
-# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+# ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Model(NamedTuple):
 
 
 class ModelVersion(NamedTuple):
-    """What one run made, once: where it came from and how good it was. `digest` is None until its files were read,
-    `files` when only its source is known."""
+    """A version: what one run made, with its origin and metrics. `digest` is None until its files are read; `files` is
+    None when only its source is known."""
 
     model: str
     number: int
@@ -86,16 +86,16 @@ class ModelEvent(NamedTuple):
 
 
 class ModelIndex:
-    """Models, their versions and aliases, and what happened to them. Every method may raise StoreError."""
+    """Models, their versions and aliases, and their history. Every method may raise StoreError."""
 
     def __init__(self, store: Store) -> None:
         self._database = store._database
 
-    # writing: what the journal says, and nothing else ---------------------------------------------------------------
+    # writing: only from the journal ---------------------------------------------------------------------------------
 
     def add(self, events: Iterable[ModelEvent], journal_end: int) -> None:
-        """Index records of the journal, all or none; one that is known is passed over. `journal_end`: where reading
-        goes on."""
+        """Index records of the journal, all or none; known ones are skipped. `journal_end`: the offset to continue
+        from."""
         with self._database.transaction():
             for event in events:
                 row = [event.number, microseconds(event.at), *event[2:7], json.dumps(dict(event.data)), journal_end]
@@ -103,13 +103,13 @@ class ModelIndex:
                     self._apply(event, microseconds(event.at))
 
     def clear(self) -> None:
-        """Everything gone, to index the journal anew."""
+        """Remove everything, to rebuild the index from the journal."""
         with self._database.transaction():
             for table in ("model_events", "aliases", "versions", "models"):
                 self._database.change(f"DELETE FROM {table}")
 
     def position(self) -> tuple[int, int]:
-        """The number of the last record indexed, and where in the journal the next one stands."""
+        """The number of the last indexed record, and the journal offset of the next one."""
         found = self._database.rows("SELECT coalesce(max(number), 0), coalesce(max(journal_end), 0) FROM model_events")
         return int(found[0][0]), int(found[0][1])
 
@@ -138,18 +138,18 @@ class ModelIndex:
                 self._put_texts(event)
             case "delete":
                 self._delete(event, at)
-            # any other was written by a newer Phalanx: it is kept as history
+            # any other kind was written by a newer Phalanx: it is kept as history
         change("UPDATE models SET updated_at = ? WHERE name = ?", [at, event.model])
         change("UPDATE versions SET updated_at = ? WHERE model = ? AND number = ?", [at, event.model, event.version])
 
     def _revive(self, model: str, at: int) -> None:
-        """There is a model of this name from now on; one that was deleted begins anew."""
+        """Ensure that a model of this name exists; a deleted one starts anew."""
         self._database.change(_ADD_MODEL, [model, "", "{}", at, at])
         revived = "UPDATE models SET deleted_at = NULL, created_at = ? WHERE name = ? AND deleted_at IS NOT NULL"
         self._database.change(revived, [at, model])
 
     def _exists(self, event: ModelEvent) -> bool:
-        """A journal that was damaged may lack the record that made it."""
+        """A damaged journal may lack the record that created it."""
         this = [event.model, event.version]
         return bool(self._database.rows("SELECT 1 FROM versions WHERE model = ? AND number = ?", this))
 
@@ -162,7 +162,7 @@ class ModelIndex:
             self._merge(event, "labels", event.data["labels"])
 
     def _merge(self, event: ModelEvent, column: str, changes: Mapping[str, Any]) -> None:
-        """Give entries of a JSON column their values; one of None is taken away."""
+        """Set entries of a JSON column; None removes an entry."""
         (table, where), this = _row_of(event)
         for (text,) in self._database.rows(f"SELECT {column} FROM {table} WHERE {where}", this):
             merged = {name: value for name, value in {**json.loads(text), **changes}.items() if value is not None}
@@ -181,7 +181,7 @@ class ModelIndex:
     # reading -------------------------------------------------------------------------------------------------------
 
     def models(self, text: str = "", limit: int | None = None, offset: int = 0) -> list[Model]:
-        """By name; `text` must stand somewhere in the name, in whatever case."""
+        """By name; `text` is a substring of the name, ignoring case."""
         pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_").lower()
         fits = f"{self._database.lower.format('name')} LIKE ? ESCAPE '!'"
         return self._models(fits, [f"%{pattern}%", _ALL if limit is None else max(0, limit), max(0, offset)])
@@ -190,7 +190,7 @@ class ModelIndex:
         return next(iter(self._models("name = ?", [name, 1, 0])), None)
 
     def versions(self, model: str | None = None, run_id: str | None = None) -> list[ModelVersion]:
-        """Of a model, of a run, or all: by model, the newest first."""
+        """Of a model, of a run, or all: by model, newest first."""
         return self._versions(
             *(["model = ?"] if model is not None else []),
             *(["run_id = ?"] if run_id is not None else []),
@@ -205,18 +205,18 @@ class ModelIndex:
         return self._aliases([model])[model]
 
     def next_number(self, model: str) -> int:
-        """One that was never given."""
+        """A number that was never used."""
         found = self._database.rows("SELECT coalesce(max(number), 0) FROM versions WHERE model = ?", [model])
         return int(found[0][0]) + 1
 
     def registered(self, model: str, run_id: str, source: str) -> int | None:
-        """The version that was made of this once, even if it was deleted since."""
+        """The version that was made from this source, even if it was deleted since."""
         sql = "SELECT min(number) FROM versions WHERE run_id = ? AND model = ? AND source = ?"
         found = self._database.rows(sql, [run_id, model, source])[0][0]
         return None if found is None else int(found)
 
     def events(self, model: str | None = None, after: int = 0) -> list[ModelEvent]:
-        """What happened to a model, or to all, from first to last; of those with a higher number than `after`."""
+        """The history of a model, or of all, oldest first; only events with a higher number than `after`."""
         of_model, args = ("", []) if model is None else (" AND model = ?", [model])
         sql = f"SELECT {columns(_EVENT)} FROM model_events WHERE number > ?{of_model} ORDER BY number"
         found = self._database.rows(sql, [after, *args])
@@ -264,10 +264,10 @@ class ModelIndex:
                 found[model][alias] = number
         return found
 
-    # what runs have in common --------------------------------------------------------------------------------------
+    # across runs ---------------------------------------------------------------------------------------------------
 
     def project_artifacts(self, project: str, limit: int | None = None) -> list[Artifact]:
-        """What the runs of a project kept on purpose: the newest run's first, then by path."""
+        """The kept artifacts of a project's runs: newest run first, then by path."""
         found = self._database.rows(
             f"""SELECT runs.id, {", ".join(f"artifacts.{name}" for name in _ARTIFACT)}
             FROM artifacts JOIN runs ON runs.key = artifacts.run_key WHERE runs.project = ?
@@ -277,7 +277,7 @@ class ModelIndex:
         return [Artifact._make([*row[:-1], utc(row[-1])]) for row in found]
 
     def runs_with(self, digests: Iterable[str]) -> dict[str, list[str]]:
-        """For each digest, the runs that keep an artifact of this content, the oldest first."""
+        """For each digest, the runs that keep an artifact with this content, oldest first."""
         wanted, found = sorted(set(digests)), defaultdict[str, list[str]](list)
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]

@@ -1,11 +1,11 @@
 """The query language of lists: `status:running|starting, metric.loss:<0.1, created_at:2026-01-01..2026-02-01`.
 
-Commas mean "and". After a field's colon stands a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
-or `%part%` (search, in any case), and before any of these `~` (not). Double quotes take their content as it is, with
-`""` for one of them. Times are UTC and mean all of what they name: `2026-01-01` the day, `2026-01-01 10:30` the minute.
+Commas mean "and". A field's colon is followed by a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
+or `%part%` (search, ignoring case); `~` before any of these negates it. Double quotes make their content literal, with
+`""` for one quote. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
 
-Reads runs, tags, params and summaries. SQL is put together from constants of this file alone; what users wrote is a
-parameter.
+Reads runs, tags, params and summaries. SQL is built only from constants of this file; user input is passed as
+parameters.
 """
 
 # ruff: noqa: S608 - see above
@@ -33,14 +33,14 @@ FIELDS = (*TEXTS, "tags", *TIMES, *NUMBERS, "params.NAME", "metric.NAME")
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
 
 LONGEST = 10_000
-MOST_PARTS = 200  # SQLite refuses deep conditions
+MOST_PARTS = 200  # SQLite rejects deeply nested conditions
 
 _COMPARISON = re.compile(r"(<=|>=|=<|=>|<|>|=)\s*")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z", re.ASCII)
 
 
 class Clause(NamedTuple):
-    """A piece of SQL and its parameters."""
+    """An SQL fragment and its parameters."""
 
     sql: str
     args: tuple[Any, ...] = ()
@@ -52,7 +52,7 @@ class SortKey(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of the query, and where it starts in it."""
+    """A part of the query, and its position."""
 
     text: str
     at: int
@@ -76,19 +76,19 @@ class _Wrong(Exception):
 
 
 def quoted(text: str) -> str:
-    """A value that the query language takes as it is."""
+    """A value, quoted if needed, that the query language takes literally."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def where(query: str, lower: str) -> Clause:
-    """The condition on `runs` that a query means. `lower` is the dialect's way to disregard case.
+    """The condition on `runs` that a query means. `lower` is the dialect's expression for ignoring case.
 
-    Raises CallError that says what is wrong, where, and what could be written.
+    Raises CallError that states what is wrong, where, and what is allowed.
     """
     if len(query) > LONGEST:
-        raise CallError(f"a query may have {LONGEST:,} characters; this one has {len(query):,}")
+        raise CallError(f"a query may have at most {LONGEST:,} characters; this one has {len(query):,}")
     if query.count(",") + query.count("|") > MOST_PARTS:
-        raise CallError(f"a query may have {MOST_PARTS} parts; this one has more")
+        raise CallError(f"a query may have at most {MOST_PARTS} parts; this one has more")
     try:
         clauses = [_term(term, lower) for term in _split(_Piece(query, 0), ",") if term.text]
     except _Wrong as wrong:
@@ -100,7 +100,7 @@ def where(query: str, lower: str) -> Clause:
 
 
 def order(sort: str) -> SortKey:
-    """How to sort `runs` by a field, `-` before it for the greatest first. What has no value comes last either way."""
+    """How to sort `runs` by a field; a leading `-` means descending. Runs without a value come last either way."""
     name = sort.strip().removeprefix("-")
     way = "DESC" if sort.strip().startswith("-") else "ASC"
     piece = _Piece(name, 0)
@@ -117,13 +117,13 @@ def order(sort: str) -> SortKey:
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
         return SortKey(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
-    if name in ("created_at", "updated_at"):  # exactly what their indexes have
+    if name in ("created_at", "updated_at"):  # must match their indexes exactly
         return SortKey(nothing, f"{column} {way}, runs.key {way}")
     return SortKey(nothing, f"{column} {way}{tie}" if name in ALWAYS_SET else f"{column} IS NULL, {column} {way}{tie}")
 
 
 def _split(piece: _Piece, separator: str, *, once: bool = False) -> list[_Piece]:
-    """Cut at every separator outside double quotes, or at the first."""
+    """Split at every separator outside double quotes, or at the first."""
     found: list[_Piece] = []
     start, inside = 0, False
     for place, sign in enumerate(piece.text):
@@ -133,7 +133,7 @@ def _split(piece: _Piece, separator: str, *, once: bool = False) -> list[_Piece]
             found.append(piece.cut(start, place))
             start = place + 1
     if inside:
-        raise _Wrong(piece, 'a double quote is not closed (within quotes, `""` is one of them)')
+        raise _Wrong(piece, 'a double quote is not closed (inside quotes, write `""` for one)')
     return [*found, piece.cut(start)]
 
 
@@ -147,7 +147,7 @@ def _joined(clauses: list[Clause], by: str) -> Clause:
 
 
 def _field(piece: _Piece) -> tuple[str, str]:
-    """The kind of a field, and its column in SQL, or the name of the metric or param."""
+    """The kind of a field, and its SQL column or the name of the metric or param."""
     name = piece.text
     head, dot, rest = name.partition(".")
     if dot and rest and head in (*METRICS, *PARAMS):
@@ -156,7 +156,7 @@ def _field(piece: _Piece) -> tuple[str, str]:
         if name in names:
             return kind, f'runs."{name}"'
     if name in (*METRICS, *PARAMS):
-        raise _Wrong(piece, f"say which one: `{name}.NAME`")
+        raise _Wrong(piece, f"name one: `{name}.NAME`")
     raise _Wrong(piece, f"there is no such field{_did_you_mean(head, dot + rest)} The fields are {', '.join(FIELDS)}")
 
 
@@ -198,7 +198,7 @@ def _compared(piece: _Piece) -> tuple[str, _Piece]:
 def _text(column: str, piece: _Piece, lower: str) -> Clause:
     sign, value = _compared(piece)
     if sign != "=":
-        raise _Wrong(piece, f"texts cannot be compared by `{sign}`: write a value, `a|b` or `%part%`")
+        raise _Wrong(piece, f"`{sign}` is not supported for texts: write a value, `a|b` or `%part%`")
     return _searched(column, value, lower) or Clause(f"{column} = ?", (value.plain,))
 
 
@@ -217,7 +217,7 @@ def _tag(_: str, piece: _Piece, lower: str) -> Clause:
 
 
 def number(text: str) -> float | None:
-    """The finite number that a text is."""
+    """The finite number in a string."""
     try:
         found = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -239,7 +239,7 @@ def _number(column: str, piece: _Piece, _: str) -> Clause:
     except ValueError:
         amount = math.nan
     if math.isnan(amount):
-        raise _Wrong(value, "a number belongs here, as in `<0.1`")
+        raise _Wrong(value, "expected a number, as in `<0.1`")
     return Clause(f"{column} {sign} ?", (amount,))
 
 
@@ -254,7 +254,7 @@ def _param(name: str, piece: _Piece, lower: str) -> Clause:
         clauses = [Clause(f"number {sign} ?", (amount,))]
         if sign != "=":
             clauses.append(Clause(f"number IS NULL AND text {sign} ?", (value.text,)))
-    # Not joined within: alone, the first of them needs nothing but the index.
+    # Not joined inside: alone, the first of them needs only the index.
     return _joined(
         [
             Clause(f"runs.key IN (SELECT run_key FROM params WHERE name = ? AND {clause.sql})", (name, *clause.args))
@@ -269,7 +269,7 @@ def _time(column: str, piece: _Piece, _: str) -> Clause:
     first, dots, last = value.text.partition("..")
     if dots:
         if sign != "=" or not (first.strip() or last.strip()):
-            raise _Wrong(piece, "a range is written `2026-01-01..2026-01-31`, or with one end open")
+            raise _Wrong(piece, "expected a range such as `2026-01-01..2026-01-31`, or with one open end")
         ends = [(">=", 0, value.cut(0, len(first))), ("<", 1, value.cut(len(first) + 2))]
         clauses = [Clause(f"{column} {way} ?", (_span(end)[which],)) for way, which, end in ends if end.text]
         return _joined(clauses, " AND ")
@@ -281,10 +281,10 @@ def _time(column: str, piece: _Piece, _: str) -> Clause:
 
 
 def _span(piece: _Piece) -> tuple[int, int]:
-    """When what a time names begins, and when the next of its kind does: microseconds since the epoch."""
+    """The start of the named unit of time, and of the next one: microseconds since the epoch."""
     match = _TIME.match(piece.plain)
     if match is None:
-        raise _Wrong(piece, "a time is written `2026-01-31` or `2026-01-31 13:45`")
+        raise _Wrong(piece, "expected a time such as `2026-01-31` or `2026-01-31 13:45`")
     try:
         start = datetime.fromisoformat(match[0])
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the store keeps and gives back: frozen values."""
+"""The records of the store, as frozen values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 class StatusChange(NamedTuple):
-    """One step of a run's life. Numbers count 1, 2, 3… per run."""
+    """One status change of a run. Numbers count 1, 2, 3… per run."""
 
     run_id: str
     number: int
@@ -85,7 +85,7 @@ class ReplicaRecord(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A file, or a folder of files, that a run kept on purpose. The path is relative to the run's folder."""
+    """A file or folder that a run kept on purpose. The path is relative to the run's folder."""
 
     run_id: str
     path: str
@@ -97,7 +97,7 @@ class Artifact(NamedTuple):
 
 
 def microseconds(time: datetime) -> int:
-    """Since the epoch, exactly. A time without a zone is a mistake of the caller and raises TypeError."""
+    """Exact microseconds since the epoch. A time without a zone is a bug in the caller and raises TypeError."""
     return (time - _EPOCH) // _MICROSECOND
 
 

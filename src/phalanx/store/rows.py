@@ -1,4 +1,4 @@
-"""Records as JSON: with the same names in `--json` of the command line and in REST."""
+"""Records as JSON, with the same field names in the command line's `--json` and in REST."""
 
 from __future__ import annotations
 

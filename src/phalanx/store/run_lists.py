@@ -1,6 +1,6 @@
 """Lists over many runs: names of params and metrics, groups, changes. Reads runs, params, summaries and facts."""
 
-# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+# ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phalanx.store.query import Clause
 from phalanx.store.records import DONE, microseconds, utc
 
 BATCH = 500
-MOST_PROJECTS = 400  # beside what a query has: at most 999 parameters
+MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
 _SEEN = "key, id, project, status, attempt, updated_at"
 _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 
@@ -23,7 +23,7 @@ Projects = str | Collection[str] | None
 
 
 class RunStamp(NamedTuple):
-    """As much of a run as tells whether it has changed. `key` grows with every run that is added."""
+    """The columns that show whether a run has changed. `key` grows with every added run."""
 
     key: int
     id: str
@@ -41,12 +41,12 @@ class RunGroup(NamedTuple):
 
 
 def of_projects(project: Projects) -> Clause:
-    """Runs of a project, or of any of several. Raises CallError when they are too many for a statement."""
+    """Condition for the runs of one project or several. Raises CallError when there are too many for a statement."""
     if project is None:
         return Clause("1 = 1")
     several = sorted({project} if isinstance(project, str) else set(project))
     if len(several) > MOST_PROJECTS:
-        raise CallError(f"at most {MOST_PROJECTS} projects can be asked for at once")
+        raise CallError(f"at most {MOST_PROJECTS} projects can be queried at once")
     return Clause(f"runs.project IN ({', '.join('?' * len(several))})", tuple(several)) if several else Clause("1 = 0")
 
 
@@ -56,7 +56,7 @@ class RunListQueries:
     _database: Database
 
     def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
-        """With how many runs have them, the most used first."""
+        """With the number of runs that have them, most used first."""
         return self._names("params", "name", project, limit)
 
     def metric_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
@@ -73,7 +73,7 @@ class RunListQueries:
         return [(str(name), int(count)) for name, count in found]
 
     def groups(self, project: Projects = None) -> list[RunGroup]:
-        """The newest first."""
+        """Newest first."""
         these = of_projects(project)
         rows = self._database.rows(
             f"""SELECT "group", project, status, count(*), min(created_at) FROM runs
@@ -92,11 +92,11 @@ class RunListQueries:
         return self._seen(f"{_ACTIVE} ORDER BY priority, created_at, key")
 
     def seen_since(self, at: datetime) -> list[RunStamp]:
-        """Those that changed then or later, as far as their times tell."""
+        """Runs that changed at this time or later, according to their timestamps."""
         return self._seen("updated_at >= ?", [microseconds(at)])
 
     def seen_after(self, key: int) -> list[RunStamp]:
-        """Those that were added after the one with this key."""
+        """Runs that were added after the one with this key."""
         return self._seen("key > ?", [key])
 
     def seen_of(self, run_ids: Iterable[str]) -> list[RunStamp]:
@@ -114,7 +114,7 @@ class RunListQueries:
         return [RunStamp._make([*row[:-1], utc(row[-1])]) for row in rows]
 
     def facts_of(self, run_ids: Iterable[str], name: str) -> dict[str, Any]:
-        """One fact of many runs, by their ids; of those that have it."""
+        """One fact of many runs, by run id; runs without it are omitted."""
         wanted = list(run_ids)
         found: dict[str, Any] = {}
         for start in range(0, len(wanted), BATCH):

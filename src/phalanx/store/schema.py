@@ -1,6 +1,6 @@
-"""The schema of the database: created, upgraded or refused when a store is opened. Owns the table `alembic_version`.
+"""The database schema: created, upgraded or rejected when a store is opened. Owns the table `alembic_version`.
 
-That table holds the number of the newest revision applied. Alembic applied the first revisions; the name remains, so
+That table holds the number of the newest applied revision. Alembic applied the first revisions; the name remains, so
 that databases of all versions are read alike.
 """
 
@@ -18,7 +18,7 @@ REVISION = REVISIONS[-1].number
 
 
 def stored_revision(database: Database) -> str | None:
-    """None: there is no schema yet."""
+    """The applied revision; None without a schema."""
     if not database.has_table("alembic_version"):
         return None
     found = database.rows("SELECT version_num FROM alembic_version")
@@ -26,9 +26,9 @@ def stored_revision(database: Database) -> str | None:
 
 
 def prepare(database: Database, revisions: Sequence[Revision] = REVISIONS) -> None:
-    """Bring the schema to the newest revision. Can be called at any time, and by many processes at once.
+    """Upgrade the schema to the newest revision. Safe to call at any time, and from many processes at once.
 
-    Raises StoreError if a newer Phalanx wrote the database, or if it cannot be changed. The database is then as before.
+    Raises StoreError if a newer Phalanx wrote the database, or if it cannot be changed. The database is then unchanged.
     """
     if not _missing(database, revisions):
         return
@@ -48,8 +48,8 @@ def _missing(database: Database, revisions: Sequence[Revision]) -> Sequence[Revi
     numbers = [revision.number for revision in revisions]
     if stored not in numbers:
         raise StoreError(
-            f"{database.place} was written by a newer Phalanx (schema {stored}; this version knows {numbers[0]} to "
-            f"{numbers[-1]}): upgrade Phalanx, or use another PHALANX_HOME or PHALANX_DATABASE"
+            f"{database.place} was written by a newer Phalanx (schema {stored}; this version supports {numbers[0]} "
+            f"to {numbers[-1]}): upgrade Phalanx, or use another PHALANX_HOME or PHALANX_DATABASE"
         )
     return revisions[numbers.index(stored) + 1 :]
 

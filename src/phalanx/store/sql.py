@@ -1,6 +1,6 @@
 """Helpers to write statements for any table."""
 
-# ruff: noqa: S608 - put together from constants of this room alone
+# ruff: noqa: S608 - built only from constants of this package
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def columns(fields: Iterable[str]) -> str:
 
 
 def insertion(table: str, fields: Sequence[str], key: str, *, update: bool = False) -> str:
-    """A new row, or other values for one that is there (`update`), or nothing when there is one."""
+    """Insert a row; if it exists, update it (`update`) or do nothing."""
     changes = ", ".join(f'"{field}" = excluded."{field}"' for field in fields if field not in key.split(", "))
     action = f"UPDATE SET {changes}" if update else "NOTHING"
     marks = ", ".join("?" * len(fields))
@@ -22,5 +22,5 @@ def insertion(table: str, fields: Sequence[str], key: str, *, update: bool = Fal
 
 
 def label(text: str) -> str:
-    """A text that is looked up by an index (a name, a tag, a project) cannot have any length."""
+    """Shorten a text that is looked up by an index (a name, a tag, a project)."""
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"

@@ -1,4 +1,4 @@
-"""The statuses of a run, and which may follow which: Polyaxon's, every change with a reason."""
+"""The statuses of a run, and the allowed transitions: Polyaxon's, every change with a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}
 _BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.CREATED: frozenset(),
-    Status.RESUMING: frozenset(Status) - {Status.RESUMING},  # also by its place, while it is not over
+    Status.RESUMING: frozenset(Status) - {Status.RESUMING},  # also set by its place, while it has not ended
     Status.BUILDING: _BEFORE_BUILDING,
     Status.SCHEDULED: _BEFORE_SCHEDULED,
     Status.STARTING: _BEFORE_STARTING - {Status.UNKNOWN},
@@ -40,7 +40,7 @@ _FOLLOWS: dict[Status, frozenset[Status]] = {
 
 
 def may_follow(old: str | None, new: str) -> bool:
-    """Whether a run may go from one status to another. A new run is created, and nothing else."""
+    """Whether a run may change from one status to another. A new run starts as created."""
     if old is None:
         return new == Status.CREATED
     return Status(old) in _FOLLOWS[Status(new)]

@@ -1,11 +1,11 @@
 """The store: runs and their states. Owns the tables `runs`, `statuses`, `replicas` and `tags`.
 
-`tracked` and `listed` are parts of it; `query` and `conditions` make the SQL that selects runs.
+`tracked_values` and `run_lists` are parts of it; `query` and `conditions` build the SQL that selects runs.
 
 It must also run on the SQLite of RHEL 8 (3.26): no RETURNING, no NULLS LAST, at most 999 parameters.
 """
 
-# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+# ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLES = (
     *("artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses", "runs"),
 )
 _IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
-_IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # to the letter what the index `runs_active` has
+_IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # exactly the condition of the index `runs_active`
 
 
 _ADD_RUN = insertion("runs", _RUN_FIELDS, "id")
@@ -75,10 +75,10 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
 
 
 class Store(TrackedValueQueries, RunListQueries):
-    """Runs and what belongs to them, over one connection: for one thread, to be closed.
+    """Runs and their data, over one connection: for one thread; must be closed.
 
-    Every method may raise StoreError (the database cannot do its part); what else one raises, it says itself.
-    A write is done whole or not at all; `with store.transaction():` makes many of them one.
+    Every method may raise StoreError when the database fails; other exceptions are in the method's docstring. A write
+    is atomic; `with store.transaction():` combines many.
     """
 
     def __init__(self, database: Database, note: str = "") -> None:
@@ -88,15 +88,15 @@ class Store(TrackedValueQueries, RunListQueries):
 
     @classmethod
     def open(cls, home: Path, url: str | None = None) -> Self:
-        """The store of a home: its SQLite file, made when it is not there, or the PostgreSQL database of the URL.
+        """The store of a home: its SQLite file, created if missing, or the PostgreSQL database of the URL.
 
-        `note` tells when the file lies elsewhere because the home is on a network filesystem. Raises CallError for
+        `note` is set when the file is elsewhere because the home is on a network filesystem. Raises CallError for
         another kind of URL.
         """
         database: Database
         if url:
             if not url.startswith(("postgresql://", "postgres://")):
-                raise CallError(f"a database's URL starts with `postgresql://`, not `{url.partition(':')[0]}:`")
+                raise CallError(f"a database URL starts with `postgresql://`, not `{url.partition(':')[0]}:`")
             database, note = PostgresDatabase(url), ""
         else:
             mounts = filesystems.read_mountinfo(home)
@@ -105,7 +105,7 @@ class Store(TrackedValueQueries, RunListQueries):
                 filesystems.make_private(path.parent, os.getuid())
                 database = SqliteDatabase(path)
             except OSError as error:
-                raise StoreError(f"{path} cannot be made: {error.strerror or error}") from error
+                raise StoreError(f"cannot create {path}: {error.strerror or error}") from error
         with ExitStack() as undo:
             undo.callback(database.close)
             schema.prepare(database)
@@ -123,7 +123,7 @@ class Store(TrackedValueQueries, RunListQueries):
 
     @property
     def place(self) -> str:
-        """Where the database is, without its password."""
+        """The location of the database, without its password."""
         return self._database.place
 
     @property
@@ -131,11 +131,11 @@ class Store(TrackedValueQueries, RunListQueries):
         return schema.stored_revision(self._database)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All writes within are done together, or none of them."""
+        """All writes inside are committed together, or none of them."""
         return self._database.transaction()
 
     def add(self, run: Run) -> bool:
-        """Keep a new run. False: its id is known, and nothing was changed."""
+        """Add a new run. False: its id exists, and nothing was changed."""
         with self.transaction():
             if not self._database.change(_ADD_RUN, _row(run, _RUN_FIELDS)):
                 return False
@@ -146,10 +146,11 @@ class Store(TrackedValueQueries, RunListQueries):
             return True
 
     def record(self, change: StatusChange) -> bool:
-        """Keep a status, and give it to the run unless a later one is known. False: it was known, nothing was changed.
+        """Add a status, and set it on the run unless a later one is known. False: it was known, and nothing was
+        changed.
 
-        The run's `started_at` is when it first started; `finished_at` is when its newest attempt was done, and nothing
-        while it is not. Raises CallError when there is no such run.
+        The run's `started_at` is its first start; `finished_at` is the end of its newest attempt, and None before that.
+        Raises CallError when the run does not exist.
         """
         at = microseconds(change.at)
         finished, times = "NULL", [at if change.status in STARTED else None]
@@ -169,7 +170,7 @@ class Store(TrackedValueQueries, RunListQueries):
             return True
 
     def put_replicas(self, replicas: Iterable[ReplicaRecord]) -> None:
-        """Keep what is now known of replicas. Raises CallError when there is no such run."""
+        """Insert or update replicas. Raises CallError when the run does not exist."""
         with self.transaction():
             rows = [[self._key(replica.run_id), *_row(replica, _REPLICA_FIELDS)] for replica in replicas]
             self._database.change_many(_PUT_REPLICA, rows)
@@ -185,7 +186,7 @@ class Store(TrackedValueQueries, RunListQueries):
         priority: int | EllipsisType = ...,
         tags: Iterable[str] | EllipsisType = ...,
     ) -> None:
-        """Change what is given; tags as a whole. Raises CallError when there is no such run."""
+        """Change the given fields; tags are replaced as a whole. Raises CallError when the run does not exist."""
         given: dict[str, Any] = {"name": name, "description": description, "priority": priority}
         given |= {"framework": framework, "commit": commit}
         changes = {field: _stored(field, value) for field, value in given.items() if value is not ...}
@@ -199,13 +200,13 @@ class Store(TrackedValueQueries, RunListQueries):
                 self._put_tags(key, tags)
 
     def delete(self, run_id: str) -> bool:
-        """Forget a run and everything of it. False: there was none."""
+        """Remove a run and all its rows. False: it did not exist."""
         return self._database.change("DELETE FROM runs WHERE id = ?", [run_id]) > 0
 
     def find(self, prefix: str) -> Run:
-        """The run of an id, of the beginning of one, or of a name. Raises CallError unless it is exactly one."""
+        """The run with this id, id prefix or name. Raises CallError unless exactly one matches."""
         if not prefix:
-            raise CallError("say which run: its id, the beginning of it, or its name")
+            raise CallError("name a run: its id, the beginning of its id, or its name")
         runs = self._select("SELECT key FROM runs WHERE id = ?", [prefix]) or self._select(
             """SELECT key, id FROM runs WHERE id >= ? AND id < ? UNION SELECT key, id FROM runs WHERE name = ?
             ORDER BY id LIMIT 6""",
@@ -214,10 +215,10 @@ class Store(TrackedValueQueries, RunListQueries):
         if len(runs) == 1:
             return runs[0]
         if not runs:
-            raise CallError(f"there is no run `{prefix[:100]}`: `phalanx ps` lists those there are")
+            raise CallError(f"there is no run `{prefix[:100]}`: `phalanx ps` lists all runs")
         listed = ", ".join(f"{run.id} ({run.name or 'no name'}, {run.status})" for run in runs[:5])
         more = ", and more" if len(runs) > 5 else ""
-        raise CallError(f"`{prefix[:100]}` can be {listed}{more}: write more of the id")
+        raise CallError(f"`{prefix[:100]}` matches {listed}{more}: write more of the id")
 
     def runs(
         self,
@@ -227,8 +228,8 @@ class Store(TrackedValueQueries, RunListQueries):
         offset: int = 0,
         project: str | Collection[str] | None = None,
     ) -> list[Run]:
-        """A page of the runs that a query (see `phalanx.store.query`) finds; of one project, of any of several, or of
-        all. Raises CallError when it is wrong."""
+        """A page of the runs that match a query (see `phalanx.store.query`); of one project, of several, or of all.
+        Raises CallError for an invalid query."""
         wanted, ordered = self._where(query, project), order(sort)
         return self._select(
             f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
@@ -242,21 +243,21 @@ class Store(TrackedValueQueries, RunListQueries):
         return self._select(*selection(self._database, comparisons, orderings, limit, offset))
 
     def count(self, query: str = "", project: str | Collection[str] | None = None) -> int:
-        """How many runs a query finds. Raises CallError when it is wrong."""
+        """The number of runs that match a query. Raises CallError for an invalid query."""
         wanted = self._where(query, project)
         return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
 
     def active(self) -> list[Run]:
-        """Every run that is not done: of higher priority first, of equals the oldest first."""
+        """Every run that has not ended: highest priority first, then oldest first."""
         return self._select(f"SELECT key FROM runs WHERE {_IS_ACTIVE} ORDER BY priority DESC, created_at, key")
 
     def statuses(self, run_id: str) -> list[StatusChange]:
-        """From first to last."""
+        """Oldest first."""
         sql = f"SELECT {columns(_STATUS_FIELDS)} FROM statuses WHERE run_key = {_KEY} ORDER BY number"
         return [StatusChange._make([run_id, *_read(_STATUS_FIELDS, row)]) for row in self._database.rows(sql, [run_id])]
 
     def replicas(self, run_id: str, attempt: int | None = None) -> list[ReplicaRecord]:
-        """By rank, of one attempt; of the newest one that has any, unless told."""
+        """By rank, of one attempt; by default the newest that has any."""
         chosen = f"(SELECT max(attempt) FROM replicas WHERE run_key = {_KEY})" if attempt is None else "?"
         found = self._database.rows(
             f"""SELECT {columns(_REPLICA_FIELDS)} FROM replicas WHERE run_key = {_KEY} AND attempt = {chosen}
@@ -266,7 +267,7 @@ class Store(TrackedValueQueries, RunListQueries):
         return [ReplicaRecord._make([run_id, *_read(_REPLICA_FIELDS, row)]) for row in found]
 
     def projects(self, project: str | Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Every project by name, or those of them that are given, and how many runs it has."""
+        """Every project by name, or only the given ones, and its number of runs."""
         these = of_projects(project)
         found = self._database.rows(
             f"SELECT project, count(*) FROM runs WHERE {these.sql} GROUP BY project ORDER BY project", these.args
@@ -274,12 +275,12 @@ class Store(TrackedValueQueries, RunListQueries):
         return [(project, count) for project, count in found]
 
     def project_of(self, run_id: str) -> str | None:
-        """Of the run of exactly this id; None when there is none."""
+        """Of the run with exactly this id; None when it does not exist."""
         found = self._database.rows("SELECT project FROM runs WHERE id = ?", [run_id])
         return str(found[0][0]) if found else None
 
     def status_of(self, run_id: str) -> str | None:
-        """Of the run of exactly this id; None when there is none."""
+        """Of the run with exactly this id; None when it does not exist."""
         found = self._database.rows("SELECT status FROM runs WHERE id = ?", [run_id])
         return str(found[0][0]) if found else None
 
@@ -290,14 +291,14 @@ class Store(TrackedValueQueries, RunListQueries):
         return not self._database.rows("SELECT 1 FROM runs LIMIT 1")
 
     def check(self) -> list[str]:
-        """What is wrong with the data, for `doctor`; nothing when all is well. Reads everything."""
+        """Problems in the data, for `doctor`; empty when there are none. Reads everything."""
         later = "SELECT 1 FROM statuses t WHERE t.run_key = s.run_key AND t.number > s.number"
         last = f"SELECT s.status FROM statuses s WHERE s.run_key = runs.key AND NOT EXISTS ({later})"
         found = self._database.problems()
         for condition, fault in (
-            (f"{_IS_DONE} AND finished_at IS NULL", "done, but without the time when"),
-            (f"{_IS_ACTIVE} AND finished_at IS NOT NULL", "not done, but with a time when it was"),
-            (f"status <> ({last})", "listed with another status than the last one recorded"),
+            (f"{_IS_DONE} AND finished_at IS NULL", "finished, but without an end time"),
+            (f"{_IS_ACTIVE} AND finished_at IS NOT NULL", "not finished, but with an end time"),
+            (f"status <> ({last})", "listed with another status than the last recorded one"),
         ):
             rows = self._database.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY created_at, key")
             if rows:
@@ -306,7 +307,7 @@ class Store(TrackedValueQueries, RunListQueries):
         return found
 
     def clear(self) -> None:
-        """Everything gone, also rows that belong to no run; for making the database again from the folders."""
+        """Remove everything, including rows without a run; for rebuilding the database from the folders."""
         with self._database.transaction():
             for table in TABLES:
                 self._database.change(f"DELETE FROM {table}")
@@ -319,7 +320,7 @@ class Store(TrackedValueQueries, RunListQueries):
         return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
 
     def _select(self, sql: str, args: Iterable[Any] = ()) -> list[Run]:
-        """The runs whose keys a statement gives, in its order."""
+        """The runs whose keys a statement selects, in its order."""
         keys = [row[0] for row in self._database.rows(sql, args)]
         found: dict[int, Run] = {}
         for start in range(0, len(keys), _BATCH):

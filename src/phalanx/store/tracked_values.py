@@ -1,6 +1,6 @@
-"""What training code tracked of a run. Owns the tables `params`, `labels`, `facts`, `artifacts` and `summaries`."""
+"""Data that training code tracked. Owns the tables `params`, `labels`, `facts`, `artifacts` and `summaries`."""
 
-# ruff: noqa: S608 - SQL is put together from constants of this room alone; whatever people wrote is a parameter
+# ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def param_row(key: int, name: str, value: Any) -> Row:
 
 
 def summary_row(key: int, metric: str, value: Summary | float) -> Row:
-    """SQLite has no NaN: a last value that is none stands as NULL. Of a bare value no more is known."""
+    """SQLite cannot store NaN: a last value of NaN is NULL. A bare value has no other fields."""
     last = value.last if isinstance(value, Summary) else float(value)
     rest = value[1:] if isinstance(value, Summary) else [None] * (len(_SUMMARY) - 1)
     return key, label(metric), None if math.isnan(last) else last, *rest
 
 
 class TrackedValueQueries:
-    """A part of `Store`. Every method that names a run may raise CallError: there is no such run."""
+    """A part of `Store`. Every method that takes a run may raise CallError when the run does not exist."""
 
     _database: Database
 
@@ -54,7 +54,7 @@ class TrackedValueQueries:
         return int(found[0][0])
 
     def put_summaries(self, run_id: str, values: Mapping[str, Summary | float]) -> None:
-        """Keep what lists show of metrics; the run's other metrics stay."""
+        """Store metric summaries; the run's other metrics stay."""
         with self.transaction():
             key = self._key(run_id)
             self._database.change_many(PUT_SUMMARY, [summary_row(key, *item) for item in values.items()])
@@ -65,7 +65,7 @@ class TrackedValueQueries:
         return {name: Summary(math.nan if last is None else last, *rest) for name, last, *rest in found}
 
     def put_params(self, run_id: str, values: Mapping[str, Any], *, reset: bool = False) -> None:
-        """Give params their values; `reset` forgets the others."""
+        """Set params; `reset` removes the others."""
         with self.transaction():
             key = self._key(run_id)
             if reset:
@@ -73,7 +73,7 @@ class TrackedValueQueries:
             self._database.change_many(PUT_PARAM, [param_row(key, *item) for item in values.items()])
 
     def put_labels(self, run_id: str, values: Mapping[str, str | None]) -> None:
-        """Give labels their texts; one of None is taken away."""
+        """Set labels; None removes one."""
         with self.transaction():
             key = self._key(run_id)
             gone = [(key, label(name)) for name, text in values.items() if text is None]
@@ -93,7 +93,7 @@ class TrackedValueQueries:
         return dict(found)
 
     def put_fact(self, run_id: str, name: str, value: Any) -> None:
-        """Something about a run that nobody searches for: any JSON value under a name."""
+        """A fact about a run that is not searchable: any JSON value under a name."""
         with self.transaction():
             self._database.change(_PUT_FACT, [self._key(run_id), label(name), json.dumps(value)])
 
@@ -101,7 +101,7 @@ class TrackedValueQueries:
         return {name: json.loads(text) for name, text in self._texts("facts", run_id)}
 
     def put_artifacts(self, run_id: str, artifacts: Iterable[Artifact]) -> None:
-        """Keep what is now known of artifacts; one of the same path is replaced."""
+        """Insert or update artifacts; one of the same path is replaced."""
         with self.transaction():
             key = self._key(run_id)
             rows = [(key, *item[1:-1], microseconds(item.at)) for item in artifacts]

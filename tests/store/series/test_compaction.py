@@ -292,7 +292,7 @@ class TestDamage:
         data = bytearray(parquet.read_bytes())
         data[1000:-4096] = bytes(len(data) - 5096)
         parquet.write_bytes(data)
-        with pytest.raises(CallError, match=r"attempt-1\.parquet cannot be read"):
+        with pytest.raises(CallError, match=r"cannot read .*attempt-1\.parquet"):
             RunSeries(tmp_path).series("loss")
 
     @pytest.mark.parametrize("how", ["gone", "shorter", "another"])
@@ -469,7 +469,7 @@ class TestInterrupted:
         points = self.points()
         write_run(tmp_path, points)
         monkeypatch.setattr(parquet, "_checksums", lambda path: [1])
-        with pytest.raises(StoreError, match="does not hold what was written"):
+        with pytest.raises(StoreError, match="does not contain what was written"):
             compact(tmp_path, 1)
         check_all(RunSeries(tmp_path), points)
         monkeypatch.undo()

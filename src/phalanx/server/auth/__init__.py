@@ -1,1 +1,1 @@
-"""Who asks."""
+"""Authentication and authorisation."""

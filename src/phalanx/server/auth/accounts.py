@@ -1,6 +1,6 @@
-"""People who use the server, and their roles.
+"""User accounts and their roles.
 
-<home>/users.json     names, roles, and what is left of passwords after scrypt
+<home>/users.json     names, roles, and scrypt hashes of passwords
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from phalanx.server.auth.identities import ALL, Role, role_or_least
 from phalanx.server.auth.record_file import RecordFile
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 1000
-MOST_PROJECTS = 200  # of one person: lists ask the database for all of them at once
+MOST_PROJECTS = 200  # per user: lists query the database for all of them at once
 LONGEST_PROJECT = 500
-COST, BLOCK, SALT_BYTES, HASH_BYTES = 2**15, 8, 16, 32  # 32 MiB and about a tenth of a second for one try
+COST, BLOCK, SALT_BYTES, HASH_BYTES = 2**15, 8, 16, 32  # 32 MiB and about 0.1 s per attempt
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}\Z", re.ASCII)
 
 
@@ -35,14 +35,14 @@ class User(NamedTuple):
     hash: str
     cost: int
     created: float
-    changed: float  # when the password was
+    changed: float  # when the password was set
 
     def row(self) -> dict[str, Any]:
         return {**self._asdict(), "roles": {project: role.word for project, role in self.roles.items()}}
 
 
 class Accounts:
-    """The people of a home."""
+    """The user accounts of a home."""
 
     def __init__(self, home: Path) -> None:
         self.kept = RecordFile(home / "users.json", _decoded)
@@ -55,14 +55,14 @@ class Accounts:
         return next((user for user in self.known() if user.name == name), None)
 
     def get(self, name: str) -> User:
-        """Raises CallError when there is nobody of this name."""
+        """Raises CallError when no user has this name."""
         found = self.find(name)
         if found is None:
-            raise CallError(f"there is no user `{name[:100]}`: `phalanx users list` shows those there are")
+            raise CallError(f"there is no user `{name[:100]}`: `phalanx users list` shows all users")
         return found
 
     def add(self, name: str, password: str, roles: Mapping[str, Role]) -> User:
-        """Raises CallError when the name is taken or none, or the password too short."""
+        """Raises CallError when the name is taken or invalid, or the password is too short."""
         check_name(name)
         _check_roles(roles)
         salt, digest, now = *_fresh(password), time.time()
@@ -70,12 +70,12 @@ class Accounts:
         with self.kept.alone():
             for known in self.known():
                 if known.name.lower() == name.lower():
-                    raise CallError(f"there is a user `{known.name}` already")
+                    raise CallError(f"a user named `{known.name}` already exists")
             self._write([*self.known(), user])
         return user
 
     def give(self, name: str, projects: Iterable[str], role: Role | None) -> User:
-        """A role on projects, instead of what there was; None takes it away. Raises CallError."""
+        """Replace the user's role on these projects; None removes it. Raises CallError."""
         with self.kept.alone():
             user = self.get(name)
             roles = {project: mine for project, mine in user.roles.items() if project not in set(projects)}
@@ -85,20 +85,21 @@ class Accounts:
             return self._replace(user._replace(roles=roles))
 
     def set_password(self, name: str, password: str) -> User:
-        """Everywhere this user is signed in with the old one, they are not any more. Raises CallError."""
+        """Ends every session that was opened with the old password. Raises CallError."""
         salt, digest = _fresh(password)
         with self.kept.alone():
             user = self.get(name)._replace(salt=salt, hash=digest, cost=COST, changed=time.time())
             return self._replace(user)
 
     def remove(self, name: str) -> None:
-        """And with them their sessions and tokens. Raises CallError when there is nobody of this name."""
+        """Removes the user's sessions and tokens as well. Raises CallError when no user has this name."""
         with self.kept.alone():
             self.get(name)
             self._write([user for user in self.known() if user.name != name])
 
     def verify(self, name: str, password: str) -> User | None:
-        """Whose password it is. For a name that nobody has, as much is computed as for one that somebody has."""
+        """The user with this name and password. An unknown name costs as much computation as a known one, so that
+        timing does not reveal which names exist."""
         user = self.find(name)
         salt, cost = (user.salt, user.cost) if user is not None else ("00" * SALT_BYTES, COST)
         digest = _digest(password, salt, cost)
@@ -113,33 +114,36 @@ class Accounts:
 
 
 def check_name(name: str) -> None:
-    """Raises CallError for what cannot be a name."""
+    """Raises CallError for an invalid name."""
     if not _NAME.match(name):
-        raise CallError("a name has up to 100 letters, digits and the signs `.`, `_`, `@` and `-`")
+        raise CallError("a name has 1 to 100 letters, digits or the characters `.`, `_`, `@` and `-`")
 
 
 def check_project(project: str) -> None:
     if not project.strip() or len(project) > LONGEST_PROJECT or not project.isprintable():
-        raise CallError(f"a project's name has 1 to {LONGEST_PROJECT} characters; `{ALL}` stands for all projects")
+        raise CallError(f"a project name has 1 to {LONGEST_PROJECT} characters; `{ALL}` means all projects")
 
 
 def _check_roles(roles: Mapping[str, Role]) -> None:
     if len(roles) > MOST_PROJECTS:
-        raise CallError(f"one can have roles on {MOST_PROJECTS} projects: give one on all of them, `{ALL}`")
+        raise CallError(
+            f"a user can have roles on at most {MOST_PROJECTS} projects: grant one on all projects, `{ALL}`"
+        )
     for project in roles:
         check_project(project)
 
 
 def _fresh(password: str) -> tuple[str, str]:
-    """A salt, and what to keep of a new password. Raises CallError."""
+    """A salt and the hash of a new password. Raises CallError."""
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise CallError(f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")
+        raise CallError(f"a password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")
     salt = secrets.token_hex(SALT_BYTES)
     return salt, _digest(password, salt, COST)
 
 
 def _digest(password: str, salt: str, cost: int) -> str:
-    # The same letters may have been typed on another keyboard; and nobody makes us compute with megabytes.
+    # Normalise: keyboards encode the same letters differently. Limit the length: hashing megabytes would be a denial of
+    # service.
     text = unicodedata.normalize("NFC", password[: LONGEST_PASSWORD + 1]).encode("utf-8", "surrogateescape")
     memory = 2 * 128 * BLOCK * cost
     found = hashlib.scrypt(text, salt=bytes.fromhex(salt), n=cost, r=BLOCK, p=1, maxmem=memory, dklen=HASH_BYTES)

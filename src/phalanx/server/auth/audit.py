@@ -1,8 +1,8 @@
-"""Who changed what, and who was not let in.
+"""The audit log: changes, and rejected authentication attempts.
 
-<home>/audit.log      one JSON object a line; audit.log.1 and so on are older ones
+<home>/audit.log      one JSON object per line; audit.log.1 and so on are older files
 
-A line has neither bodies nor tokens nor what stood after the `?` of an address.
+A line contains no bodies, no tokens and no query strings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from phalanx.server.auth.identities import Identity
 from phalanx.server.auth.rate_limits import TokenBuckets, network_of
 
 LARGEST = 16 << 20
-KEPT = 4  # older files
+KEPT = 4  # number of older files
 LONGEST_TARGET = 300
-TAIL = 1 << 20  # read at a time, from the end
+TAIL = 1 << 20  # bytes per read, from the end
 
 
 class Audit:
@@ -39,7 +39,8 @@ class Audit:
     def note(
         self, caller: Identity | None, action: str, target: str, outcome: str | int, address: str | None = None
     ) -> None:
-        """One line, whole. `caller`: None for nobody that is known; `address`: where from, if it is not theirs."""
+        """Write one complete line. `caller`: None if unknown; `address`: the client address, if it differs from the
+        peer's."""
         row = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "who": caller.name if caller is not None else None,
@@ -55,7 +56,7 @@ class Audit:
             self._write(json.dumps(row).encode() + b"\n")
 
     def note_refusal(self, caller: Identity | None, action: str, target: str, status: int, address: str) -> None:
-        """Of those who try again and again only some: what others did must not be pushed out by them."""
+        """Limit repeated rejections, so that they do not push other entries out of the log."""
         with self._lock:
             is_too_much = self._refusals.wait_s(network_of(address)) > 0
             self._left_out += is_too_much
@@ -63,7 +64,7 @@ class Audit:
             self.note(caller, action, target, status, address)
 
     def last(self, limit: int) -> list[dict[str, Any]]:
-        """The newest first."""
+        """Newest first."""
         found: list[dict[str, Any]] = []
         for path in (self.path, *(self._older(number) for number in range(1, KEPT + 1))):
             for line in _lines_from_end(path):
@@ -77,7 +78,7 @@ class Audit:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def _write(self, line: bytes) -> None:
-        """A full disk does not keep the server from answering; it is said once."""
+        """A full disk must not stop the server from answering: the error is logged once."""
         try:
             self._turn_over(len(line))
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -93,7 +94,7 @@ class Audit:
             self._is_told = True
 
     def _turn_over(self, size: int) -> None:
-        """Of several servers of a home, one does it: the others find it done."""
+        """One of the home's servers rotates; the others find it already done."""
         if not self._is_full(size):
             return
         with locked(self.path.with_suffix(".lock")):
@@ -111,7 +112,7 @@ class Audit:
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:
-    """The lines of a file, the last first, read piece by piece."""
+    """The lines of a file, last first, read in blocks."""
     try:
         stream = path.open("rb")
     except OSError:

@@ -1,4 +1,4 @@
-"""What somebody shows to be let in: a token, a name and a password, or the cookie of a session."""
+"""Credentials of a request: a token, a name and password, or a session cookie."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ from phalanx.server.http.responses import RequestError
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105
-AT_ONCE = 2  # passwords that are looked at; each takes 32 MiB
+AT_ONCE = 2  # password checks at once; each takes 32 MiB
 REMEMBERED_S = 600.0
 MOST_REMEMBERED = 1000
 
 
 class AuthResult(NamedTuple):
-    """Who somebody says to be: found true, found wrong, or nothing said. What that means, the address decides."""
+    """The claimed identity of a request: verified, rejected, or absent. The policy of the path decides what that
+    means."""
 
     identity: Identity | None = None
     refusal: RequestError | None = None
 
     def granted(self) -> Identity:
-        """Raises Refusal."""
+        """Raises RequestError."""
         if self.identity is None:
-            raise self.refusal or RequestError(401, "this server wants a token", NO_TOKEN)
+            raise self.refusal or RequestError(401, "this server requires a token", NO_TOKEN)
         return self.identity
 
 
 class Credentials:
-    """Of one home."""
+    """The credentials that one home accepts."""
 
     def __init__(self, home: Path) -> None:
         self.accounts = Accounts(home)
@@ -60,14 +61,14 @@ class Credentials:
         self._passwords = ConcurrencyGate(AT_ONCE, limits.waiting, limits.patience_s)
 
     def is_anybody_limited(self) -> bool:
-        """Whether there is anybody here who may not see everything. Raises CallError."""
+        """Whether any user or token is limited to some projects. Raises CallError."""
         given = [user.roles.keys() for user in self.accounts.known()]
         return any(
             ALL not in places for places in [*given, *(token.projects or (ALL,) for token in self.tokens.known())]
         )
 
     async def claim(self, headers: Headers, method: str, address: str) -> AuthResult:
-        """Never raises: what is wrong may not matter where it is said."""
+        """Never raises: invalid credentials may not matter for this path."""
         try:
             shown = headers.get("authorization")
             found = await self._shown(shown, address) if shown else self._cookie(headers, method)
@@ -80,43 +81,43 @@ class Credentials:
     async def _shown(self, header: str, address: str) -> Identity | None:
         name, secret = shown_in(header)
         if not secret:
-            raise RequestError(401, "this Authorization header has no token", NO_TOKEN)
+            raise RequestError(401, "the Authorization header has no token", NO_TOKEN)
         if name is None or is_token(secret):
             return self.of_token(secret)
         return await self.of_password(name, secret, address)
 
     def of_token(self, text: str) -> Identity:
-        """Raises Refusal."""
+        """Raises RequestError."""
         found = self.tokens.identify(text)
         if found is None:
-            raise RequestError(401, "this token is not valid (any more)", "`phalanx token list` shows those that are")
+            raise RequestError(401, "this token is invalid or has expired", "`phalanx token list` shows the valid ones")
         return found
 
     async def of_password(self, name: str, password: str, address: str) -> Identity:
-        """Raises Refusal, with the same words whether there is such a user or not."""
+        """Raises RequestError, with the same message whether the user exists or not."""
         user = self._proven.get(self.accounts, name, password)
         if user is None:
             self.failures.begin(name, address)
             async with self._passwords.entered():
                 user = await run_in_threadpool(self.accounts.verify, name, password)
             if user is None:
-                raise RequestError(401, "this name and password do not belong together")
+                raise RequestError(401, "invalid username or password")
             self.failures.was_right(name, address)
             self._proven.put(user, password)
         return Identity(user.name, user.roles, kind="user")
 
     def _cookie(self, headers: Headers, method: str) -> Identity | None:
-        """A browser sends it along, whichever page asks: to change something, the page must be our own."""
+        """Browsers send the cookie whichever page makes the request, so changes are accepted only from our own page."""
         value = cookies_of(headers).get(self.sessions.cookie)
         found = self.sessions.identify(value) if value else None
         if found is not None and method not in SAFE_METHODS and not is_from_here(headers):
-            raise RequestError(403, "only the page of this server may do this with its cookie", NO_TOKEN)
+            raise RequestError(403, "only this server's own page may do this with a session cookie", NO_TOKEN)
         return found
 
 
 class _Proven:
-    """Passwords that were right a moment ago, as MACs: clients that send them with every request need not wait for
-    scrypt each time."""
+    """Recently verified passwords, as MACs: clients that send a password with every request do not wait for scrypt each
+    time."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -140,7 +141,7 @@ class _Proven:
 
 
 def shown_in(header: str) -> tuple[str | None, str]:
-    """The secret of an Authorization header: a bearer's, which has no name, or the password of a name."""
+    """The secret of an Authorization header: a bearer token, which has no name, or a name's password."""
     kind, _, rest = header.partition(" ")
     if kind.lower() == "bearer":
         return None, rest.strip()
@@ -163,7 +164,7 @@ def cookies_of(headers: Headers) -> dict[str, str]:
 
 
 def is_from_here(headers: Headers) -> bool:
-    """Whether a browser says that the page which asks is of this server."""
+    """Whether the browser reports that the requesting page belongs to this server."""
     origin = headers.get("origin")
     if origin is not None:
         return origin.lower().partition("://")[2] == headers.get("host", "").lower()
@@ -176,5 +177,5 @@ def claim_of(scope: Scope) -> AuthResult:
 
 
 def identity_of(scope: Scope) -> Identity:
-    """Raises Refusal when nobody has said who they are."""
+    """Raises RequestError for an anonymous request."""
     return claim_of(scope).granted()

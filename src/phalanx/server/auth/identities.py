@@ -1,4 +1,4 @@
-"""Who asks, and what they may do on which projects."""
+"""The caller's identity, and its roles on projects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALL = "*"
 
 
 class Role(IntEnum):
-    """What one may do; each may also do what those before it may."""
+    """Roles, in ascending order: each includes the permissions of those before it."""
 
     VIEWER = 1
     EDITOR = 2
@@ -24,28 +24,28 @@ class Role(IntEnum):
 
 
 ROLES = {role.word: role for role in Role}
-# What tokens called them before there were projects to have a role on.
+# Role names of older tokens, from before roles per project.
 OLD_WORDS = {"read": Role.VIEWER, "write": Role.EDITOR}
 
 
 def role_named(word: str) -> Role:
-    """Raises CallError for anything but a role."""
+    """Raises CallError for an unknown role."""
     found = {**ROLES, **OLD_WORDS}.get(word)
     if found is None:
-        raise CallError(f"a role is one of {', '.join(ROLES)} (or, as before, read, write, admin)")
+        raise CallError(f"a role is one of {', '.join(ROLES)} (the old names read, write and admin also work)")
     return found
 
 
 def role_or_least(word: str) -> Role:
-    """A newer Phalanx may know more roles; what this one does not know must not open more."""
+    """A newer Phalanx may define more roles; an unknown role must not grant anything."""
     return {**ROLES, **OLD_WORDS}.get(word, Role.VIEWER)
 
 
 class Identity(NamedTuple):
-    """Whoever asks. One that has a run is that run itself, and may write to that attempt of it alone."""
+    """The caller. An identity with a run is that run itself, and may write to that attempt only."""
 
     name: str
-    roles: Mapping[str, Role]  # by project; `*` is all of them
+    roles: Mapping[str, Role]  # by project; `*` means all projects
     run_id: str | None = None
     attempt: int | None = None
     address: str = ""
@@ -60,14 +60,14 @@ class Identity(NamedTuple):
         return mine is not None and mine >= role
 
     def projects(self, role: Role) -> frozenset[str] | None:
-        """On which projects one has at least this role; None: on all."""
+        """The projects on which the caller has at least this role; None means all."""
         if self.has(role):
             return None
         return frozenset(project for project, mine in self.roles.items() if project != ALL and mine >= role)
 
 
 def least(one: Mapping[str, Role], other: Mapping[str, Role]) -> dict[str, Role]:
-    """What both allow."""
+    """The permissions that both identities have."""
     found: dict[str, Role] = {}
     for place in {*one, *other}:
         roles = [max((given[key] for key in (place, ALL) if key in given), default=None) for given in (one, other)]

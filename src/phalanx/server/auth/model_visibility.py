@@ -1,4 +1,4 @@
-"""The registry of models as somebody may see it who does not see all projects: versions that runs of theirs made."""
+"""The model registry as a caller without access to all projects sees it: only versions made by runs they may see."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Collection
 from phalanx.store import Store
 from phalanx.store.model_index import Model, ModelEvent, ModelIndex, ModelVersion
 
-PROJECTS = "phalanx.projects"  # the label of a model made before any version: whose it is
+PROJECTS = "phalanx.projects"  # label of a model that was created before its first version: the owning projects
 
 
 class ModelVisibility:
-    """`sees`: the projects; None: all of them. A version that no run made is seen by those who see all."""
+    """`sees`: the visible projects; None means all. A version without a run is visible only to callers who see all
+    projects."""
 
     def __init__(self, store: Store, sees: Collection[str] | None) -> None:
         self.store = store
@@ -38,7 +39,7 @@ class ModelVisibility:
         return found if found is None or self.sees is None or self.project_of(found) in self.sees else None
 
     def events(self, name: str) -> list[ModelEvent]:
-        """Those of versions hold params and metrics of the runs that made them."""
+        """Versions hold params and metrics of the runs that made them."""
         found = self.index.events(name)
         if self.sees is None:
             return found
@@ -46,15 +47,15 @@ class ModelVisibility:
         return [event for event in found if event.version is None or event.version in seen]
 
     def project_of(self, version: ModelVersion) -> str | None:
-        """Of the run that made it, also when that is gone."""
+        """The project of the run that made the version, even after the run was removed."""
         if version.run_id is None:
             return None
         kept = version.lineage.get("run")
-        told = kept.get("project") if isinstance(kept, dict) else None
-        return str(told) if told else self.store.project_of(version.run_id)
+        project = kept.get("project") if isinstance(kept, dict) else None
+        return str(project) if project else self.store.project_of(version.run_id)
 
     def owners(self, model: Model) -> set[str | None]:
-        """The projects that a model is of; None among them: of none in particular."""
+        """The projects that a model belongs to; None among them means no particular project."""
         found = {self.project_of(version) for version in self.index.versions(model.name)}
         return found or projects_in(model.labels.get(PROJECTS)) or {None}
 

@@ -1,6 +1,6 @@
-"""How much anybody may ask: so many requests a second, so many costly ones at once, so many wrong passwords.
+"""Rate limits: requests per second, concurrent expensive requests, and wrong passwords.
 
-All of it is generous, and all memory of it is bounded: whom we have forgotten begins anew.
+The limits are generous and their memory is bounded: a forgotten client starts with a fresh allowance.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ WINDOW_S = 300.0
 
 
 class RateLimits(NamedTuple):
-    """Of one server. `rate`: requests a second of one identity, and of one address; 0 is no limit."""
+    """The limits of one server. `rate`: requests per second for each identity and each address; 0 means no limit."""
 
     rate: float = 1000.0
     burst: float = 2000.0
-    costly: int = 8  # searches and the like at once: every one holds a thread
-    uploads: int = 32  # bodies in memory at once
-    packing: int = 8  # archives of code that are made at once
-    waiting: int = 512  # … and those that wait for their turn
+    costly: int = 8  # concurrent searches and similar requests: each occupies a thread
+    uploads: int = 32  # concurrent bodies in memory
+    packing: int = 8  # concurrent code archives being packed
+    waiting: int = 512  # requests waiting for a slot
     patience_s: float = 30.0
-    failures_of_name: int = 10  # wrong passwords in WINDOW_S
-    failures_of_address: int = 50  # a whole office may be behind one
+    failures_of_name: int = 10  # wrong passwords within WINDOW_S
+    failures_of_address: int = 50  # an entire office may share one address
 
 
 class TokenBuckets:
-    """A token bucket for each key."""
+    """A token bucket per key."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class TokenBuckets:
         self.burst = burst
         self.most = most
         self.clock = clock
-        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when it was so
+        # remaining tokens, and when they were counted
+        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, key: str) -> float:
-        """Takes one. How long to wait instead, when there is none; then none is taken."""
+        """Take one token, or take none and return the time to wait for one."""
         if self.rate <= 0:
             return 0.0
         now = self.clock()
@@ -65,8 +66,8 @@ class TokenBuckets:
 
 
 class LoginFailures:
-    """Wrong passwords, by name and by address. A try counts as wrong until it is found right, so that many at once are
-    not let through together."""
+    """Wrong passwords by name and by address. An attempt counts as wrong until it is verified, so that concurrent
+    attempts cannot exceed the limit."""
 
     def __init__(self, limits: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -74,14 +75,14 @@ class LoginFailures:
         self._kept: OrderedDict[str, list[float]] = OrderedDict()
 
     def begin(self, name: str, address: str) -> None:
-        """Raises Refusal when there were too many."""
+        """Raises RequestError after too many wrong passwords."""
         now = self.clock()
         keys = self._keys(name, address)
         for key, most in keys.items():
             times = [at for at in self._kept.get(key, []) if at > now - WINDOW_S]
             if len(times) >= most:
                 wait = max(1.0, times[0] + WINDOW_S - now)
-                raise too_much("there were too many wrong passwords", wait)
+                raise too_much("too many wrong passwords", wait)
         for key in keys:
             times = [at for at in self._kept.pop(key, []) if at > now - WINDOW_S]
             self._kept[key] = [*times, now]
@@ -89,7 +90,7 @@ class LoginFailures:
             self._kept.popitem(last=False)
 
     def was_right(self, name: str, address: str) -> None:
-        """The name begins anew; of the address only this try is forgotten: it may belong to others, too."""
+        """Reset the name's count. For the address remove only this attempt: other users may share it."""
         by_name, by_address = self._keys(name, address)
         self._kept.pop(by_name, None)
         times = self._kept.get(by_address)
@@ -104,7 +105,7 @@ class LoginFailures:
 
 
 def network_of(address: str) -> str:
-    """Whoever has one address of IPv6 has 2 to the 64 of them."""
+    """One IPv6 client owns 2 to the 64 addresses, so they count as one."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -115,7 +116,7 @@ def network_of(address: str) -> str:
 
 
 class ConcurrencyGate:
-    """So many at once; some wait, and who would wait too long is sent away."""
+    """Limits concurrency: some requests wait for a slot, and those that would wait too long are rejected."""
 
     def __init__(self, most: int, waiting: int, patience_s: float) -> None:
         self.most = most
@@ -125,7 +126,7 @@ class ConcurrencyGate:
         self._queue = 0
 
     async def enter(self) -> None:
-        """Raises Refusal. Whoever has entered must leave."""
+        """Raises RequestError. Every entry must be followed by a leave."""
         if self._free.locked() and self._queue >= self.waiting:
             raise busy()
         self._queue += 1
@@ -150,7 +151,7 @@ class ConcurrencyGate:
 
 
 class Traffic:
-    """What one server's requests have to pass."""
+    """The limits that every request of one server must pass."""
 
     def __init__(self, limits: RateLimits) -> None:
         self.limits = limits
@@ -160,17 +161,19 @@ class Traffic:
         self.packing = ConcurrencyGate(limits.packing, limits.waiting, limits.patience_s)
 
     def count(self, keys: Iterable[str]) -> None:
-        """Raises Refusal when one of them asks too much."""
+        """Raises RequestError when one of the keys exceeds its rate."""
         for key in keys:
             wait = self.requests.wait_s(key)
             if wait:
-                raise too_much(f"more than {self.limits.rate:,.0f} requests a second are too many", wait)
+                raise too_much(f"rate limit exceeded: {self.limits.rate:,.0f} requests per second", wait)
 
 
 def too_much(message: str, wait_s: float) -> RequestError:
     seconds = max(1, math.ceil(wait_s))
-    return RequestError(429, message, f"try again in {seconds} s").with_headers({"Retry-After": str(seconds)})
+    return RequestError(429, message, f"retry in {seconds} s").with_headers({"Retry-After": str(seconds)})
 
 
 def busy() -> RequestError:
-    return RequestError(503, "too much of this kind is under way", "try again soon").with_headers({"Retry-After": "2"})
+    return RequestError(503, "too many concurrent requests of this kind", "retry later").with_headers(
+        {"Retry-After": "2"}
+    )

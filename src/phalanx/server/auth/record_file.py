@@ -1,4 +1,4 @@
-"""Small files of the home that this process and others change: read again when they have changed."""
+"""Small shared files of the home: reloaded when another process has changed them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Row = TypeVar("Row")
 
 
 class RecordFile(Generic[Row]):
-    """The rows of a file. A change by another process is seen at the next look."""
+    """The rows of a file. A change by another process is visible on the next access."""
 
     def __init__(self, path: Path, decode: Callable[[dict[str, Any]], Row]) -> None:
         self.path = path
-        self.name = path.stem  # also of the list in the file
+        self.name = path.stem  # also the key of the list in the file
         self.decode = decode
         self._mark: tuple[int, ...] | None = None
         self._rows: tuple[Row, ...] = ()
 
     def rows(self) -> tuple[Row, ...]:
-        """Raises CallError when the file cannot be read: nobody is let in by accident, and nobody is forgotten."""
+        """Raises CallError when the file cannot be read: a damaged file must neither grant access nor drop records."""
         try:
             found = self.path.stat()
             mark = (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -36,13 +36,13 @@ class RecordFile(Generic[Row]):
         except FileNotFoundError:
             self._rows, self._mark = (), None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-            raise CallError(f"{self.path} cannot be read ({fault}): remove it to begin without {self.name}") from None
+            raise CallError(f"cannot read {self.path} ({fault}): remove it to start without {self.name}") from None
         return self._rows
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         write_atomic(self.path, json.dumps({"version": 1, self.name: list(rows)}, indent=1).encode())
 
     def alone(self) -> AbstractContextManager[bool]:
-        """Two that change the file at once would lose one of the changes."""
+        """Serialises changes to the file: concurrent changes would overwrite each other."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return locked(self.path.with_suffix(".lock"))

@@ -1,7 +1,7 @@
-"""Who is signed in with a browser: a cookie that the server can check without having kept anything.
+"""Browser sessions: cookies that the server verifies without storing them.
 
-It holds whose it is and until when, and a MAC over both and over what its owner's password or token is kept as: when
-that changes, the cookie is worth nothing.
+A cookie holds its owner, its expiry, and a MAC over both and over the stored hash of the owner's password or token.
+When that hash changes, the cookie becomes invalid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phalanx.server.auth.identities import Identity
 from phalanx.server.auth.tokens import Tokens
 
 LIFE_S = 7 * 86_400
-USER, TOKEN = "user", "token"  # what a session was opened with
+USER, TOKEN = "user", "token"  # kind of credential that opened the session
 _VALUE = re.compile(r"(\d{1,12})~(user|token)~([A-Za-z0-9._@-]{1,100})~([0-9a-f]{64})\Z", re.ASCII)
 
 
@@ -37,16 +37,18 @@ class Sessions:
 
     @property
     def cookie(self) -> str:
-        """Its name. Browsers keep one jar for all ports of a machine: two servers must not take each other's."""
+        """The cookie name. Browsers share one cookie jar for all ports of a host, so every server needs its own
+        name."""
         return f"phalanx-{hashlib.sha256(self.key).hexdigest()[:8]}"
 
     def open(self, kind: str, name: str) -> str:
-        """The value of the cookie of somebody who has just shown who they are."""
+        """The cookie value for a caller who has just authenticated."""
         expires = int(time.time()) + LIFE_S
         return f"{expires}~{kind}~{name}~{self._mac(expires, kind, name, self._stamp(kind, name) or '')}"
 
     def identify(self, value: str) -> Identity | None:
-        """Whose cookie a value is; None when it is nobody's (any more). Raises CallError when that cannot be known."""
+        """The owner of a cookie value; None when it is invalid or expired. Raises CallError when the home's files
+        cannot be read."""
         match = _VALUE.match(value)
         if match is None:
             return None
@@ -58,7 +60,7 @@ class Sessions:
         return self._present(kind, name)
 
     def _present(self, kind: str, name: str) -> Identity | None:
-        """What they may do is looked up each time: only who they are is in the cookie."""
+        """The cookie holds only the identity: its permissions are looked up for each request."""
         if kind == USER:
             user = self.accounts.find(name)
             return Identity(user.name, user.roles, kind="session") if user is not None else None

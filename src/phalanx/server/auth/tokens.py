@@ -1,7 +1,6 @@
-"""Who may ask the server for what: tokens, of which the home keeps only hashes, and tokens of runs, of which it keeps
-nothing at all.
+"""Access tokens. The home stores only hashes of them, and nothing at all for the tokens of runs.
 
-<home>/tokens.json    names, roles and hashes of the tokens that were given out
+<home>/tokens.json    names, roles and hashes of issued tokens
 <home>/token          the owner's own token
 """
 
@@ -33,15 +32,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}\Z", re.ASCII)
 
 
 class Token(NamedTuple):
-    """What is kept of a token: everything but itself. Times are seconds since the epoch."""
+    """The stored record of a token, without its secret. Times are seconds since the epoch."""
 
     name: str
     hash: str
     role: str
     created: float
     expires: float | None = None
-    user: str | None = None  # whose it is: it never opens more than they may
-    projects: tuple[str, ...] | None = None  # None: all
+    user: str | None = None  # the owner: a token never grants more than its owner has
+    projects: tuple[str, ...] | None = None  # None means all
 
     @property
     def is_over(self) -> bool:
@@ -49,7 +48,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a home. A change by another process is seen at the next look."""
+    """The tokens of a home. A change by another process is visible on the next access."""
 
     def __init__(self, home: Path, accounts: Accounts | None = None) -> None:
         self.home = home
@@ -74,31 +73,32 @@ class Tokens:
         user: str | None = None,
         projects: Iterable[str] | None = None,
     ) -> str:
-        """A new token, told this once. Raises CallError when the name is taken or none."""
+        """Create a token and return its secret, which is shown only once. Raises CallError when the name is taken or
+        invalid."""
         if not _NAME.match(name):
-            raise CallError("a token's name has up to 100 letters, digits and the signs `.`, `_`, `@` and `-`")
+            raise CallError("a token name has 1 to 100 letters, digits or the characters `.`, `_`, `@` and `-`")
         several = tuple(dict.fromkeys(projects)) if projects is not None else None
         for project in several or ():
             check_project(project)
         if several is not None and len(several) > MOST_PROJECTS:
-            raise CallError(f"a token can be for {MOST_PROJECTS} projects, or for all")
+            raise CallError(f"a token can be limited to at most {MOST_PROJECTS} projects, or be valid for all")
         if user is not None:
             self.accounts.get(user)
         with self.kept.alone():
             if any(token.name == name for token in self.known()):
-                raise CallError(f"there is a token `{name}` already: revoke it first, or take another name")
+                raise CallError(f"a token named `{name}` already exists: revoke it first, or choose another name")
             return self._add(name, role, days, user, several)
 
     def revoke(self, name: str) -> None:
-        """Raises CallError when there is no such token."""
+        """Raises CallError when no such token exists."""
         with self.kept.alone():
             kept = [token for token in self.known() if token.name != name]
             if len(kept) == len(self.known()):
-                raise CallError(f"there is no token `{name[:100]}`: `phalanx token list` shows those there are")
+                raise CallError(f"there is no token `{name[:100]}`: `phalanx token list` shows all tokens")
             self._write(kept)
 
     def ensure_owner(self) -> Path:
-        """The file with the owner's token, made when there is none that is valid."""
+        """The file with the owner's token; created if there is no valid one."""
         path = self.home / "token"
         with self.kept.alone():
             try:
@@ -114,14 +114,14 @@ class Tokens:
         return path
 
     def identify(self, text: str) -> Identity | None:
-        """Whose token a text is."""
+        """The identity that a token belongs to."""
         if text.startswith(f"{PREFIX}_"):
             return self._identify_run(text)
         found = self.find(text)
         return self.identity(found) if found is not None else None
 
     def find(self, text: str) -> Token | None:
-        """Every known one is compared, so that the time it takes tells nothing."""
+        """Compares with every known token, so that timing reveals nothing."""
         asked, found = _hash(text), None
         for token in self.known():
             if hmac.compare_digest(token.hash, asked):
@@ -129,14 +129,14 @@ class Tokens:
         return found
 
     def identity(self, token: Token) -> Identity | None:
-        """What a token opens now; None when it is over, or whoever it belongs to is gone."""
+        """The current permissions of a token; None when it has expired or its owner no longer exists."""
         if token.is_over:
             return None
         role = role_or_least(token.role)
         roles = dict.fromkeys((ALL,) if token.projects is None else token.projects, role)
         if token.user is not None:
             user = self.accounts.find(token.user)
-            if user is None or user.created > token.created:  # or one who has taken the name since
+            if user is None or user.created > token.created:  # or a new user who has taken the name since
                 return None
             roles = least(roles, user.roles)
         return Identity(token.name, roles)
@@ -172,12 +172,12 @@ class Tokens:
 
 
 def is_token(text: str) -> bool:
-    """Whether a text is meant as a token; a password is not."""
+    """Whether a string has the form of a token, as opposed to a password."""
     return text.startswith((_PREFIX, f"{PREFIX}_"))
 
 
 def _hash(text: str) -> str:
-    """Tokens are long and random: there is nothing to guess that would ask for a slower hash."""
+    """Tokens are long and random, so a slow hash is not needed."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -186,7 +186,7 @@ def _decoded(row: dict[str, Any]) -> Token:
     return Token(
         str(row["name"]),
         str(row["hash"]),
-        str(row.get("role") or row["scope"]),  # what it was called before
+        str(row.get("role") or row["scope"]),  # the field's older name
         float(row["created"]),
         float(expires) if expires is not None else None,
         str(user) if user is not None else None,

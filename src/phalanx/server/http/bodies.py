@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded in memory, or streamed into a draft beside their place."""
+"""Request bodies: bounded in memory, or streamed into a draft file next to their destination."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from starlette.requests import ClientDisconnect
 
 from phalanx.server.http.responses import RequestError
 
-MAX_JSON = 20 << 20  # MLflow's profile of a dataset alone may have 16 MiB
+MAX_JSON = 20 << 20  # an MLflow dataset profile alone may have 16 MiB
 MAX_PIECE = 16 << 20
 MAX_FILE = 1 << 40
-SPARE_BYTES = 64 << 20  # of the disk, which nobody who sends files may take
+SPARE_BYTES = 64 << 20  # bytes of disk that uploads must leave free
 GATHERED = 1 << 20
 
 
 async def bounded(request: Request, most: int) -> bytes:
-    """Raises Refusal, as early as can be known, when it is more."""
+    """Raises RequestError, as early as possible, when the body is larger."""
     _check_length(request, most)
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         size += len(piece)
         if size > most:
-            raise RequestError(413, f"a body may have {most:,} bytes here")
+            raise RequestError(413, f"the body exceeds the limit of {most:,} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 
 
 def _check_length(request: Request, most: int) -> None:
-    told = request.headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit():
-        raise RequestError(400, "the Content-Length is not a number")
-    if int(told[:30]) > most:
-        raise RequestError(413, f"a body may have {most:,} bytes here")
+    length = request.headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit():
+        raise RequestError(400, "the Content-Length header is not a number")
+    if int(length[:30]) > most:
+        raise RequestError(413, f"the body exceeds the limit of {most:,} bytes")
 
 
 async def json_bytes(request: Request) -> bytes:
-    """Read here, parsed by the thread that needs it: a large text must not hold up everybody else."""
+    """The raw body. The thread that needs it parses it: parsing a large text here would block all requests."""
     return await bounded(request, MAX_JSON)
 
 
@@ -53,7 +53,7 @@ JsonBody = Annotated[bytes, Depends(json_bytes)]
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Raises Refusal for anything that is not an object."""
+    """Raises RequestError for anything but an object."""
     try:
         found = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -64,17 +64,17 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 async def stream_into(request: Request, target: Path, most: int = MAX_FILE) -> int:
-    """The body as a file, there completely or not at all. Answers its size. Raises Refusal."""
+    """Store the body as a file, completely or not at all. Returns its size. Raises RequestError."""
     _check_length(request, most)
     draft = target.with_name(f".{secrets.token_hex(8)}.draft")
     try:
         size = await _fill(request.stream(), draft, most)
-        told = request.headers.get("content-length")
-        if told is not None and int(told) != size:
-            raise RequestError(400, f"{size:,} bytes came, and {int(told[:30]):,} were announced")
+        length = request.headers.get("content-length")
+        if length is not None and int(length) != size:
+            raise RequestError(400, f"received {size:,} bytes, but Content-Length is {int(length[:30]):,}")
         await run_in_threadpool(os.replace, draft, target)
     except ClientDisconnect:
-        raise RequestError(400, "the body was cut short") from None
+        raise RequestError(400, "the body is incomplete") from None
     except OSError as fault:
         raise disk_refusal(fault) from None
     finally:
@@ -91,7 +91,7 @@ async def _fill(pieces: AsyncIterator[bytes], draft: Path, most: int) -> int:
             size += len(piece)
             waiting += piece
             if size > most:
-                raise RequestError(413, f"a file may have {most:,} bytes here")
+                raise RequestError(413, f"the file exceeds the limit of {most:,} bytes")
             if len(waiting) >= GATHERED:
                 await run_in_threadpool(write_all, descriptor, bytes(waiting), draft.parent)
                 waiting.clear()
@@ -102,12 +102,12 @@ async def _fill(pieces: AsyncIterator[bytes], draft: Path, most: int) -> int:
 
 
 def write_all(descriptor: int, data: bytes, folder: Path) -> None:
-    """Raises Refusal when that would take the last of the disk, OSError when the disk refuses."""
+    """Raises RequestError when the disk would become full, OSError when the disk fails."""
     if shutil.disk_usage(folder).free < SPARE_BYTES + len(data):
-        raise RequestError(507, f"the disk of {folder} is full", "remove runs that are not needed with `phalanx rm`")
+        raise RequestError(507, f"the disk of {folder} is full", "remove unneeded runs with `phalanx rm`")
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def disk_refusal(fault: OSError) -> RequestError:
-    return RequestError(507, f"this cannot be kept: {(fault.strerror or str(fault)).lower()}")
+    return RequestError(507, f"cannot store this: {(fault.strerror or str(fault)).lower()}")

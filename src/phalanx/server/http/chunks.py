@@ -1,4 +1,4 @@
-"""Files that come in pieces: those that grow, and those that are to appear whole."""
+"""Chunked uploads of files: those that grow, and those that must appear complete."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 
 
 def append(target: Path, offset: int, piece: bytes) -> JsonResponse:
-    """A piece where it belongs in a file that grows: what is there already is passed over, and after a gap is answered
-    how far the file goes. Raises Refusal."""
+    """Write a chunk at its offset in a growing file. Bytes that are already there are skipped; a gap is answered with
+    the current length. Raises RequestError."""
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as fault:
@@ -29,10 +29,10 @@ def append(target: Path, offset: int, piece: bytes) -> JsonResponse:
 
 
 def assemble(target: Path, offset: int, piece: bytes, size: int | None) -> JsonResponse:
-    """Pieces of a file that is to appear whole. The first one begins anew: what an earlier try left may be of another
-    content. Raises Refusal."""
+    """Collect chunks of a file that must appear complete. The first chunk discards what an earlier attempt left, which
+    may have other content. Raises RequestError."""
     if size is None:
-        raise RequestError(400, "of a file that comes in pieces the `size` of the whole is needed")
+        raise RequestError(400, "a chunked upload needs `size`, the size of the whole file")
     draft = target.with_name(f".{target.name[:100]}.{size}.draft")
     if offset == 0:
         draft.unlink(missing_ok=True)
@@ -40,7 +40,7 @@ def assemble(target: Path, offset: int, piece: bytes, size: int | None) -> JsonR
     there = draft.stat().st_size
     if there > size:
         draft.unlink()
-        raise RequestError(400, f"{there} bytes came of a file of {size}")
+        raise RequestError(400, f"received {there} bytes of a file of {size}")
     if there == size:
         draft.replace(target)
     return answer

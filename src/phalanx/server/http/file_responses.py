@@ -1,4 +1,4 @@
-"""Files as answers: in pieces, from any place on, and never as something that a browser would run."""
+"""Files as responses: streamed, with ranges, and never as something that a browser would execute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phalanx.server.http.responses import RequestError
 
 PIECE = 256 << 10
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z", re.ASCII)
-# What a page may show. Everything else, above all HTML and SVG, is only to be kept.
+# The types that a page may display. Everything else, above all HTML and SVG, is a download.
 KINDS = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -35,8 +35,8 @@ SAFE = {
 
 
 def file_answer(stream: BinaryIO, name: str, wanted: str | None, *, kind: str | None = None) -> Response:
-    """A file, or the part of it that a Range header asks for. It may grow meanwhile: what is sent is what was there.
-    The stream is closed at the end. Raises Refusal."""
+    """A file, or the part that a Range header requests. The file may grow meanwhile: only its length at the start is
+    sent. The stream is closed at the end. Raises RequestError."""
     status = os.fstat(stream.fileno())
     try:
         first, end = _part(wanted, status.st_size)
@@ -58,7 +58,7 @@ def file_answer(stream: BinaryIO, name: str, wanted: str | None, *, kind: str | 
 
 
 def _part(wanted: str | None, size: int) -> tuple[int, int]:
-    """Where the part that is asked for begins and ends. What is not understood is disregarded, as HTTP has it."""
+    """Start and end of the requested range. A header that cannot be parsed is ignored, as HTTP requires."""
     match = _RANGE.match(wanted.strip()) if wanted else None
     if match is None or not (match[1] or match[2]):
         return 0, size
@@ -71,11 +71,12 @@ def _part(wanted: str | None, size: int) -> tuple[int, int]:
 
 
 def _pieces(stream: BinaryIO, first: int, end: int) -> Iterator[bytes]:
-    """Exactly so much. Of one that was cut short meanwhile the answer breaks off, which the other side sees."""
+    """Exactly this many bytes. If the file is truncated meanwhile, the response is aborted, which the client
+    detects."""
     with stream:
         while first < end:
             piece = os.pread(stream.fileno(), min(PIECE, end - first), first)
             if not piece:
-                raise OSError("the file was cut short while it was sent")
+                raise OSError("the file was truncated while it was sent")
             first += len(piece)
             yield piece

@@ -1,4 +1,4 @@
-"""Bodies of requests in OpenAPI's words. Handlers check them by themselves: `asking` says kindly what is wrong."""
+"""Request bodies for the OpenAPI document. Handlers validate bodies themselves with `fields`, for clear messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that others wrote: never outside of the folder they are meant for."""
+"""Paths given by clients: they never leave the folder they are meant for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from phalanx.errors import CallError
 from phalanx.server.http.responses import RequestError
 
 LONGEST_PATH = 1000
-LONGEST_STEP_BYTES = 240  # leaves room for what a draft's name has more
+LONGEST_STEP_BYTES = 240  # leaves room for the suffix of a draft's name
 MOST_STEPS = 32
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{3,63}\Z", re.ASCII)
 REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}(?:\.\d{1,4})?\Z", re.ASCII)
 
 
 class FolderEntry(NamedTuple):
-    """Something in a folder."""
+    """An entry of a folder."""
 
     name: str
     is_folder: bool
@@ -29,21 +29,22 @@ class FolderEntry(NamedTuple):
 
 
 def steps_of(path: str) -> tuple[str, ...]:
-    """The steps of a relative path, none of which leads upwards or would trouble anyone later. Raises Refusal."""
+    """The parts of a relative path, none of which leads upwards or contains problematic characters. Raises
+    RequestError."""
     steps = tuple(step for step in path.split("/") if step)
     if len(path) > LONGEST_PATH or len(steps) > MOST_STEPS:
-        raise RequestError(400, f"a path may have {LONGEST_PATH} characters and {MOST_STEPS} steps")
+        raise RequestError(400, f"a path may have at most {LONGEST_PATH} characters and {MOST_STEPS} parts")
     for step in steps:
         if step in (".", "..") or is_draft(step) or not _is_fit(step):
-            hint = "its steps may not be `.` or `..`, nor have control characters or backslashes"
-            raise RequestError(400, f"{path[:100]!r} is not a path that can be used here", hint)
+            hint = "its parts must not be `.` or `..`, nor contain control characters or backslashes"
+            raise RequestError(400, f"{path[:100]!r} is not a valid path", hint)
         if len(step.encode("utf-8", "replace")) > LONGEST_STEP_BYTES:
-            raise RequestError(400, f"a name in a path may have {LONGEST_STEP_BYTES} bytes")
+            raise RequestError(400, f"a name in a path may have at most {LONGEST_STEP_BYTES} bytes")
     return steps
 
 
 def is_draft(name: str) -> bool:
-    """Something that is not there yet."""
+    """A path that does not exist yet."""
     return name.startswith(".") and name.endswith(".draft")
 
 
@@ -52,31 +53,33 @@ def _is_fit(step: str) -> bool:
 
 
 def check_run_id(run_id: str) -> str:
-    """Raises Refusal for what cannot be the id of a run, long before it is part of a path."""
+    """Raises RequestError for an invalid run id, before it becomes part of a path."""
     if not RUN_ID.match(run_id):
-        raise RequestError(400, f"{run_id[:100]!r} cannot be a run's id", "4 to 64 small letters, digits and dashes")
+        raise RequestError(
+            400, f"{run_id[:100]!r} is not a valid run id", "a run id has 4 to 64 lowercase letters, digits and dashes"
+        )
     return run_id
 
 
 def opened(tree: Tree, path: str) -> BinaryIO:
-    """A file of a tree, or what a link within it leads to. Raises Refusal."""
+    """A file of a tree, or the target of a link within it. Raises RequestError."""
     try:
         if tree.tops and path.partition("/")[0] not in tree.tops:
-            raise CallError("only these folders of a run are open")
+            raise CallError("only these folders of a run are accessible")
         found = tree.look(path)
         if found is not None and found.kind == LINK:
             path = tree.leads_to(path) or ""
         return tree.open(path)
     except (CallError, OSError, ValueError):
-        raise RequestError(404, f"there is no file {path[:200]!r} here") from None
+        raise RequestError(404, f"there is no file {path[:200]!r}") from None
 
 
 def new_inside(folder: Path, path: str) -> Path:
-    """Where something new may be put under a path; the folders on the way are made, and links are not followed. Raises
-    Refusal."""
+    """The location for a new file under a path. Creates the parent folders and does not follow links. Raises
+    RequestError."""
     steps = steps_of(path)
     if not steps:
-        raise RequestError(400, "a path is missing")
+        raise RequestError(400, "the path is missing")
     place = folder
     for step in steps[:-1]:
         place /= step
@@ -93,7 +96,7 @@ def new_inside(folder: Path, path: str) -> Path:
 
 
 def entries(folder: Path, path: str = "") -> list[FolderEntry] | None:
-    """The files and folders directly in a folder, by name; None when it is not a folder. Raises Refusal."""
+    """The entries of a folder, by name; None when it is not a folder. Raises RequestError."""
     found = []
     try:
         with Tree(folder).folder(steps_of(path)) as descriptor:

@@ -1,4 +1,4 @@
-"""Answers that are remembered for a moment, so that many who ask at once are told the same, and work is done once."""
+"""Short-lived caches of responses: many identical requests at once cost the work of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CachedResponse(Generic[Answered]):
         self._kept: OrderedDict[Hashable, _Slot[Answered]] = OrderedDict()
 
     def get(self, key: Hashable, for_s: float, make: Callable[[], Answered]) -> Answered:
-        """What was made before, if that is not too long ago. Of those who ask for the same, one makes it."""
+        """The cached value, if it is recent enough. Of concurrent requests for the same value, one computes it."""
         with self._lock:
             slot = self._kept.pop(key, None) or _Slot()
             self._kept[key] = slot
@@ -38,16 +38,15 @@ class _Slot(Generic[Answered]):
         self.answer: list[Answered] = []
 
 
-CHEAP_S = 0.005  # of a core: what takes less is made anew each time
-SHARE = 20.0  # for so many times as long as it took to make is an answer told to others, too
+CHEAP_S = 0.005  # CPU seconds: cheaper responses are not cached
+SHARE = 20.0  # a response is reused for this many times as long as it took to make
 LONGEST_S = 0.5
 STALE_S = 5.0
 
 
 class ResponseCache:
-    """What was answered a moment ago, for the many who ask the same while ranks log and lists change all the time.
-    Only what is costly is remembered, and not for long; whoever asks while another makes it anew gets the one before.
-    """
+    """Recent responses, for many clients that request the same while ranks log and lists change. Only expensive
+    responses are cached, and only briefly; requests that arrive during a refresh get the previous one."""
 
     def __init__(self, most_bytes: int = 32 << 20) -> None:
         self.most_bytes = most_bytes
@@ -66,7 +65,7 @@ class ResponseCache:
                 return kept.content
         with kept.lock:
             if kept.content is not None and time.monotonic() - kept.made_at < kept.for_s:
-                return kept.content  # another has made it while we waited
+                return kept.content  # another thread made it while this one waited
             began = time.thread_time()
             content = make()
             took_s = time.thread_time() - began
@@ -76,7 +75,7 @@ class ResponseCache:
     def _keep(self, key: Hashable, kept: _Answer, content: bytes, took_s: float) -> None:
         with self._lock:
             if self._kept.get(key) is not kept:
-                return  # something was changed meanwhile
+                return  # something changed meanwhile
             if took_s < CHEAP_S:
                 self._drop(key)
                 return
@@ -89,7 +88,7 @@ class ResponseCache:
         self._size -= len(self._kept.pop(key).content or b"")
 
     def forget(self) -> None:
-        """Somebody changed something here, and expects to see it."""
+        """Called after a change through this server: the client expects to see it."""
         with self._lock:
             self._kept.clear()
             self._size = 0

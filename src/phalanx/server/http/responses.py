@@ -1,4 +1,4 @@
-"""What the server says: JSON without NaN, and refusals that tell what is wrong and what to do."""
+"""JSON responses without NaN, and error responses that state what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ODD = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 class RequestError(Exception):
-    """A request that cannot be granted: its HTTP status, what is wrong, and perhaps what to do."""
+    """A request that is rejected: its HTTP status, what is wrong, and optionally what to do."""
 
     def __init__(self, status: int, message: str, hint: str | None = None, **more: Any) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class RequestError(Exception):
 
 
 def encoded(data: Any) -> bytes:
-    """JSON as programs other than Python read it: what it lacks stands as text, as in MLflow's."""
+    """Strict JSON, as programs other than Python read it: NaN and infinities become strings, as in MLflow's."""
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -50,7 +50,7 @@ def plain(data: Any) -> Any:
 
 
 class JsonResponse(Response):
-    """JSON, read by nobody but whoever asked."""
+    """A JSON response that only the caller may cache."""
 
     media_type = "application/json"
 
@@ -64,14 +64,14 @@ class JsonResponse(Response):
 
 
 class EncodedJsonResponse(JsonResponse):
-    """JSON that is bytes already."""
+    """A response of already encoded JSON."""
 
     def render(self, content: bytes) -> bytes:
         return content
 
 
 def refusal_answer(refusal: RequestError, path: str) -> JsonResponse:
-    """MLflow's clients look for an error code and a message elsewhere than ours do: they get both."""
+    """MLflow's clients look for an error code and a message in other fields than ours: the response has both."""
     body = refusal.body()
     if "mlflow" in path:
         code = MLFLOW_CODES.get(refusal.status, "INVALID_PARAMETER_VALUE" if refusal.status < 500 else "INTERNAL_ERROR")

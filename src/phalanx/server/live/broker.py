@@ -1,7 +1,7 @@
-"""/api/v1/live and /runs/{run_id}/live: what changes, told as it happens, as server-sent events.
+"""/api/v1/live and /runs/{run_id}/live: changes as server-sent events.
 
-They are hints to fetch again, not the data itself: who misses one loses nothing. One thread looks, for all who listen;
-whoever does not keep up is let go, and comes again.
+Events are hints to fetch again, not the data itself, so a missed event loses nothing. One thread polls for all
+listeners; a listener that is too slow is disconnected and reconnects.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from phalanx.store.run_lists import RunStamp
 
 LOOK_S = 0.5
 TROUBLE_S = 1.0
-QUIET_S = 15.0  # between two signs of life
-LONGEST_S = 600.0  # then whoever listens comes again, and shows that they still may
-MOST_WAITING = 256  # events for one listener
+QUIET_S = 15.0  # between two keep-alive comments
+LONGEST_S = 600.0  # then the listener must reconnect, which checks its permissions again
+MOST_WAITING = 256  # queued events per listener
 MOST_LISTENERS = 1000
 AGAIN_MS = 1500
 HEADERS = {
@@ -40,7 +40,7 @@ HEADERS = {
 
 
 class Subscriber:
-    """One open answer. Everything but `offer` happens in its own loop."""
+    """One open response. Everything but `offer` runs in its event loop."""
 
     def __init__(self, identity: Identity, run_id: str | None = None) -> None:
         self.identity = identity
@@ -57,13 +57,13 @@ class Subscriber:
         return self.identity.run_id is not None or self.identity.has(Role.VIEWER, project)
 
     def offer(self, event: bytes) -> None:
-        """From another thread."""
+        """Called from another thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # its loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # its loop is closed: the listener is gone
                 self._loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: bytes) -> None:
-        """Whoever does not keep up is let go: after the last event comes nothing."""
+        """A listener that is too slow is disconnected: its stream ends after the last event."""
         assert self._waiting is not None
         if not self._waiting.full():
             self._waiting.put_nowait(event)
@@ -74,8 +74,8 @@ class Subscriber:
 
 
 class EventBroker:
-    """Everyone who listens, and the thread that looks while anybody does. When the server ends, their answers are
-    cancelled like all that would go on for ever."""
+    """All listeners, and the thread that polls while there are any. At shutdown their responses are cancelled like all
+    endless ones."""
 
     def __init__(self, here: Context) -> None:
         self.here = here
@@ -84,9 +84,9 @@ class EventBroker:
         self._thread: threading.Thread | None = None
 
     def answer(self, listener: Subscriber) -> StreamingResponse:
-        """Raises Refusal when there are too many."""
+        """Raises RequestError when there are too many listeners."""
         if len(self._listeners) >= MOST_LISTENERS:
-            raise RequestError(503, f"{MOST_LISTENERS:,} listen already", "ask for the runs now and then instead")
+            raise RequestError(503, f"{MOST_LISTENERS:,} listen already", "poll the list of runs instead")
         return StreamingResponse(self._events(listener), headers=HEADERS, media_type="text/event-stream")
 
     async def _events(self, listener: Subscriber) -> AsyncIterator[bytes]:
@@ -114,7 +114,7 @@ class EventBroker:
                 self._thread = threading.Thread(target=self._work, name="phalanx-live", daemon=True)
                 self._thread.start()
 
-    # looking, in a thread of its own -----------------------------------------------------------------------------
+    # polling, in a separate thread -------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while True:
@@ -122,10 +122,10 @@ class EventBroker:
                 with Store.open(self.here.home.path, self.here.database) as store:
                     self._watch(ChangeWatcher(self.here, store))
                 return
-            except (StoreError, OSError):  # a database that restarts: it may pass
+            except (StoreError, OSError):  # a database that restarts: it may recover
                 time.sleep(TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would look, or even say why
-                print(f"internal error of what is told live: {type(fault).__name__}: {fault}", file=sys.stderr)
+            except Exception as fault:  # noqa: BLE001 - the edge: no other code would report it
+                print(f"internal error in live updates: {type(fault).__name__}: {fault}", file=sys.stderr)
                 time.sleep(10 * TROUBLE_S)
             if self._is_over():
                 return
@@ -136,11 +136,11 @@ class EventBroker:
             with self._lock:
                 listeners = list(self._listeners)
             looking.turn(listeners)
-            # However much there is to look at, it takes a small part of a core.
+            # Limit polling to a small part of a core, however much there is to check.
             time.sleep(max(LOOK_S, 10 * (time.monotonic() - began)))
 
     def _is_over(self) -> bool:
-        """Nobody listens: whoever comes next begins another thread."""
+        """No listeners are left: the next one starts another thread."""
         with self._lock:
             if self._listeners:
                 return False
@@ -149,14 +149,14 @@ class EventBroker:
 
 
 class ChangeWatcher:
-    """What the thread knows."""
+    """The state of the polling thread."""
 
     def __init__(self, here: Context, store: Store) -> None:
         self.here = here
         self.store = store
         self.runs = RunChanges(store)
         self.folders: dict[str, FolderChanges] = {}
-        self.greeted: set[Subscriber] = set()  # they know that nothing is missed any more
+        self.greeted: set[Subscriber] = set()  # those that got `ready`: they miss no later event
 
     def turn(self, listeners: list[Subscriber]) -> None:
         changes = self.runs.look()
@@ -177,13 +177,13 @@ class ChangeWatcher:
 
     def _tell_all(self, listeners: list[Subscriber], changed: list[RunStamp], gone: list[RunStamp]) -> None:
         for one in changed if listeners else ():
-            told = {
+            row = {
                 "id": one.id,
                 "status": one.status,
                 "updated_at": one.updated_at.isoformat(),
                 "project": one.project,
             }
-            _offer([listener for listener in listeners if listener.may_see(one.project)], "run", told)
+            _offer([listener for listener in listeners if listener.may_see(one.project)], "run", row)
         for one in gone if listeners else ():
             _offer([listener for listener in listeners if listener.may_see(one.project)], "gone", {"id": one.id})
 
@@ -203,7 +203,7 @@ class ChangeWatcher:
             _offer(listeners, "replicas", {})
 
     def _hints(self, run: Run) -> RefreshHints:
-        """Nothing at the first look: who has just come has fetched everything."""
+        """No events on the first poll: a new listener has just fetched everything."""
         watch = self.folders.get(run.id)
         if watch is None:
             watch = self.folders[run.id] = FolderChanges(self.here.home.run(run.id).path)
@@ -214,9 +214,9 @@ class ChangeWatcher:
 
 def _offer(listeners: list[Subscriber], event: str, data: Mapping[str, Any]) -> None:
     if listeners:
-        told = event_bytes(event, data)
+        data_bytes = event_bytes(event, data)
         for listener in listeners:
-            listener.offer(told)
+            listener.offer(data_bytes)
 
 
 def event_bytes(event: str, data: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What has changed since the last look: runs, by the store, and the files of a run that somebody looks at."""
+"""Detects changes since the last poll: of runs, in the store, and of the files of a watched run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from phalanx.store import Run, Store
 from phalanx.store.run_lists import RunStamp
 from phalanx.store.series.points import SUFFIX
 
-LATE_S = 30.0  # what is written down with an older time than this is found by other means
+LATE_S = 30.0  # records with an older time than this are found by other means
 Stamp = tuple[str, int, datetime]
 
 
 class Changes(NamedTuple):
     runs: list[RunStamp]
-    gone: list[RunStamp]  # as they were when last seen
+    gone: list[RunStamp]  # their state at the last poll
 
 
 class RunChanges:
-    """All runs of a store. Between two looks only what may have changed is asked for: runs that are not over, those
-    that changed lately, and those that were added; and when there are fewer than there should be, which are gone."""
+    """All runs of a store. A poll queries only what may have changed: active runs, recently changed runs and new runs;
+    and, when the count is lower than expected, which runs are gone."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -45,7 +45,7 @@ class RunChanges:
         return Changes(changed, self._gone())
 
     def _gone(self) -> list[RunStamp]:
-        """Counting is quick; asking for all ids is not."""
+        """Counting is fast; querying all ids is not."""
         if self.store.count() == len(self.known):
             return []
         there = self.store.ids()
@@ -60,7 +60,7 @@ def _stamp(seen: RunStamp | None) -> Stamp | None:
 
 
 class RefreshHints(NamedTuple):
-    """What somebody who looks at a run should fetch again."""
+    """What a viewer of a run should fetch again."""
 
     points: bool = False
     logs: tuple[str, ...] = ()  # the replicas whose logs have grown

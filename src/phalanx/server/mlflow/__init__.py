@@ -1,4 +1,4 @@
-"""MLflow's REST API over Phalanx's runs: experiments are projects, tags are labels, artifacts lie in the run's folder.
+"""MLflow's REST API over Phalanx's runs: experiments are projects, tags are labels, artifacts are in the run's folder.
 
-Written from the documentation and behaviour of MLflow 2.22 and 3.x clients; nothing of MLflow is needed for it.
+Based on the documentation and behaviour of MLflow 2.22 and 3.x clients; MLflow itself is not needed.
 """

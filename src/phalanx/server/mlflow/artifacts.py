@@ -1,6 +1,6 @@
-"""Artifacts of runs, of models and of registered models: MLflow's proxied artifacts, streamed.
+"""Artifacts of runs, logged models and registered models: MLflow's proxied artifacts, streamed.
 
-A path begins with the run whose folder it is in, or with `~models` for what a registered model's version keeps:
+A path starts with the run that owns the folder, or with `~models` for the files of a registered model version:
 `<run>/artifacts/…`, `<run>/models/<logged model>/…`, `~models/<name>/<version>/…`.
 """
 
@@ -42,7 +42,7 @@ UNSUPPORTED = "Multipart upload is not supported for the current artifact reposi
 
 
 class ArtifactLocation(NamedTuple):
-    """Where an artifact is: in a folder of a run, or of a registered version, which nobody writes to."""
+    """The location of an artifact: in a run's folder, or in that of a registered version, which is read-only."""
 
     run: Run | None
     root: Path
@@ -50,20 +50,20 @@ class ArtifactLocation(NamedTuple):
 
 
 def registered_uri(name: str, number: int) -> str:
-    """Names may hold whatever an address gives a meaning to; some clients quote it once more, some do not."""
+    """Names may contain characters that are special in URLs; some clients quote them twice, some do not."""
     return f"mlflow-artifacts:/{REGISTERED}/{quote(name, safe='').replace('%', '=')}/{number}"
 
 
 def place_of(call: Call, path: str) -> ArtifactLocation:
-    """Raises Refusal for what is no such path, and Fault for what whoever asks may not see."""
+    """Raises RequestError for an invalid path, and MlflowError for one that the caller may not see."""
     steps = steps_of(path)
     if not steps:
-        raise RequestError(400, "an artifact's path begins with a run")
+        raise RequestError(400, "an artifact path must start with a run id")
     if steps[0] == REGISTERED:
         return _registered(call, steps)
     run = call.run(steps[0])
     if len(steps) < 2 or steps[1] not in OWNED:
-        raise RequestError(400, f"of a run's folder only {' and '.join(OWNED)} can be reached as artifacts")
+        raise RequestError(400, f"only {' and '.join(OWNED)} of a run's folder are accessible as artifacts")
     return ArtifactLocation(run, call.here.home.run(run.id).path / steps[1], "/".join(steps[2:]))
 
 
@@ -83,7 +83,7 @@ def _registered(call: Call, steps: tuple[str, ...]) -> ArtifactLocation:
 
 
 def path_of(uri: str) -> tuple[str, str] | None:
-    """The run and the path in its folder that an artifact's address means; None when it is elsewhere."""
+    """The run and the path in its folder that an artifact address means; None when it is elsewhere."""
     match = re.fullmatch(r"mlflow-artifacts:/(?:/[^/]*/)?([^/]+)/((?:artifacts|models)(?:/.*)?)", uri)
     return (match[1], match[2].rstrip("/")) if match and match[1] != REGISTERED else None
 
@@ -114,7 +114,7 @@ def download(path: str, request: Request, here: Here, seat: Spoken) -> Response:
 
 
 def listing(request: Request, here: Here, seat: Spoken, path: str = "") -> Response:
-    """What is directly in a folder; of a file nothing is."""
+    """The entries of a folder; a file has none."""
     place = _seen(here, request, seat, path)
     return JsonResponse({"files": file_rows(entries(place.root, place.path), "")})
 
@@ -150,7 +150,7 @@ def add_routes(router: APIRouter, prefix: str) -> None:
 def _seen(
     here: Context, request: Request, seat: ReplicaAddress | None, path: str, *, to_write: bool = False
 ) -> ArtifactLocation:
-    """Raises Refusal unless whoever asks may look there, or write there."""
+    """Raises RequestError unless the caller may read, or write, there."""
     call = Call(here, identity_of(request.scope), {}, seat)
     try:
         if to_write:
@@ -166,7 +166,7 @@ def _seen(
 def _writable(here: Context, request: Request, seat: ReplicaAddress | None, path: str) -> ArtifactLocation:
     place = _seen(here, request, seat, path, to_write=True)
     if place.run is None:
-        raise RequestError(403, "the files of a registered version do not change")
+        raise RequestError(403, "the files of a registered version are read-only")
     place.root.mkdir(mode=0o700, exist_ok=True)
     return place
 
@@ -184,7 +184,7 @@ def _keep(here: Context, place: ArtifactLocation, size: int) -> None:
 
 
 def _remove(place: ArtifactLocation) -> None:
-    """Raises Refusal when there is nothing. Of a link itself, never of what it leads to."""
+    """Raises RequestError when nothing exists there. Removes a link itself, never its target."""
     steps = steps_of(place.path)
     if not steps:
         shutil.rmtree(place.root, ignore_errors=True)
@@ -196,4 +196,4 @@ def _remove(place: ArtifactLocation) -> None:
             else:
                 os.unlink(steps[-1], dir_fd=folder)
     except OSError:
-        raise RequestError(404, f"there is no file {place.path[:200]!r} here") from None
+        raise RequestError(404, f"there is no file {place.path[:200]!r}") from None

@@ -1,4 +1,4 @@
-"""A call of MLflow's API: what was asked, and by whom. The groups of calls add themselves to CALLS."""
+"""A call of MLflow's API: its parameters and its caller. The modules with calls register them in CALLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phalanx.store import Run
 
 
 class ReplicaAddress(NamedTuple):
-    """The replica that speaks through a prefix which names it."""
+    """The replica named in the address prefix of a call."""
 
     run_id: str
     attempt: int
@@ -25,7 +25,7 @@ class ReplicaAddress(NamedTuple):
 
 
 class Call:
-    """What was asked. The getters refuse what has another type than it must have, with a sentence."""
+    """The parameters of a call. The getters raise MlflowError for values of the wrong type."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Call:
         self.identity = identity
         self.fields = fields
         self.seat = seat
-        self.steps = steps  # what stood in the path where the call's pattern has a `*`
+        self.steps = steps  # the parts of the path that match a `*` in the call's pattern
 
-    # what was given ---------------------------------------------------------------------------------------------
+    # parameters -------------------------------------------------------------------------------------------------
 
     def text(self, name: str, longest: int = 20_000, *, needed: bool = True) -> str:
         found = self.fields.get(name)
@@ -52,7 +52,7 @@ class Call:
         if isinstance(found, int | float) and not isinstance(found, bool):
             found = str(found)  # ids that look like numbers
         if not isinstance(found, str):
-            raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: a string is needed")
+            raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: expected a string")
         if len(found) > longest:
             raise MlflowError(f"'{name}' exceeds the maximum length of {longest} characters")
         return found
@@ -61,7 +61,7 @@ class Call:
         found = self.fields.get(name)
         listed = [] if found is None else found if isinstance(found, list) else [found]
         if len(listed) > most or not all(isinstance(one, str | int) and not isinstance(one, bool) for one in listed):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: a list of strings is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected a list of strings")
         return [str(one) for one in listed]
 
     def integer(self, name: str, otherwise: int | None = None) -> int:
@@ -75,27 +75,27 @@ class Call:
     def objects(self, name: str, most: int = 100_000) -> list[dict[str, Any]]:
         found = self.fields.get(name) or []
         if not isinstance(found, list) or len(found) > most or not all(isinstance(one, dict) for one in found):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: a list of objects is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected a list of objects")
         return found
 
     def inner(self, name: str) -> dict[str, Any]:
         found = self.fields.get(name) or {}
         if not isinstance(found, dict):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: an object is needed")
+            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected an object")
         return found
 
     def flag(self, name: str) -> bool:
         return self.fields.get(name) in (True, "true", "True", "1")
 
     def of(self, fields: Mapping[str, Any]) -> Call:
-        """The same asker with one of several things asked at once."""
+        """The same caller with one item of a batch."""
         return Call(self.here, self.identity, fields, self.seat, self.steps)
 
-    # what may be done -------------------------------------------------------------------------------------------
+    # permissions ------------------------------------------------------------------------------------------------
 
     def sees(self) -> frozenset[str] | None:
-        """The projects that whoever asks may look at; None: all. A run looks at its own, once anybody here is limited
-        to some: else whoever has a run would see everything through it."""
+        """The projects that the caller may read; None means all. A run sees only its own project once any identity of
+        this home is limited to some: otherwise a run's token would reveal everything."""
         own = self.identity.run_id
         if own is None:
             return self.identity.projects(Role.VIEWER)
@@ -112,7 +112,7 @@ class Call:
         return self.text("run_id", 300, needed=False) or self.text("run_uuid", 300)
 
     def run(self, run_id: str | None = None) -> Run:
-        """A run that whoever asks may look at. Every call finds its runs by this."""
+        """A run that the caller may read. Every call looks up its runs here."""
         run_id = self.run_id() if run_id is None else run_id
         try:
             run = self.here.find(run_id)
@@ -123,13 +123,13 @@ class Call:
         return run
 
     def own_run(self, run_id: str | None = None) -> Run:
-        """A run that whoever asks may write to."""
+        """A run that the caller may write to."""
         run = self.run(run_id)
         self.check_writes(run)
         return run
 
     def check_writes(self, run: Run) -> None:
-        """Raises Fault when whoever asks may not write to the run."""
+        """Raises MlflowError when the caller may not write to the run."""
         own = self.identity.run_id
         if own is None:
             self.check_edits(run.project)
@@ -137,8 +137,8 @@ class Call:
             raise self._of_run_alone()
 
     def check_edits(self, *projects: str | None) -> None:
-        """Raises Fault unless whoever asks may change what is of all these projects; None: what is of no project. A run
-        may not: it writes to itself alone."""
+        """Raises MlflowError unless the caller may edit all these projects; None means something without a project. A
+        run may not: it writes only to itself."""
         if self.identity.run_id is not None:
             raise self._of_run_alone()
         for project in projects:
@@ -147,18 +147,19 @@ class Call:
                 raise MlflowError(f"`{self.identity.name}` may not change this{where}", "PERMISSION_DENIED")
 
     def check_edits_one(self, projects: Collection[str | None]) -> None:
-        """Raises Fault unless whoever asks may change one of these projects, or is a run: it adds to what it sees."""
+        """Raises MlflowError unless the caller may edit one of these projects, or is a run, which may add to what it
+        sees."""
         mine = [self.identity.has(Role.EDITOR, ALL if project is None else project) for project in projects]
         if self.identity.run_id is None and not any(mine):
             raise MlflowError(f"`{self.identity.name}` may not add to this", "PERMISSION_DENIED")
 
     def check_edits_some(self) -> None:
-        """Raises Fault for those who may change nothing at all."""
+        """Raises MlflowError for callers with read-only access."""
         if self.identity.run_id is None and self.identity.projects(Role.EDITOR) == frozenset():
-            raise MlflowError(f"`{self.identity.name}` may only look", "PERMISSION_DENIED")
+            raise MlflowError(f"`{self.identity.name}` has read-only access", "PERMISSION_DENIED")
 
     def _of_run_alone(self) -> MlflowError:
-        return MlflowError(f"the token of run {self.identity.run_id} writes to nothing else", "PERMISSION_DENIED")
+        return MlflowError(f"the token of run {self.identity.run_id} may only write to that run", "PERMISSION_DENIED")
 
 
 Handler = Callable[[Call], dict[str, Any]]
@@ -173,8 +174,8 @@ CALLS: dict[tuple[str, str], CallHandler] = {}
 
 
 def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], Handler]:
-    """Answer a call. A `*` in the path stands for one step. Those that only read are open to every token; all others
-    check for themselves what is written to, by `own_run`, `check_writes` or `check_edits`."""
+    """Register a call's handler. A `*` in the path matches one part. Calls that only read accept every token; all
+    others check write access themselves with `own_run`, `check_writes` or `check_edits`."""
 
     def add(handler: Handler) -> Handler:
         CALLS[method, path] = CallHandler(handler, reads)
@@ -184,12 +185,12 @@ def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], 
 
 
 def integer(found: Any, name: str) -> int:
-    """Numbers come as such or as text: JSON has none of 64 bits."""
+    """Integers come as numbers or as strings: JSON numbers do not hold 64 bits."""
     try:
         number = int(found) if isinstance(found, int | str) and not isinstance(found, bool) else int(_whole(found))
     except (ValueError, TypeError, OverflowError):
         raise MlflowError(
-            f"Invalid value {truncated(found)} for parameter '{name}' supplied: an integer is needed"
+            f"Invalid value {truncated(found)} for parameter '{name}' supplied: expected an integer"
         ) from None
     if not -(2**63) <= number < 2**63:
         raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: it has more than 64 bits")
@@ -203,13 +204,13 @@ def _whole(found: Any) -> float:
 
 
 def number(found: Any, name: str) -> float:
-    """A float as JSON or text; `NaN`, `Infinity` and `-Infinity` are some."""
+    """A float as a JSON number or string, including `NaN`, `Infinity` and `-Infinity`."""
     try:
         if isinstance(found, bool) or not isinstance(found, int | float | str) or "_" in str(found):
             raise ValueError
         return float(found)
     except (ValueError, OverflowError):
-        raise MlflowError(f"Got invalid value {truncated(found)} for '{name}': a number is needed") from None
+        raise MlflowError(f"Got invalid value {truncated(found)} for '{name}': expected a number") from None
 
 
 def milliseconds(seconds: float | None) -> int:
@@ -217,7 +218,7 @@ def milliseconds(seconds: float | None) -> int:
 
 
 def page(call: Call, largest: int, usual: int) -> tuple[int, int]:
-    """How many are wanted, and how many to pass over."""
+    """The page size, and how many results to skip."""
     most = call.integer("max_results", usual)
     if not 0 < most <= largest:
         raise MlflowError(f"Invalid value {most} for parameter 'max_results' supplied: it must be at most {largest}")

@@ -1,4 +1,4 @@
-"""Refusals in MLflow's words."""
+"""Errors in MLflow's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HTTP_STATUS = {
 
 
 class MlflowError(Exception):
-    """A refusal in MLflow's words: one of its error codes, and a sentence."""
+    """An error in MLflow's format: one of its error codes, and a message."""
 
     def __init__(self, message: str, code: str = "INVALID_PARAMETER_VALUE") -> None:
         super().__init__(message)

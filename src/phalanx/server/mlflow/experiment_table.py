@@ -1,6 +1,5 @@
-"""Experiments and projects. A project is an experiment, whose id is derived from its name; what MLflow knows of one
-beyond that (tags, another name, that it was deleted, or made before any run) is kept in <home>/mlflow.json.
-"""
+"""Experiments and projects. A project is an experiment whose id is derived from its name. What MLflow stores beyond
+that (tags, a changed name, deletion, creation before any run) is in <home>/mlflow.json."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ LONGEST_NAME = 500
 
 
 class MlflowExperiment(NamedTuple):
-    """Times are milliseconds since the epoch. `location`: where its runs put artifacts, if not here."""
+    """Times are milliseconds since the epoch. `location`: where its runs store artifacts, if not here."""
 
     id: str
     name: str
@@ -35,7 +34,7 @@ class MlflowExperiment(NamedTuple):
 
 
 def derived_id(project: str) -> str:
-    """Eighteen digits: the same on every machine, for any name."""
+    """Eighteen digits: the same on every machine for the same name."""
     if project == DEFAULT_PROJECT:
         return DEFAULT_ID
     digest = hashlib.sha256(project.encode("utf-8", "surrogatepass")).digest()
@@ -48,7 +47,7 @@ def _derived(project: str) -> MlflowExperiment:
 
 
 class ExperimentTable:
-    """The table. What another server of the home has changed is seen at the next look."""
+    """The table. Changes by another server of the home are visible on the next access."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / "mlflow.json"
@@ -73,7 +72,7 @@ class ExperimentTable:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Two that change the table at once would lose one of the changes. May be asked for again by who has it."""
+        """Serialises changes: concurrent ones would overwrite each other. Reentrant."""
         with self.lock:
             if self._is_alone:
                 yield
@@ -92,7 +91,9 @@ class ExperimentTable:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise MlflowError(f"{self.path} is damaged: move it away", "INTERNAL_ERROR") from None
+            raise MlflowError(
+                f"{self.path} is damaged: move it away to start with an empty one", "INTERNAL_ERROR"
+            ) from None
 
     def put(self, experiment: MlflowExperiment) -> MlflowExperiment:
         with self.alone():
@@ -107,7 +108,7 @@ class ExperimentTable:
         return found if found is not None else _derived(project)
 
     def of_id(self, key: str, projects: Iterable[str]) -> MlflowExperiment:
-        """Raises Fault when there is none."""
+        """Raises MlflowError when it does not exist."""
         found = self.rows().get(key)
         if found is not None:
             return found
@@ -122,11 +123,11 @@ class ExperimentTable:
             return renamed[0]
         project = DEFAULT_PROJECT if name == DEFAULT_NAME else name
         if derived_id(project) in self.rows():
-            return None  # it goes by another name now
+            return None  # it has been renamed
         return _derived(project) if project in (DEFAULT_PROJECT, *projects) else None
 
     def all(self, projects: Iterable[str]) -> list[MlflowExperiment]:
-        """The newest first; those that nobody made by name last."""
+        """Newest first; projects that were not created as experiments last."""
         found = {derived_id(project): _derived(project) for project in (DEFAULT_PROJECT, *projects)}
         found |= self.rows()
         return sorted(found.values(), key=lambda row: (-row.created, row.id))
@@ -134,12 +135,12 @@ class ExperimentTable:
     def create(
         self, name: str, projects: Iterable[str], tags: Mapping[str, str], location: str | None
     ) -> MlflowExperiment:
-        """Raises Fault when the name is taken."""
+        """Raises MlflowError when the name is taken."""
         check_name(name)
         with self.alone():
             known = self.of_name(name, projects)
             if known is not None:
-                deleted = " in deleted state. You can restore it, or take another name" if known.is_deleted else ""
+                deleted = " in deleted state. You can restore it, or choose another name" if known.is_deleted else ""
                 raise MlflowError(f"Experiment '{name[:200]}' already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
             project, now = self.free_project(name), round(time.time() * 1000)
             return self.put(
@@ -147,7 +148,7 @@ class ExperimentTable:
             )
 
     def free_project(self, name: str) -> str:
-        """The project of a new experiment: another name when the one it would have belongs to a renamed experiment."""
+        """The project of a new experiment: another name if its own belongs to a renamed experiment."""
         project, number = name, 1
         while derived_id(project) in self.rows():
             number += 1

@@ -26,12 +26,12 @@ def table(call: Call) -> ExperimentTable:
 
 
 def projects(call: Call) -> list[str]:
-    """All of them, also those that whoever asks may not see: names are given once."""
+    """All experiments, including those the caller may not see: names are unique across all."""
     return [project for project, _ in call.here.store.projects()]
 
 
 def own(call: Call) -> MlflowExperiment | None:
-    """The one experiment that a replica sees, whatever it asks for: the run's own project."""
+    """The only experiment that a replica sees, regardless of its request: the run's own project."""
     return None if call.seat is None else table(call).of_project(call.run(call.seat.run_id).project)
 
 
@@ -40,7 +40,7 @@ def by_id(call: Call) -> MlflowExperiment:
 
 
 def seen(call: Call, key: str, known: list[str]) -> MlflowExperiment:
-    """The experiment of an id, if whoever asks may look at it. Raises Fault."""
+    """The experiment with an id, if the caller may read it. Raises MlflowError."""
     found = table(call).of_id(key, known)
     if not call.may_see(found.project):
         raise no_experiment(key)
@@ -48,7 +48,7 @@ def seen(call: Call, key: str, known: list[str]) -> MlflowExperiment:
 
 
 def asked_for(call: Call) -> list[str]:
-    """The projects whose runs are searched: those of the experiments that were named, or a replica's own."""
+    """The projects to search: those of the given experiments, or a replica's own."""
     mine = own(call)
     if mine is not None:
         return [mine.project]
@@ -117,10 +117,10 @@ def search(call: Call) -> dict[str, Any]:
 
 def view_type(call: Call, name: str) -> str:
     found = call.fields.get(name) or "ACTIVE_ONLY"
-    told = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
-    if told not in STAGES.values():
+    stage = STAGES.get(int(found), "") if str(found).isdecimal() else str(found)
+    if stage not in STAGES.values():
         raise MlflowError(f"Invalid {name} {truncated(found)}")
-    return told
+    return stage
 
 
 def _value(row: MlflowExperiment, condition: Any) -> Any:
@@ -151,7 +151,7 @@ def _sort_key(row: MlflowExperiment, key: str) -> Any:
 
 @call("POST", "experiments/update")
 def update(call: Call) -> dict[str, Any]:
-    """Another name, under which the same project goes from then on."""
+    """Rename the experiment. The project keeps its name."""
     found, name = changeable(call), call.text("new_name")
     check_name(name)
     known = table(call).of_name(name, projects(call))
@@ -163,7 +163,7 @@ def update(call: Call) -> dict[str, Any]:
 
 @call("POST", "experiments/delete")
 def delete(call: Call) -> dict[str, Any]:
-    """Out of sight, with its runs. Nothing is removed."""
+    """Hide the experiment and its runs. Nothing is removed."""
     table(call).put(changeable(call)._replace(is_deleted=True, updated=_now()))
     return {}
 

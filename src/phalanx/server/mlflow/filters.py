@@ -1,6 +1,6 @@
 """MLflow's filter language: `metrics.loss < 0.1 AND params."opt" = 'adam' AND status = 'FINISHED'`.
 
-A filter becomes conditions. The store evaluates them where there may be very many rows, Python does elsewhere.
+A filter becomes conditions. The store evaluates them where there may be many rows; Python evaluates the others.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _KEYWORDS = ("LIKE", "ILIKE", "IN", "NOT", "IS", "NULL", "AND", "OR")
 
 
 class Condition(NamedTuple):
-    """`sign` is one of = != < <= > >= LIKE ILIKE IN `NOT IN` `IS NULL` `IS NOT NULL`; the value a text, a number, or a
-    tuple of them."""
+    """`sign` is one of = != < <= > >= LIKE ILIKE IN `NOT IN` `IS NULL` `IS NOT NULL`; the value is a string, a number,
+    or a tuple of them."""
 
     entity: str
     key: str
@@ -58,9 +58,9 @@ class _Token(NamedTuple):
 
 
 def conditions(text: str) -> list[Condition]:
-    """Raises Fault that says what could not be read."""
+    """Raises MlflowError that states what could not be parsed."""
     if len(text) > LONGEST:
-        raise MlflowError(f"a filter may have {LONGEST} characters")
+        raise MlflowError(f"a filter may have at most {LONGEST} characters")
     tokens = _tokens(text)
     found: list[Condition] = []
     place = 0
@@ -74,7 +74,7 @@ def conditions(text: str) -> list[Condition]:
         condition, place = _condition(tokens, place)
         found.append(condition)
         if len(found) > MOST_CONDITIONS:
-            raise MlflowError(f"a filter may have {MOST_CONDITIONS} conditions")
+            raise MlflowError(f"a filter may have at most {MOST_CONDITIONS} conditions")
     return found
 
 
@@ -84,7 +84,7 @@ def _tokens(text: str) -> list[_Token]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None:
-            raise MlflowError(f"Invalid filter string: cannot read {truncated(text[place:].strip())}")
+            raise MlflowError(f"Invalid filter string: cannot parse {truncated(text[place:].strip())}")
         assert match.lastgroup is not None
         found.append(_Token(match.lastgroup, match[match.lastgroup]))
         place = match.end()
@@ -123,7 +123,7 @@ def _condition(tokens: list[_Token], place: int) -> tuple[Condition, int]:
 def _listed(tokens: list[_Token], place: int) -> tuple[tuple[Any, ...], int]:
     values = []
     if place >= len(tokens) or tokens[place].text != "(":
-        raise MlflowError("Invalid filter string: after IN stands a list in brackets")
+        raise MlflowError("Invalid filter string: expected a list in brackets after IN")
     place += 1
     while place < len(tokens):
         values.append(_value(tokens[place]))
@@ -133,13 +133,13 @@ def _listed(tokens: list[_Token], place: int) -> tuple[tuple[Any, ...], int]:
             return tuple(values), place
         if after != ",":
             break
-    raise MlflowError(f"Invalid filter string: a list of up to {MOST_LISTED} values in brackets is not closed")
+    raise MlflowError(f"Invalid filter string: expected a closing bracket after a list of up to {MOST_LISTED} values")
 
 
 def _value(token: _Token | None) -> str | float:
     if token is None or token.kind not in ("string", "number"):
-        told = truncated(token.text) if token else "its end"
-        raise MlflowError(f"Invalid filter string: expected a number or a quoted string value at {told}")
+        where = truncated(token.text) if token else "its end"
+        raise MlflowError(f"Invalid filter string: expected a number or a quoted string value at {where}")
     if token.kind == "number":
         return float(token.text)
     inside = token.text[1:-1]
@@ -147,7 +147,7 @@ def _value(token: _Token | None) -> str | float:
 
 
 def identifier(text: str) -> tuple[str, str]:
-    """The entity and the key of a name; without an entity it is an attribute."""
+    """The entity and the key of a name; a name without an entity is an attribute."""
     head, dot, rest = text.partition(".")
     if not dot or text.startswith("`"):
         return "attribute", unquoted(text)
@@ -162,7 +162,7 @@ def unquoted(text: str) -> str:
 
 
 def sortings(texts: list[str]) -> list[Sorting]:
-    """Raises Fault."""
+    """Raises MlflowError."""
     found = []
     for text in texts[:20]:
         match = _SORTING.fullmatch(text)
@@ -174,9 +174,9 @@ def sortings(texts: list[str]) -> list[Sorting]:
 
 
 def like(text: str, wanted: str) -> bool:
-    """SQL's LIKE. Not by a regular expression: one of many wildcards would take for ever."""
+    """SQL's LIKE. Not a regular expression: one with many wildcards would take exponential time."""
     place = at = 0
-    again = None  # where to go on when the part after the last % does not fit here
+    again = None  # where to retry when the part after the last % does not match here
     while place < len(text):
         if at < len(wanted) and wanted[at] == "%":
             again = (place, at + 1)
@@ -192,7 +192,7 @@ def like(text: str, wanted: str) -> bool:
 
 
 def holds(condition: Condition, value: Any) -> bool:
-    """Whether a value is as a condition wants it; None is there for `IS NULL` alone."""
+    """Whether a value satisfies a condition; None satisfies only `IS NULL`."""
     sign, wanted = condition.sign, condition.value
     if sign in ("IS NULL", "IS NOT NULL"):
         return (value is None) == (sign == "IS NULL")

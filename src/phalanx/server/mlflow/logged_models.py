@@ -1,6 +1,6 @@
-"""Models that MLflow 3 logs: files in the run's `models` folder; what is known of them is in `logged-models.json`.
+"""Models that MLflow 3 logs: files in the run's `models` folder, described in `logged-models.json`.
 
-An id names the run (`m-<run>-<random>`), so whoever has one finds the rest without an index.
+An id contains the run (`m-<run>-<random>`), so no index is needed to find the rest.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from phalanx.server.mlflow.run_writes import check_live, note_labels, place
 from phalanx.server.mlflow.runs import make
 from phalanx.store import Artifact, Run
 
-HAS_MODELS = f"{HIDDEN}logged_models"  # the label of runs that have some
-ALONE = f"{HIDDEN}model_alone"  # … of a run that was begun only to hold one
+HAS_MODELS = f"{HIDDEN}logged_models"  # label of runs that have logged models
+ALONE = f"{HIDDEN}model_alone"  # label of a run that was created only to hold one
 PENDING, READY, FAILED = "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"
 STATUSES = {1: PENDING, 2: READY, 3: FAILED}
 MOST_FOUND = 10_000
@@ -58,7 +58,7 @@ def write(path: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, Any]:
-    """Raises Fault when there is none."""
+    """Raises MlflowError when it does not exist."""
     match = _ID.match(model_id)
     is_seen = match is not None and call.may_see(call.here.project_of(match[1]))
     model = read_all(file_of(call, match[1])).get(model_id) if match and is_seen else None
@@ -84,7 +84,7 @@ def _now() -> int:
 def create(call: Call) -> dict[str, Any]:
     name = call.text("name", 250, needed=False) or f"model-{secrets.token_hex(4)}"
     if _BAD_IN_NAME.search(name):
-        raise MlflowError(f"Invalid model name {truncated(name)}: it may have none of / : . % and quotes")
+        raise MlflowError(f"Invalid model name {truncated(name)}: it must not contain / : . % or quotes")
     source = call.text("source_run_id", 300, needed=False)
     run = call.own_run(source) if source else _run_for(call, name)
     check_live(call, run)
@@ -114,7 +114,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 def _run_for(call: Call, name: str) -> Run:
-    """A model that no run made gets one of its own, which is over when the model is there. A replica has its run."""
+    """A model without a run gets its own run, which ends when the model is complete. A replica uses its run."""
     if call.seat is not None:
         return call.own_run(call.seat.run_id)
     return make(call.of({**call.fields, "run_name": name, "tags": []}), {ALONE: "yes"})
@@ -179,7 +179,7 @@ def finalize(call: Call) -> dict[str, Any]:
 
 
 def _keep(call: Call, run: Run, model: Mapping[str, Any]) -> None:
-    """Among the run's artifacts it is one, however many files it has."""
+    """The run lists the model as one artifact, however many files it has."""
     path = f"models/{model['folder']}"
     tree = Tree(call.here.home.run(run.id).path)
     size = sum(found.size for found in tree.walk(path) if found.kind == FILE)
@@ -192,7 +192,7 @@ def _keep(call: Call, run: Run, model: Mapping[str, Any]) -> None:
 
 @call("DELETE", "logged-models/*")
 def delete(call: Call) -> dict[str, Any]:
-    """Out of sight; the files stay with the run."""
+    """Hide the model; its files stay with the run."""
     change(call, call.steps[0], deleted=True)
     return {}
 
@@ -228,7 +228,8 @@ def log_params(call: Call) -> dict[str, Any]:
 
 
 def log_metrics(call: Call, run: Run, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Metrics that were logged for a model, beside being logged for the run: of each the last. At the run's desk."""
+    """Store the last value of each metric that was logged for a model as well as for the run. The caller must hold the
+    run's writer."""
     by_model: dict[str, list[Mapping[str, Any]]] = {}
     for metric in metrics:
         model_id = metric.get("model_id")

@@ -1,4 +1,4 @@
-"""Calls that read how metrics went."""
+"""Calls that read metric histories."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from phalanx.server.mlflow.calls import Call, call, milliseconds, next_token, pa
 from phalanx.server.mlflow.errors import MlflowError
 from phalanx.store.series.run_series import Series
 
-MOST_POINTS = 25_000  # in one answer; clients ask again for the rest
+MOST_POINTS = 25_000  # points in one response; clients request the rest
 MOST_RUNS = 100
 
 
 @call("GET", "metrics/get-history", reads=True)
 def history(call: Call) -> dict[str, Any]:
-    """Every point of a metric in the order of logging: the first replica's, or the one's that asks."""
+    """Every point of a metric in the order of logging: the first replica's, or the calling replica's."""
     line = line_of(call, call.run_id(), call.text("metric_key"))
     if call.fields.get("max_results") is None and not call.fields.get("page_token"):
         return {"metrics": rows(line, 0, len(line.values)) if line is not None else []}
@@ -44,13 +44,13 @@ def rows(line: Series, first: int, end: int) -> list[dict[str, Any]]:
 
 @call("GET", "metrics/get-history-bulk-interval", reads=True)
 def sampled(call: Call) -> dict[str, Any]:
-    """The metric of several runs, of each at most so many points, evenly over its steps."""
+    """The metric of several runs: for each at most this many points, spread evenly over its steps."""
     run_ids, metric = call.texts("run_ids", MOST_RUNS), call.text("metric_key")
     most = call.integer("max_results", 320)
     first, last = call.integer("start_step", -(2**63)), call.integer("end_step", 2**63 - 1)
     if not run_ids or not 0 < most <= 2500 or first > last:
         raise MlflowError(
-            "run_ids, a max_results of 1 to 2500, and a start_step that is not after the end_step are needed"
+            "run_ids, a max_results of 1 to 2500, and a start_step that is not after the end_step are required"
         )
     found = []
     for run_id in run_ids:

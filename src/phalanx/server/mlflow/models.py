@@ -19,16 +19,16 @@ from phalanx.server.mlflow.logged_models import read as logged_model
 from phalanx.store.model_index import Model, ModelVersion
 
 STAGES = {stage.lower(): stage for stage in ("None", "Staging", "Production", "Archived")}
-STAGE = "mlflow.stage"  # the label that holds a version's stage
-MODEL_ID = "mlflow.modelId"  # … and of which logged model it was made
+STAGE = "mlflow.stage"  # label with a version's stage
+MODEL_ID = "mlflow.modelId"  # label with the logged model that a version was made from
 RUN_LINK = "mlflow.runLink"
 OWN = (STAGE, MODEL_ID, RUN_LINK, PROJECTS)
-IS_PROMPT = "mlflow.prompt.is_prompt"  # clients ask for all that have not this tag by `!= 'true'`
+IS_PROMPT = "mlflow.prompt.is_prompt"  # clients select models without this tag with `!= 'true'`
 MOST_LISTED = 200_000
 
 
 def registry(call: Call) -> Registry:
-    """To change it. What is there is found by `sight`."""
+    """For changes. Lookups use `sight`."""
     return Registry(call.here.home, call.here.store)
 
 
@@ -55,7 +55,7 @@ def version_of(call: Call) -> ModelVersion:
 
 
 def own_model(call: Call) -> Model:
-    """One that whoever asks may change: they must be able to change all projects that its versions are of."""
+    """A model that the caller may edit: requires the editor role on all projects of its versions."""
     model = model_of(call)
     call.check_edits(*sight(call).owners(model))
     return model
@@ -117,7 +117,7 @@ def source_uri(version: ModelVersion) -> str:
 def latest(call: Call, name: str, stages: Sequence[str]) -> list[ModelVersion]:
     """The newest version of each stage."""
     found: dict[str, ModelVersion] = {}
-    for version in sight(call).versions(name):  # the newest first
+    for version in sight(call).versions(name):  # newest first
         found.setdefault(stage_of(version), version)
     return [version for stage, version in found.items() if not stages or stage in stages]
 
@@ -127,7 +127,7 @@ def latest(call: Call, name: str, stages: Sequence[str]) -> list[ModelVersion]:
 
 @call("POST", "registered-models/create")
 def create(call: Call) -> dict[str, Any]:
-    """Also a run's own token may: training code registers what it made."""
+    """A run's own token may do this too: training code registers what it made."""
     name = call.text("name", 300)
     if registry(call).index.model(name) is not None:
         raise MlflowError(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
@@ -137,7 +137,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 def _whose(call: Call) -> dict[str, str]:
-    """A model without versions is seen by those who see one of the projects of whoever made it."""
+    """A model without versions is visible to callers who see one of its creator's projects."""
     own = call.identity.run_id
     found = call.identity.projects(Role.EDITOR) if own is None else [call.here.project_of(own)]
     return {PROJECTS: json.dumps(sorted(filter(None, found)))} if found is not None else {}
@@ -148,10 +148,10 @@ def tags_of(call: Call) -> dict[str, str]:
 
 
 def key_of(call: Call) -> str:
-    """Raises Fault for a label that says whose a model is."""
+    """Raises MlflowError for the label that stores a model's owning projects."""
     key = call.text("key", 250)
     if key == PROJECTS:
-        raise MlflowError(f"the tag {PROJECTS} is set by the server alone")
+        raise MlflowError(f"the tag {PROJECTS} can be set only by the server")
     return key
 
 
@@ -164,7 +164,7 @@ def get(call: Call) -> dict[str, Any]:
 def rename(call: Call) -> dict[str, Any]:
     own_model(call)
     raise MlflowError(
-        "a model's name is part of its history: register its versions under another one", "NOT_IMPLEMENTED"
+        "a registered model cannot be renamed: register its versions under another name", "NOT_IMPLEMENTED"
     )
 
 
@@ -255,7 +255,7 @@ def set_alias(call: Call) -> dict[str, Any]:
 def delete_alias(call: Call) -> dict[str, Any]:
     model, alias = own_model(call), call.text("alias", 255)
     if alias in model.aliases:
-        registry(call).unalias(model.name, alias, "taken away by an MLflow client")
+        registry(call).unalias(model.name, alias, "removed by an MLflow client")
     return {}
 
 
@@ -304,7 +304,7 @@ def _own_labels(call: Call) -> dict[str, str]:
 
 
 def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
-    """The path in a run's folder that a source means, and the run; or an address elsewhere, and none."""
+    """The path in a run's folder that a source means, and the run; or an external URL without a run."""
     match = re.fullmatch(r"models:/([^/@]+)(?:/(\d{1,9}))?", source)
     if match and match[2]:
         version = version_of(call.of({"name": match[1], "version": match[2]}))
@@ -320,7 +320,7 @@ def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
         return f"artifacts/{path}", call.run(run_id).id
     if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
         raise MlflowError(
-            f"Invalid model version source {truncated(source)}: a run's artifacts, or the URL of a store, are needed"
+            f"Invalid model version source {truncated(source)}: expected a run's artifacts, or the URL of a store"
         )
     return source, ""
 

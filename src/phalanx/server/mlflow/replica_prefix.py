@@ -1,4 +1,4 @@
-"""Who speaks: the address may name a replica, and a run's token must be used at that run's own address."""
+"""The calling replica: an address may name it, and a run's token is valid only at that run's own address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ATTEMPT = re.compile(r"[1-9]\d{0,8}\Z", re.ASCII)
 
 
 async def seat_of(request: Request) -> ReplicaAddress | None:
-    """Raises Refusal when a run's token is used for anything but that run's own attempt."""
+    """Raises RequestError when a run's token is used for anything but its own attempt."""
     identity, found = identity_of(request.scope), None
     if "replica" in request.path_params:
         run_id, attempt, replica = (request.path_params[name] for name in ("run_id", "attempt", "replica"))
@@ -24,7 +24,7 @@ async def seat_of(request: Request) -> ReplicaAddress | None:
             raise RequestError(404, "there is no such replica of a run")
         found = ReplicaAddress(run_id, int(attempt), replica)
     if identity.run_id is not None and (found is None or found[:2] != (identity.run_id, identity.attempt)):
-        raise RequestError(403, f"this token is for attempt {identity.attempt} of run {identity.run_id} alone")
+        raise RequestError(403, f"this token is valid only for attempt {identity.attempt} of run {identity.run_id}")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Replicas that speak MLflow: the first run that one begins is the run it is a part of.
+"""Replicas that use MLflow: the first run that a replica starts is the run it belongs to.
 
-Whether it has begun and ended that one is kept in its attempt's folder, so that a server that comes later knows it too.
+Whether it has started and ended that run is stored in its attempt's folder, so that a restarted server knows it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_over(folder: Path) -> bool:
 
 
 def taken(call: Call, tags: Mapping[str, str]) -> Run | None:
-    """The replica's own run, when it is the one that is meant by a new one: not a nested one, nor one after it."""
+    """The replica's own run, if a new run means that one: neither a nested run nor a later one."""
     assert call.seat is not None
     run = call.own_run(call.seat.run_id)
     if NESTED in tags or is_over(place(call, run)):
@@ -37,7 +37,7 @@ def taken(call: Call, tags: Mapping[str, str]) -> Run | None:
 
 
 def _note(call: Call, run: Run, tags: Mapping[str, str]) -> None:
-    """What the client says of its run. Its name and its user are those that the run has."""
+    """Apply what the client sends about its run. The run keeps its own name and user."""
     kept = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
     if kept:
         with call.here.desks.of(run.id):

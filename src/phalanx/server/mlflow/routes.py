@@ -1,4 +1,4 @@
-"""The addresses of MLflow's API: the plain one, and one that names the replica which speaks."""
+"""The addresses of MLflow's API: the plain one, and one that names the calling replica."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSUPPORTED = (
     *("traces", "unified-traces", "assessments", "issues", "label-schemas", "review-queues", "scorers", "datasets"),
     *("gateway", "prompt-optimization", "webhooks", "workspaces", "jobs"),
 )
-SERVED = "3.0.0"  # clients that send traces ask, and send none to one of this age
+SERVED = "3.0.0"  # clients that send traces ask for the version, and send none to one of this age
 INFO = {
     "store_type": None,
     "workspaces_enabled": False,
@@ -54,12 +54,12 @@ def _answer(path: str, request: Request, here: Context, seat: ReplicaAddress | N
     except FileNotFoundError:
         return JsonResponse({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "the run was removed meanwhile"}, 404)
     except OSError as fault:
-        told = f"this cannot be kept: {(fault.strerror or str(fault)).lower()}"
-        return JsonResponse({"error_code": "INTERNAL_ERROR", "message": told}, 507)
+        message = f"cannot store this: {(fault.strerror or str(fault)).lower()}"
+        return JsonResponse({"error_code": "INTERNAL_ERROR", "message": message}, 507)
 
 
 def entry_of(method: str, path: str) -> tuple[CallHandler, tuple[str, ...]]:
-    """What answers a call, and what stood in its path. Raises Fault."""
+    """The handler of a call, and the matched parts of its path. Raises MlflowError."""
     path = path.strip("/")
     entry = CALLS.get((method, path))
     if entry is not None:
@@ -71,12 +71,12 @@ def entry_of(method: str, path: str) -> tuple[CallHandler, tuple[str, ...]]:
         if entry is not None:
             return entry, tuple(steps[place] for place in places)
     if steps[0] in UNSUPPORTED:
-        raise MlflowError(f"`{steps[0]}` are not supported by Phalanx, which tracks training", "NOT_IMPLEMENTED")
-    raise MlflowError(f"there is no {method} {path[:200]!r} here", "ENDPOINT_NOT_FOUND")
+        raise MlflowError(f"`{steps[0]}` are not supported: Phalanx tracks training", "NOT_IMPLEMENTED")
+    raise MlflowError(f"there is no {method} {path[:200]!r}", "ENDPOINT_NOT_FOUND")
 
 
 def _patterns() -> dict[int, list[tuple[str, tuple[int, ...]]]]:
-    """Paths with a `*`, by how many steps they have."""
+    """Patterns with a `*`, by number of parts."""
     found: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
     for path in dict.fromkeys(path for _, path in CALLS if "*" in path):
         steps = path.split("/")
@@ -88,7 +88,7 @@ _PATTERNS = _patterns()
 
 
 def _permitted(entry: CallHandler, call: Call) -> Call:
-    """A call that does not only read is refused here to those who may only look, whatever else it checks."""
+    """Reject writing calls from read-only callers here, in addition to the checks of the call itself."""
     if not entry.reads:
         call.check_edits_some()
     return call

@@ -1,4 +1,4 @@
-"""Searching runs as MLflow does: its filters and orders as conditions of the store."""
+"""Search for runs as MLflow does: its filters and sort orders as conditions of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phalanx.server.mlflow.statuses import OURS
 from phalanx.store import Run, Store
 from phalanx.store.conditions import Comparison, FieldKind, Operator, Ordering, RunField
 
-NAMED = {"mlflow.runName": "name", "mlflow.note.content": "description"}  # tags that are columns of ours
+NAMED = {"mlflow.runName": "name", "mlflow.note.content": "description"}  # tags that are columns in our store
 MOST_PROJECTS = 500
 
 _STARTED = RunField(FieldKind.TIME, "started_or_created")
@@ -31,7 +31,7 @@ _TEXTUAL = ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
 _PRESENCE = ("IS NULL", "IS NOT NULL")
 
 
-def search(  # noqa: PLR0913 - what a search has
+def search(  # noqa: PLR0913 - the parts of a search
     store: Store,
     projects: Sequence[str],
     wanted: Sequence[Condition],
@@ -41,9 +41,9 @@ def search(  # noqa: PLR0913 - what a search has
     offset: int = 0,
     stage: str = "ACTIVE_ONLY",
 ) -> list[Run]:
-    """A page of runs, the newest first among equals. Raises Fault for what MLflow does not know either."""
+    """A page of runs, newest first among equals. Raises MlflowError for fields that MLflow does not have either."""
     if len(projects) > MOST_PROJECTS:
-        raise MlflowError(f"runs of at most {MOST_PROJECTS} experiments can be searched at once")
+        raise MlflowError(f"at most {MOST_PROJECTS} experiments can be searched at once")
     comparisons = [
         Comparison(RunField(FieldKind.COLUMN, "project"), Operator.IN, projects),
         *_stage(stage),
@@ -84,7 +84,7 @@ def _comparison(condition: Condition) -> Comparison:
 
 
 def _check(condition: Condition, field: RunField) -> None:
-    """Raises Fault if MLflow does not compare such a field in this way."""
+    """Raises MlflowError if MLflow does not support this comparison for such a field."""
     is_number = field.kind in (FieldKind.METRIC, FieldKind.TIME)
     signs = _NUMERIC if is_number else _TEXTUAL
     if condition.sign in _PRESENCE and condition.entity in ("param", "tag"):

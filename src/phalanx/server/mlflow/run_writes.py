@@ -1,4 +1,4 @@
-"""What is noted about a run: first into its folder, then into the store. Whoever calls these sits at the run's desk."""
+"""Writes about a run: first into its folder, then into the store. Callers must hold the run's writer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END_OF_TIME_MS = 250_000_000_000_000
 
 
 def place(call: Call, run: Run) -> Path:
-    """The folder of an attempt that what is logged belongs to: the replica's that speaks, or the first one's."""
+    """The attempt folder for logged data: that of the calling replica, or of the first one."""
     seat = call.seat
     if seat is not None and seat.run_id == run.id:
         found = call.here.home.run(run.id).path / run_paths.attempt_folder(seat.replica, seat.attempt)
@@ -50,19 +50,19 @@ def point_of(fields: Mapping[str, Any]) -> LoggedPoint:
     at = integer(fields.get("timestamp") or 0, "timestamp")
     if not 0 <= at < END_OF_TIME_MS:
         raise MlflowError(
-            f"Got invalid timestamp {at} for metric {truncated(key)}: milliseconds since the epoch are needed"
+            f"Got invalid timestamp {at} for metric {truncated(key)}: expected milliseconds since the epoch"
         )
     step = integer(fields.get("step") or 0, "step")
     return LoggedPoint(key, number(fields["value"], "value"), max(step, -(2**63) + 1), at / 1000)
 
 
 def write_points(call: Call, run: Run, desk: RunWriter, points: Sequence[LoggedPoint]) -> None:
-    """Whoever calls it sits at the desk."""
+    """The caller must hold the run's writer."""
     if not points:
         return
     desk.points(place(call, run), points)
     if call.seat is not None and call.seat.replica != "master-0" and call.seat.run_id == run.id:
-        return  # lists show the first replica's; the scheduler knows which that is when there is no master
+        return  # lists show the first replica's values; without a master, only the scheduler knows which one that is
     summaries = desk.notes.get("summaries")
     if summaries is None:
         summaries = desk.notes["summaries"] = call.here.store.summaries(run.id)
@@ -72,7 +72,7 @@ def write_points(call: Call, run: Run, desk: RunWriter, points: Sequence[LoggedP
 
 
 def grown(before: Summary | None, point: LoggedPoint) -> Summary:
-    """The last one is that of the highest step, and of these the latest."""
+    """The last point has the highest step and, among those, the latest time."""
     finite = point.value if math.isfinite(point.value) else None
     if before is None:
         return Summary(point.value, finite, finite, 1, point.step, point.at)
@@ -101,7 +101,7 @@ def params_of(calls: Sequence[Call]) -> dict[str, str]:
 
 
 def write_params(call: Call, run: Run, desk: RunWriter, params: Mapping[str, str]) -> None:
-    """MLflow's params do not change. Of a run that came with params from its file training may know better."""
+    """MLflow's params are immutable. Training may still correct params that came from the run's file."""
     fresh: dict[str, str] = {}
     for key, value in params.items():
         known = run.params.get(key)
@@ -129,19 +129,19 @@ def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def note_labels(call: Call, run: Run, values: Mapping[str, str | None]) -> None:
-    """Labels, and those of them that are the run's name and description. Whoever calls it sits at the desk."""
+    """Write labels, including those that hold the run's name and description. The caller must hold the run's writer."""
     own = {"name": values.get(NAME), "description": values.get(NOTE)}
-    told = {name: text or "" for name, text in own.items() if {"name": NAME, "description": NOTE}[name] in values}
+    described = {name: text or "" for name, text in own.items() if {"name": NAME, "description": NOTE}[name] in values}
     labels = {key: value for key, value in values.items() if key not in (NAME, NOTE)}
     events: list[dict[str, Any]] = []
-    if told:
-        events.append({"kind": "describe", **told})
+    if described:
+        events.append({"kind": "describe", **described})
     if labels:
         events.append({"kind": "labels", "values": labels})
     folder = place(call, run) if run.attempt or run.backend == BACKEND else external_lifecycle.place(call.here, run)
     with call.here.desks.of(run.id) as desk:
         desk.events(folder, *events)
-    if told:
-        call.here.store.update(run.id, name=told.get("name", ...), description=told.get("description", ...))
+    if described:
+        call.here.store.update(run.id, name=described.get("name", ...), description=described.get("description", ...))
     if labels:
         call.here.store.put_labels(run.id, labels)

@@ -1,4 +1,4 @@
-"""Calls about runs: made, changed, ended, found."""
+"""Calls about runs: create, update, end, search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from phalanx.tracking import external_folder
 from phalanx.tracking.external_folder import BACKEND
 
 MOST_RUNS = 50_000
-PATIENCE_S = 86_400.0  # MLflow's clients give no sign of life but what they log
+PATIENCE_S = 86_400.0  # seconds; MLflow's clients give no sign of life besides what they log
 LONGEST_NAME = 500
 
 
@@ -36,7 +36,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 def make(call: Call, tags: dict[str, str]) -> Run:
-    """A run that whoever asks executes itself; when a replica asks, a child of that replica's run."""
+    """Create a run that the caller executes; for a replica, a child of its run."""
     mine = own(call)
     experiment = mine or by_id(call) if call.fields.get("experiment_id") else table(call).of_project("default")
     if mine is not None and call.seat is not None:
@@ -48,7 +48,7 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     started = call.integer("start_time", 0)
     about = external_folder.Description(
         project=(mine or experiment).project,
-        source="begun by an MLflow client",
+        source="started by an MLflow client",
         name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or None,
         description=tags.get(NOTE) or None,
         user=tags.get(USER) or call.text("user_id", 200, needed=False) or None,
@@ -65,7 +65,7 @@ def get(call: Call) -> dict[str, Any]:
 
 @call("POST", "runs/update")
 def update(call: Call) -> dict[str, Any]:
-    """A name, or a status. The end of a run that Phalanx started is for its scheduler to see."""
+    """Change a name or a status. For a run that Phalanx started, the scheduler detects the end."""
     run = call.own_run()
     status = status_of(call)
     name = call.text("run_name", LONGEST_NAME, needed=False)
@@ -82,12 +82,12 @@ def status_of(call: Call) -> str | None:
     found = call.fields.get("status")
     if found in (None, ""):
         return None
-    told = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
-    if told not in OURS:
+    status = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
+    if status not in OURS:
         raise MlflowError(
             f"Invalid value {truncated(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}"
         )
-    return told
+    return status
 
 
 def change_status(call: Call, run: Run, status: str) -> Run:
@@ -97,7 +97,7 @@ def change_status(call: Call, run: Run, status: str) -> Run:
     if status in ENDS:
         ended = call.integer("end_time", 0)
         at = ended / 1000 if 0 < ended < 4_000_000_000_000 else None
-        return external_lifecycle.finish(call.here, run, ENDS[status], f"its MLflow client says {status}", at)
+        return external_lifecycle.finish(call.here, run, ENDS[status], f"its MLflow client reported {status}", at)
     if run.is_done:
         with call.here.desks.of(run.id):
             return external_lifecycle.reopen(call.here, call.run(run.id))
@@ -106,7 +106,7 @@ def change_status(call: Call, run: Run, status: str) -> Run:
 
 @call("POST", "runs/delete")
 def delete(call: Call) -> dict[str, Any]:
-    """Out of sight of MLflow's clients. `phalanx rm` removes it."""
+    """Hide the run from MLflow's clients. `phalanx rm` removes it."""
     run = call.own_run()
     with call.here.desks.of(run.id):
         note_labels(call, run, {DELETED: str(round(time.time() * 1000))})

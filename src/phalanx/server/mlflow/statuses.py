@@ -1,4 +1,4 @@
-"""MLflow's five statuses and ours."""
+"""Mapping between MLflow's five statuses and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that note something about a run: metrics, params, tags, datasets, models."""
+"""Calls that log to a run: metrics, params, tags, datasets, models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
 
 @call("POST", "runs/log-batch")
 def log_batch(call: Call) -> dict[str, Any]:
-    """All that can be wrong is found before anything is written."""
+    """Validates everything before anything is written."""
     run = call.own_run()
     metrics, params, tags = (call.objects(name) for name in ("metrics", "params", "tags"))
     for what, given, most in (
@@ -126,7 +126,7 @@ def _dataset_event(one: Call, now: float) -> dict[str, Any]:
     }
     tags = [{"key": tag.text("key"), "value": tag.text("value", needed=False)} for tag in parts(one, "tags")]
     row = {"dataset": {"name": name, "digest": digest, **kept}, "tags": tags}
-    # Two of one name are told apart by what is in them, as MLflow does.
+    # Two datasets of one name are distinguished by their content, as in MLflow.
     return {"at": now, "kind": "dataset", "name": f"{name} ({digest})", "digest": digest, "info": {"mlflow": row}}
 
 
@@ -146,7 +146,8 @@ def _add_to_label(call: Call, run: Run, label: str, rows: list[dict[str, Any]]) 
 
 @call("POST", "runs/log-model")
 def log_model(call: Call) -> dict[str, Any]:
-    """What clients before 3.0 say of a model that they logged as an artifact; kept as they keep it, in a tag."""
+    """The description that clients before 3.0 send of a model logged as an artifact; stored in a tag, as MLflow
+    does."""
     run = call.own_run()
     text = call.text("model_json", 10**7)
     try:
@@ -154,7 +155,7 @@ def log_model(call: Call) -> dict[str, Any]:
         described = {key: model[key] for key in ("run_id", "artifact_path", "utc_time_created", "flavors")}
     except (ValueError, KeyError, TypeError):
         raise MlflowError(
-            "Malformed model info: JSON with run_id, artifact_path, utc_time_created and flavors is needed"
+            "Malformed model info: expected JSON with run_id, artifact_path, utc_time_created and flavors"
         ) from None
     key = "mlflow.log-model.history"
     with call.here.desks.of(run.id):

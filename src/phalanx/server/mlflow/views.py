@@ -1,4 +1,4 @@
-"""A run as MLflow's clients see it."""
+"""A run in the format of MLflow's clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from phalanx.server.mlflow.statuses import THEIRS
 from phalanx.store import Run, Summary
 from phalanx.tracking.external_folder import BACKEND
 
-OUTPUTS = f"{HIDDEN}outputs"  # the label that holds which logged models a run made
-INPUTS = f"{HIDDEN}inputs"  # … and which it used
-DATASET = "dataset "  # facts of this beginning are datasets
+OUTPUTS = f"{HIDDEN}outputs"  # label with the logged models that a run made
+INPUTS = f"{HIDDEN}inputs"  # label with the logged models that a run used
+DATASET = "dataset "  # facts with this prefix are datasets
 NAME, NOTE, USER = "mlflow.runName", "mlflow.note.content", "mlflow.user"
 
 
@@ -55,7 +55,7 @@ def artifact_uri(here: Context, run: Run) -> str:
 
 
 def tags(run: Run, labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels; and as tags what MLflow keeps as such."""
+    """The labels, and the fields that MLflow stores as tags."""
     own = {
         NAME: run.name,
         NOTE: run.description,
@@ -68,7 +68,7 @@ def tags(run: Run, labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def param_text(value: Any) -> str:
-    """As the store has it, so that what is shown is what a search finds."""
+    """Values as the store has them, so that a search finds what is shown."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
@@ -93,7 +93,7 @@ def datasets(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _plain_dataset(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """One that was tracked by Phalanx's own client."""
+    """A dataset that was tracked by Phalanx's own client."""
     source = str(fact.get("uri") or fact.get("path") or "")
     return {
         "name": str(fact.get("name")),

@@ -1,6 +1,5 @@
-"""What the server writes down: of every request who, what, how it ended and how long it took; and what went wrong.
-Never what was sent: no headers, no queries, no bodies.
-"""
+"""The server's log: caller, request, result and duration of every request, and errors. Never what was sent: no headers,
+no queries, no bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ FORMATS = ("text", "json")
 
 
 class ServerLog:
-    """Lines for whoever runs the server, on standard error."""
+    """Log lines for the operator, on standard error."""
 
     def __init__(self, form: str = "text", *, access: bool = False, stream: TextIO | None = None) -> None:
         self.form = form
@@ -25,10 +24,10 @@ class ServerLog:
         self._write("error", message, fields)
 
     def access(self, **fields: Any) -> None:
-        """One request that is over."""
+        """One finished request."""
         if self.has_access:
-            told = "{method} {path} {status} {ms:.1f} ms {who} {id}".format_map(fields)
-            self._write("access", told, fields)
+            line = "{method} {path} {status} {ms:.1f} ms {who} {id}".format_map(fields)
+            self._write("access", line, fields)
 
     def _write(self, kind: str, message: str, fields: dict[str, Any]) -> None:
         now = datetime.now(UTC)
@@ -41,12 +40,12 @@ class ServerLog:
 
 
 def plain(text: str) -> str:
-    """One line, whatever somebody sent."""
+    """One line, regardless of line breaks in the request."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 class UvicornLogHandler(logging.Handler):
-    """What uvicorn has to say, in the form of everything else."""
+    """Uvicorn's messages, in the same format."""
 
     def __init__(self, log: ServerLog) -> None:
         super().__init__(logging.ERROR)

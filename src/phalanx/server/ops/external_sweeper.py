@@ -1,6 +1,5 @@
-"""Ends of runs that others execute, where nobody else could tell them: of children whose parent is over, and of runs
-that somebody asked to stop and whose process nobody sees.
-"""
+"""Ends external runs that no other process can end: children whose parent has ended, and runs that should stop but
+whose process cannot be seen."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class ExternalRunSweeper:
         self.next_at = 0.0
 
     def turn(self) -> None:
-        """Looks now and then; the scheduler sees the ends that this leaves."""
+        """Checks periodically; the scheduler processes the ends that it writes."""
         if time.monotonic() < self.next_at:
             return
         for run in self.store.runs(ALIVE, limit=None):
@@ -47,10 +46,10 @@ class ExternalRunSweeper:
         try:
             parent = self.store.find(parent_id) if parent_id else None
         except CallError:
-            return  # removed: then it ends by its own silence
+            return  # removed: then the run ends by its silence timeout
         if parent is not None and parent.is_done:
             causes = {"succeeded": "finished", "stopped": "stopped"}
-            message = f"run {parent.id}, which began it, is over"
+            message = f"its parent, run {parent.id}, has ended"
             external_folder.write_end(
                 str(self._attempt(run)), causes.get(parent.status, "error"), message, run.created_at.timestamp()
             )

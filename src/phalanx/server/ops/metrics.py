@@ -1,4 +1,4 @@
-"""What the server counts, in the text form that Prometheus reads.
+"""The server's metrics in the Prometheus text format.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One metric: its name, its kind in Prometheus' words, and its values."""
+    """One metric: its name, its Prometheus type, and its values."""
 
     name: str
     kind: str
@@ -57,8 +57,8 @@ def rendered(families: Iterator[Family]) -> str:
 
 def _labels(labels: Mapping[str, str]) -> str:
     escaped = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in labels.values())
-    told = ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
-    return f"{{{told}}}" if told else ""
+    pairs = ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def _number(value: float) -> str:
@@ -85,7 +85,7 @@ class LatencyHistogram:
 
 
 class Metrics:
-    """Counted by any thread."""
+    """Thread-safe counters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,18 +93,18 @@ class Metrics:
         self._seconds: dict[str, LatencyHistogram] = {}
         self._turns = LatencyHistogram()
         self._database_errors = 0
-        self.under_way = 0  # requests
-        self.listeners = 0  # of live streams
+        self.under_way = 0  # active requests
+        self.listeners = 0  # open live streams
         self.is_scheduling = False
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """`route`: its template, of which there are only so many; what came instead may be anything."""
+        """`route`: the path template, of which there are a limited number; raw paths are unbounded."""
         with self._lock:
             self._requests[method if method in METHODS else OTHER, route, f"{status // 100}xx"] += 1
             self._seconds.setdefault(route, LatencyHistogram()).add(seconds)
 
     def turn(self, seconds: float, *, is_ours: bool) -> None:
-        """One of the scheduler, or a look whether somebody else schedules."""
+        """One pass of the scheduler, or one check whether another process schedules."""
         with self._lock:
             self.is_scheduling = is_ours
             if is_ours:
@@ -122,13 +122,13 @@ class Metrics:
             Sample({"method": method, "route": route, "status": status}, count)
             for (method, route, status), count in requests.items()
         ]
-        yield Family("phalanx_requests_total", "counter", "Requests that were answered.", counted)
-        yield Family("phalanx_request_seconds", "histogram", "How long answers took.", seconds)
-        yield _one("phalanx_requests_under_way", "gauge", "Requests that are not answered yet.", self.under_way)
-        yield _one("phalanx_live_listeners", "gauge", "Pages and programs that listen to what happens.", self.listeners)
-        yield _one("phalanx_database_errors_total", "counter", "Faults of the database.", self._database_errors)
-        yield _one("phalanx_scheduling", "gauge", "1 when this server schedules the home's runs.", self.is_scheduling)
-        yield Family("phalanx_scheduler_turn_seconds", "histogram", "How long turns of the scheduler took.", turns)
+        yield Family("phalanx_requests_total", "counter", "Answered requests.", counted)
+        yield Family("phalanx_request_seconds", "histogram", "Request duration.", seconds)
+        yield _one("phalanx_requests_under_way", "gauge", "Requests in progress.", self.under_way)
+        yield _one("phalanx_live_listeners", "gauge", "Open live event streams.", self.listeners)
+        yield _one("phalanx_database_errors_total", "counter", "Database errors.", self._database_errors)
+        yield _one("phalanx_scheduling", "gauge", "1 if this server schedules the home's runs.", self.is_scheduling)
+        yield Family("phalanx_scheduler_turn_seconds", "histogram", "Duration of scheduler passes.", turns)
 
 
 def _one(name: str, kind: str, about: str, value: float) -> Family:
@@ -140,29 +140,32 @@ def of_runs(store: Store) -> list[Family]:
     runs = [Sample({"status": status.value}, store.count(f"status:{status.value}")) for status in Status]
     return [
         Family("phalanx_runs", "gauge", "Runs by status.", runs),
-        _one("phalanx_queue_length", "gauge", "Runs that wait for their turn.", store.count(WAITING)),
+        _one("phalanx_queue_length", "gauge", "Queued runs.", store.count(WAITING)),
     ]
 
 
 def of_process() -> Iterator[Family]:
     about = {"version": __version__, "python": platform.python_version()}
-    yield Family("phalanx_build_info", "gauge", "What this server is.", [Sample(about, 1)])
+    yield Family("phalanx_build_info", "gauge", "Version of this server.", [Sample(about, 1)])
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield _one("process_cpu_seconds_total", "counter", "Time of processors used.", used.ru_utime + used.ru_stime)
+    yield _one("process_cpu_seconds_total", "counter", "CPU time used.", used.ru_utime + used.ru_stime)
     with suppress(OSError, ValueError, IndexError):
         with open("/proc/self/statm", encoding="ascii") as stream:
             pages = int(stream.read().split()[1])
         memory = pages * resource.getpagesize()
         yield _one("process_resident_memory_bytes", "gauge", "Memory in use.", memory)
-        yield _one("process_open_fds", "gauge", "Open files and connections.", len(os.listdir("/proc/self/fd")))
+        yield _one("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
     yield _one(
-        "process_max_fds", "gauge", "How many there may be.", max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        "process_max_fds",
+        "gauge",
+        "Maximum number of open file descriptors.",
+        max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     )
     stat = processes.read_stat(os.getpid())
     if stat is not None:
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         started = time.time() - since_boot + stat.started / os.sysconf("SC_CLK_TCK")
-        yield _one("process_start_time_seconds", "gauge", "When it began, since the epoch.", round(started, 2))
+        yield _one("process_start_time_seconds", "gauge", "Start time, in seconds since the epoch.", round(started, 2))
 
 
 router = APIRouter(include_in_schema=False)
@@ -170,7 +173,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/metrics")
 def show(request: Request, here: Here) -> Response:
-    """What was counted until now. Of a database that does not answer there is nothing to tell but that."""
+    """The current metrics. When the database does not respond, the metrics from it are omitted."""
     metrics: Metrics = request.app.state.metrics
     runs: list[Family] = []
     try:

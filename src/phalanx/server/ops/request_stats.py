@@ -1,4 +1,4 @@
-"""What becomes of every request: counted, written down when that is asked for, and ended when the server ends."""
+"""Counts every request, logs it if enabled, and ends streams at shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", re.ASCII)
 
 
 class Streams:
-    """The live streams that are under way. Used by the loop's own thread alone."""
+    """The open live streams. Used only by the event loop's thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -47,7 +47,7 @@ class Streams:
 
 
 class RequestStats:
-    """What a server counts, where it writes, and what it must end. `is_open`: everybody may read the counts."""
+    """The server's counters, its log, and the streams it must end. `is_open`: the metrics need no token."""
 
     def __init__(self, log_format: str = "text", *, access: bool = False, is_open: bool = False) -> None:
         self.metrics = Metrics()
@@ -57,8 +57,8 @@ class RequestStats:
 
 
 class RequestStatsMiddleware:
-    """Outside of everything else, so that it sees what became of every request. Live streams it ends when the server
-    does: they would go on for ever."""
+    """The outermost middleware, so that it sees the result of every request. At shutdown it ends live streams, which
+    would never end by themselves."""
 
     def __init__(self, app: ASGIApp, counting: RequestStats) -> None:
         self.app = app
@@ -72,7 +72,7 @@ class RequestStatsMiddleware:
             return
         asked = _Asked(scope, send, self.streams)
         scope["state"]["log"] = self.log
-        self.metrics.under_way += 1  # only the loop's own thread counts here
+        self.metrics.under_way += 1  # only the event loop's thread counts here
         try:
             await self.app(scope, receive, asked.send)
         except asyncio.CancelledError:
@@ -102,13 +102,13 @@ class RequestStatsMiddleware:
 
 
 class _Asked:
-    """One request, and what was answered."""
+    """One request and the status of its response."""
 
     def __init__(self, scope: Scope, send: Send, streams: Streams) -> None:
-        told = Headers(scope=scope).get(REQUEST_ID, "")
-        self.id = told if _FIT_ID.match(told) else secrets.token_hex(8)
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        self.id = given if _FIT_ID.match(given) else secrets.token_hex(8)
         self.scope = scope
-        self.status = 500  # what is never answered is a fault
+        self.status = 500  # a request that is never answered counts as an error
         self.is_live = False
         self.task = asyncio.current_task()
         self._send = send
@@ -118,7 +118,7 @@ class _Asked:
         scope.setdefault("state", {})["request_id"] = self.id
 
     def seconds(self) -> float:
-        """Until it was answered; of a stream, until it began."""
+        """Seconds until the response was complete; for a stream, until it started."""
         return self._took if self._took is not None else time.monotonic() - self._began
 
     async def send(self, message: Message) -> None:

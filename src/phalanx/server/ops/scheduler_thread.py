@@ -18,14 +18,14 @@ from phalanx.store import Store
 if TYPE_CHECKING:
     from phalanx.server.ops.metrics import Metrics
 
-IDLE_S = 0.25  # between two looks when no run is under way
-OTHERS_S = 0.5  # … when somebody else schedules
+IDLE_S = 0.25  # seconds between two passes when no run is active
+OTHERS_S = 0.5  # seconds between two checks while another process schedules
 TROUBLE_S = 1.0
 LONGEST_PAUSE_S = 1.0
 
 
 class SchedulerThread:
-    """An attendant in a thread of its own, with its own store."""
+    """An attendant in a separate thread, with its own store."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SchedulerThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now, not later."""
+        """Start the next pass now."""
         self._woken.set()
 
     def stop(self) -> None:
@@ -62,12 +62,12 @@ class SchedulerThread:
             try:
                 with Store.open(self.home.path, self.database) as store:
                     self._attend(store)
-            except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may pass
+            except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may recover
                 if self.metrics is not None and isinstance(fault, StoreError):
                     self.metrics.database_error()
                 self._tell(str(fault))
                 self._ended.wait(TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would schedule, or even say why
+            except Exception as fault:  # noqa: BLE001 - the edge: scheduling must go on, and the error be reported
                 self._tell(f"internal error: {type(fault).__name__}: {fault}")
                 self._ended.wait(10 * TROUBLE_S)
 
@@ -87,7 +87,7 @@ class SchedulerThread:
                     sweeper.turn()
                 self._tell(attendant.scheduler.trouble if attendant.scheduler else "")
                 pause = OTHERS_S if left is None else attendant.pause_s if left else IDLE_S
-                # Looking at many runs takes a while: requests must be answered in between.
+                # A pass over many runs takes a while: requests must be answered in between.
                 self._woken.wait(min(LONGEST_PAUSE_S, max(pause, 5 * (time.monotonic() - begun))))
                 self._woken.clear()
         finally:

@@ -1,1 +1,1 @@
-"""One router per resource, /api/v1."""
+"""The REST API under /api/v1: one router per resource."""

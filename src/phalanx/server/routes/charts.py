@@ -25,7 +25,7 @@ MOST_SHARED = 20  # metrics of a comparison
 MOST_RUNS = 100
 MOST_LINES = 64
 MOST_BUCKETS = 5_000
-ALL_BUCKETS = 60_000  # of all lines of an answer
+ALL_BUCKETS = 60_000  # points of all lines of a response
 FEWEST = 40
 
 Step = Annotated[int | None, Query(ge=-(2**63), lt=2**63)]
@@ -49,7 +49,7 @@ class ChartView(NamedTuple):
 
 
 class ColumnsResponse(EncodedJsonResponse):
-    """A browser keeps it, and asks whether it is still so."""
+    """A cacheable response that the browser revalidates."""
 
     def __init__(self, content: bytes, tag: str) -> None:
         super().__init__(content)
@@ -68,11 +68,11 @@ def show_chart(  # noqa: PLR0913 - each is a parameter of the query
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 400,
     first: Step = None,
     last: Step = None,
-    overwritten: Annotated[bool, Query(description="also what a later attempt logged again")] = False,
-    most: Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of a chart")] = 16,
+    overwritten: Annotated[bool, Query(description="include points that a later attempt logged again")] = False,
+    most: Annotated[int, Query(ge=1, le=MOST_LINES, description="maximum number of lines of a chart")] = 16,
 ) -> Response:
-    """How metrics of a run went: for each replica the smallest, largest, mean and last value of up to so many
-    stretches; or the mean over all of them, with the smallest and largest."""
+    """Metrics of a run over time: for each replica the minimum, maximum, mean and last value of up to `buckets`
+    buckets; or the mean over all replicas, with minimum and maximum."""
     is_done = here.is_done(run_id)
     names = list(dict.fromkeys(name))
 
@@ -104,14 +104,14 @@ def _series(here: Context, run_id: str, *, is_done: bool) -> AbstractContextMana
 def _lines_of(
     series: RunSeries, name: str, wanted: Sequence[str] | None, most: int, mode: Mode
 ) -> Sequence[str | None]:
-    """The replicas that get a line; None stands for all of them together."""
+    """The replicas that get a line; None means the aggregate of all."""
     logged = series.replicas(name)
     if mode is Mode.MEAN:
         return [None] if logged else []
     return [one for one in logged if not wanted or one in wanted][:most]
 
 
-def _chart(  # noqa: PLR0913, PLR0917 - what a chart is of
+def _chart(  # noqa: PLR0913, PLR0917 - the parts of a chart
     here: Context,
     run_id: str,
     found: CachedText,
@@ -137,7 +137,7 @@ def _chart(  # noqa: PLR0913, PLR0917 - what a chart is of
     return joined(about, [f'"lines":[{",".join(lines)}]', f'"overwritten":[{",".join(filter(None, lost))}]'])
 
 
-def _line(  # noqa: PLR0913, PLR0917 - what a line is of
+def _line(  # noqa: PLR0913, PLR0917 - the parts of a line
     here: Context,
     run_id: str,
     found: CachedText,
@@ -146,7 +146,7 @@ def _line(  # noqa: PLR0913, PLR0917 - what a line is of
     view: ChartView,
     about: dict[str, str],
 ) -> str:
-    """Made once, as long as nothing is logged."""
+    """Cached until something is logged."""
     series = found.series
 
     def make() -> str:
@@ -177,8 +177,8 @@ def show_charts(  # noqa: PLR0913 - each is a parameter of the query
     first: Step = None,
     last: Step = None,
 ) -> Response:
-    """How metrics went in many runs: of each run its first replica, or the mean over all. Runs that one may not see, or
-    that have no such metric, are left out."""
+    """Metrics of many runs over time: for each run its first replica, or the mean over all. Runs that the caller may
+    not see, or that lack the metric, are omitted."""
     runs, names = visible_runs(here, caller, run), list(dict.fromkeys(name))
     view = ChartView(mode, _fitting(buckets, len(runs) * len(names)), first, last)
     drawn: dict[str, list[str]] = {one: [] for one in names}
@@ -199,7 +199,7 @@ def show_charts(  # noqa: PLR0913 - each is a parameter of the query
 
 
 def visible_runs(here: Context, caller: Identity, ids: Sequence[str]) -> list[Run]:
-    """Those of the runs that are there and may be seen, each once."""
+    """The runs that exist and that the caller may see, without duplicates."""
     found = []
     for one in dict.fromkeys(ids):
         with suppress(RequestError):
@@ -208,12 +208,12 @@ def visible_runs(here: Context, caller: Identity, ids: Sequence[str]) -> list[Ru
 
 
 def _fitting(buckets: int, lines: int) -> int:
-    """So many that the answer stays small however much is asked for."""
+    """A number of buckets that keeps the response small for any request."""
     return max(1, min(buckets, max(FEWEST, ALL_BUCKETS // max(1, lines))))
 
 
 def _tag(request: Request, stamps: Sequence[object]) -> str:
-    """The same question about what is still the same has the same answer."""
+    """The ETag: the same request on unchanged data has the same one."""
     question = f"{__version__} {request.url.path}?{request.url.query} {stamps}"
     return f'"{sha256(question.encode()).hexdigest()[:32]}"'
 

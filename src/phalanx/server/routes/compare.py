@@ -1,4 +1,4 @@
-"""/api/v1/compare: runs beside each other."""
+"""/api/v1/compare: a comparison of runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def compare_runs(
     caller: Caller,
     *,
     run: Annotated[list[Annotated[str, Query(max_length=100)]], Query(max_length=MOST_RUNS)],
-    everything: Annotated[bool, Query(description="also what is the same in all of them")] = False,
+    everything: Annotated[bool, Query(description="include what is equal in all runs")] = False,
 ) -> JsonResponse:
-    """What differs between runs: params, last values of metrics, their files, code and surroundings. Values stand in
-    the order of `runs`, null where one has none. Runs that one may not see are left out."""
+    """The differences between runs: params, last metric values, file, code and environment. Values are in the order of
+    `runs`, null where a run has none. Runs that the caller may not see are omitted."""
     runs = visible_runs(here, caller, run)
     rows: list[dict[str, Any]] = []
     for group, columns in _columns(here, runs).items():

@@ -1,4 +1,4 @@
-"""/api/v1/runs/{id}/…: what a run wrote, to look at and to fetch; and the files of a client's run, as they grow."""
+"""/api/v1/runs/{id}/…: files of a run, for reading and download; and uploads of a client's growing files."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def list_outputs(
     here: Here,
     *,
     path: Annotated[str, Query(max_length=1000)] = "",
-    depth: Annotated[int | None, Query(ge=0, le=100, description="only so far below the path")] = None,
+    depth: Annotated[int | None, Query(ge=0, le=100, description="maximum depth below the path")] = None,
 ) -> JsonResponse:
-    """The files that a run left in its folders `outputs`, `artifacts` and `models`: everything below a path."""
+    """The files in a run's folders `outputs`, `artifacts` and `models`, below a path."""
     run = here.find(run_id)
     entries = browse(here.home.run(run.id).path, path)
     if depth is not None:
@@ -53,14 +53,16 @@ def list_outputs(
 
 @router.get("/outputs/{path:path}")
 def get_output(run_id: str, path: str, request: Request, here: Here) -> Response:
-    """One of those files, whole or in part. It always comes as something to keep, never as a page."""
+    """One of these files, or a part of it. Always sent as an attachment, never as a page."""
     run = here.find(run_id)
     return file_answer(opened(run_tree(here.home.run(run.id).path), path), path, request.headers.get("range"))
 
 
 @router.get("/media/{replica}/{attempt}/{path:path}")
-def get_media(run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here) -> Response:  # noqa: PLR0913 - what an address has
-    """An image that a replica logged; the path is what its event has after `media/`."""
+def get_media(  # noqa: PLR0913 - the parts of a path
+    run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here
+) -> Response:
+    """An image that a replica logged; the path is the part after `media/` in its event."""
     folder = attempt_folder(here, run_id, replica, attempt)
     found = opened(Tree(folder, (run_paths.MEDIA,)), f"{run_paths.MEDIA}/{path}")
     return file_answer(found, path, request.headers.get("range"))
@@ -74,16 +76,16 @@ def get_log(  # noqa: PLR0913 - each is a parameter of the query
     here: Here,
     *,
     attempt: Annotated[int | None, Query(ge=1, le=10**8)] = None,
-    tail: Annotated[int | None, Query(ge=0, le=1 << 40, description="only so many bytes at the end")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=1 << 40, description="only the last N bytes")] = None,
 ) -> Response:
-    """What a replica printed, in its newest attempt or another one."""
+    """The log of a replica, of its newest attempt or another one."""
     folder = attempt_folder(here, run_id, replica, attempt or max(1, here.find(run_id).attempt))
     wanted = f"bytes=-{tail}" if tail is not None else request.headers.get("range")
     return file_answer(opened(Tree(folder), run_paths.LOG), f"{replica}.log", wanted, kind="text/plain; charset=utf-8")
 
 
 def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Path:
-    """Raises Refusal when there is none."""
+    """Raises RequestError when there is none."""
     run = here.find(run_id)
     if not REPLICA_NAME.match(replica):
         raise RequestError(404, f"there is no replica {replica[:100]!r}")
@@ -93,7 +95,7 @@ def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Pa
     return folder
 
 
-# What grows elsewhere -----------------------------------------------------------------------------------------------
+# Uploads ------------------------------------------------------------------------------------------------------------
 
 
 @router.put("/files/{path:path}", openapi_extra=openapi.binary("application/octet-stream"))
@@ -107,12 +109,12 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
     offset: Annotated[int, Query(ge=0, le=1 << 50)] = 0,
     whole: Annotated[bool, Query()] = False,
     size: Annotated[
-        int | None, Query(ge=0, le=1 << 50, description="of the whole file, when it comes in pieces")
+        int | None, Query(ge=0, le=1 << 50, description="size of the whole file, for a chunked upload")
     ] = None,
 ) -> JsonResponse:
-    """A piece of a file of a client's run, which goes exactly where it says: what is there already is passed over, and
-    after a gap is answered how far the file goes. With `whole` it takes the file's place at once; with `size` it does
-    once all pieces are there. What is answered is in the file."""
+    """Upload a chunk of a file of a client's run at its offset. Bytes that are already there are skipped; a gap is
+    answered with the current length. With `whole` the body replaces the file at once; with `size` the file is replaced
+    once all chunks are there. A successful response means that the data is in the file."""
     target = await run_in_threadpool(_target, here, run_id, path, identity)
     if whole:
         return JsonResponse({"size": await stream_into(request, target)})
@@ -121,7 +123,8 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
 
 
 def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, size: int | None) -> JsonResponse:  # noqa: PLR0913, PLR0917 - see `put_file`
-    """Two that send the same file, one of which was thought dead, must not mix: the end is looked at at the desk."""
+    """Two clients that upload the same file (one was thought dead) must not mix: the length is checked while holding
+    the run's writer."""
     with here.desks.of(run_id):
         if target.name.endswith(GROWING) and run_paths.attempt_number(target.parent.name) is not None:
             return append(target, offset, piece)
@@ -129,7 +132,7 @@ def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, si
 
 
 def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
-    """Where a client's file belongs. Raises Refusal for all other places of the run's folder."""
+    """The location of a client's file. Raises RequestError for all other places of the run's folder."""
     folder = here.home.run(here.find(run_id).id).path
     match = _ATTEMPT.match(path)
     if match is None:
@@ -138,7 +141,7 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
         raise _wrong_place(path)
     attempt, number, rest = folder / match[1], int(match[2]), match[3]
     if identity.attempt not in (None, number):
-        raise RequestError(403, f"this token writes to nothing but attempt {identity.attempt}")
+        raise RequestError(403, f"this token may only write to attempt {identity.attempt}")
     if not attempt.is_dir():
         raise RequestError(404, f"run {run_id} has no {match[1]}")
     if rest.startswith(f"{run_paths.MEDIA}/"):

@@ -13,15 +13,15 @@ router = APIRouter(prefix="/api/v1", tags=["live"])
 
 @router.get("/live", response_class=StreamingResponse)
 async def follow_all(request: Request, caller: Caller) -> StreamingResponse:
-    """Server-sent events: `ready` when nothing will be missed any more, `run` (id, status, updated_at, project) for
-    every run that changed, `gone` (id) for one that was removed; of the projects that one may see."""
+    """Server-sent events: `ready` when no later change will be missed, `run` (id, status, updated_at, project) for
+    every changed run, `gone` (id) for a removed one; limited to projects that the caller may see."""
     live: EventBroker = request.app.state.live
     return live.answer(Subscriber(caller))
 
 
 @router.get("/runs/{run_id}/live", response_class=StreamingResponse)
 def follow_run(run_id: str, request: Request, here: Here, caller: Caller) -> StreamingResponse:
-    """Server-sent events of one run: `ready` when nothing will be missed any more, `run` (its row), `points`, `log` (of
-    which replica, when it is one), `replicas`: what to fetch again, each at most twice a second."""
+    """Server-sent events of one run: `ready` when no later change will be missed; `run` (its row), `points`, `log`
+    (with the replica, if it is one) and `replicas` name what to fetch again, each at most twice a second."""
     live: EventBroker = request.app.state.live
     return live.answer(Subscriber(caller, here.find(run_id).id))

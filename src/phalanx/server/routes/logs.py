@@ -1,4 +1,4 @@
-"""/api/v1/runs/{id}/logs, …/lines and …/first-error: what the replicas of a run printed, as one."""
+"""/api/v1/runs/{id}/logs, …/lines and …/first-error: the merged logs of a run's replicas."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from phalanx.store import Run
 
 MOST_LINES = 5_000
 MOST_SEARCHED = 64 << 20
-ERROR_BYTES = 8 << 20  # so much of the end of logs is looked through for an error
-_LATER = 20  # of those who failed after the first
+ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
+_LATER = 20  # shown replicas that failed after the first
 
-AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="without it: the newest")]
-Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these; repeatable")]
-CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="as an earlier answer has it")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
+Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these replicas; repeatable")]
+CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="a cursor from an earlier response")]
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["logs"])
 
 
 class LogSelection(NamedTuple):
-    """Logs to read, and how many there are besides."""
+    """The logs to read, and how many were left out."""
 
     run: Run
     reels: MergedLogReader
@@ -43,7 +43,7 @@ class LogSelection(NamedTuple):
 
 @router.get("/logs")
 def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
-    """Which replicas printed something in an attempt, and how much."""
+    """The replicas with a log in an attempt, and the log sizes."""
     run = here.find(run_id)
     number = _attempt(run, attempt)
     folder = here.home.run(run.id).path
@@ -63,12 +63,12 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     after: CursorText = None,
     around: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = 500,
-    fold: Annotated[bool, Query(description="the same line of many replicas once")] = False,
+    fold: Annotated[bool, Query(description="merge identical lines of several replicas")] = False,
 ) -> JsonResponse:
-    """Lines of the logs in the order of time: the last ones, or those before, after or around a place."""
+    """Log lines ordered by time: the last ones, or those before, after or around a cursor."""
     given = [text for text in (before, after, around) if text is not None]
     if len(given) > 1:
-        raise RequestError(400, "before, after and around: one of them at a time")
+        raise RequestError(400, "before, after and around are mutually exclusive")
     cursor = cursors.read(given[0]) if given else None
 
     def make() -> bytes:
@@ -127,8 +127,8 @@ def _plain_row(line: LogLine) -> dict[str, Any]:
 
 
 def _unfinished(reels: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
-    """What stands after the last newline of logs that grow, such as a progress bar: it comes again as a line, once it
-    is one."""
+    """The text after the last newline of growing logs, such as a progress bar: it is returned again as a line once it
+    is complete."""
     texts = [(reel, reel.unfinished(place)) for reel, place in zip(reels.each, places, strict=True)]
     return [{"replica": reel.voice.name, "rank": reel.voice.rank, "text": text} for reel, text in texts if text]
 
@@ -144,7 +144,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     after: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> JsonResponse:
-    """Lines that have a text in large or small letters, log by log. `next` is where to go on, as long as there is more
+    """Lines that contain a text, ignoring case, log by log. `next` is the cursor to continue from, while there is more
     to search."""
     cursor = cursors.read(after) if after is not None else None
     chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
@@ -175,8 +175,15 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
-    nobody: dict[str, Any] = {"replica": None, "rank": None, "at": None, "cause": None, "message": None, "later": []}
-    return JsonResponse({"attempt": reels.attempt, **nobody, **_excerpt_row(first)})
+    no_failure: dict[str, Any] = {
+        "replica": None,
+        "rank": None,
+        "at": None,
+        "cause": None,
+        "message": None,
+        "later": [],
+    }
+    return JsonResponse({"attempt": reels.attempt, **no_failure, **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
@@ -199,7 +206,7 @@ def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
 
 
 def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:
-    """Raises Refusal."""
+    """Raises RequestError."""
     run = here.find(run_id)
     folder = here.home.run(run.id).path
     voices = log_sources(folder)
@@ -213,9 +220,7 @@ def _named(voices: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]
     known = {voice.name for voice in voices}
     for name in names:
         if name not in known:
-            raise RequestError(
-                404, f"the run has no replica {name[:100]!r}", "GET …/logs lists those that printed anything"
-            )
+            raise RequestError(404, f"the run has no replica {name[:100]!r}", "GET …/logs lists the replicas with logs")
     return [voice for voice in voices if voice.name in set(names)]
 
 
@@ -226,5 +231,5 @@ def _is_over(run: Run, attempt: int) -> bool:
 def _attempt(run: Run, wanted: int | None) -> int:
     most = max(1, run.attempt)
     if wanted is not None and wanted > most:
-        raise RequestError(404, f"run {run.id} has had {run.attempt} attempts, not {wanted}")
+        raise RequestError(404, f"run {run.id} has {run.attempt} attempts; there is no attempt {wanted}")
     return wanted or most

@@ -1,4 +1,4 @@
-"""/api/v1/models: the registry of models, to look at."""
+"""/api/v1/models: the model registry, read-only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1/models", tags=["models"])
 def list_models(
     here: Here,
     caller: Caller,
-    text: Annotated[str, Query(max_length=500, description="what stands somewhere in the name")] = "",
+    text: Annotated[str, Query(max_length=500, description="substring of the name")] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> JsonResponse:
@@ -30,11 +30,11 @@ def list_models(
 
 @router.get("/{name:path}")
 def show_model(name: str, here: Here, caller: Caller) -> JsonResponse:
-    """A model with all its versions, and what happened to it."""
+    """A model with all its versions, and its history."""
     index = ModelVisibility(here.store, caller.projects(Role.VIEWER))
     model = index.model(name)
     if model is None:
-        raise RequestError(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists those there are")
+        raise RequestError(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists all models")
     versions = [_version_row(version) for version in index.versions(name)]
     return JsonResponse(
         {**_model_row(model), "versions": versions, "events": [_event_row(row) for row in index.events(name)]}

@@ -1,7 +1,7 @@
-"""/api/v1/pods/{id}/{attempt}/…: what the agents of a run in pods send home, and the code that they fetch.
+"""/api/v1/pods/{id}/{attempt}/…: uploads of the agents of a run in pods, and the code that they download.
 
-Nobody asks here but the attempt itself, with its own token, while it is under way. What it may write is what an agent
-on a shared filesystem would write into the run's folder, and nothing else of it.
+Only the active attempt itself may call these, with its own token. It may write what an agent on a shared filesystem
+would write into the run's folder, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attem
 WORDS = (run_paths.AGENT, run_paths.END)
 MAX_WORD = 1 << 20  # bytes of what an agent says of itself
 MEMBERS_KEPT_S = 60.0
-PACKED_WITH = 1  # zlib's quickest: it is sent within a cluster, to every pod of a run at once
+PACKED_WITH = 1  # zlib's fastest level: the transfer is within a cluster, to every pod of a run at once
 BLOCK = tarfile.BLOCKSIZE
 _members: CachedResponse[frozenset[str]] = CachedResponse(256)
 
@@ -66,18 +66,18 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
     offset: Annotated[int, Query(ge=0, le=1 << 50)] = 0,
     whole: Annotated[bool, Query(description="the body is the whole file")] = False,
     size: Annotated[
-        int | None, Query(ge=0, le=1 << 50, description="of the whole file, when it comes in pieces")
+        int | None, Query(ge=0, le=1 << 50, description="size of the whole file, for a chunked upload")
     ] = None,
 ) -> JsonResponse:
-    """A piece of a file that an agent writes: `REPLICA/NAME`, or `outputs/…`, `artifacts/…`, `models/…`. Logs and
-    spools grow: what is there already is passed over, and after a gap is answered (409) how far the file goes. All
-    others appear whole, at once with `whole` or once all pieces of `size` bytes are there. What is answered is in the
-    file."""
+    """Upload a chunk of an agent's file: `REPLICA/NAME`, or `outputs/…`, `artifacts/…`, `models/…`. Logs and spools
+    grow: bytes that are already there are skipped, and a gap is answered (409) with the current length. All other files
+    appear complete: at once with `whole`, or once all chunks of `size` bytes are there. A successful response means
+    that the data is in the file."""
     target = await run_in_threadpool(_target, here, run_id, attempt, path)
     if target.grows and (whole or size is not None):
-        raise RequestError(400, f"{path[:200]!r} grows: it comes in pieces, each with its offset")
+        raise RequestError(400, f"{path[:200]!r} grows: upload it in chunks, each with its offset")
     if size is not None and size > target.most:
-        raise RequestError(413, f"{path[:200]!r} may have {target.most:,} bytes")
+        raise RequestError(413, f"{path[:200]!r} exceeds the limit of {target.most:,} bytes")
     is_at_once = whole and offset == 0 and size in (None, _length(request))
     if is_at_once:
         return JsonResponse({"size": await stream_into(request, target.path, target.most)})
@@ -90,25 +90,25 @@ def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
     """The code of the run as it was submitted, as a tar.gz: the same bytes whoever asks, and when."""
     folder = here.home.run(_present(here, run_id, attempt).id).path / run_paths.CODE
     if folder.is_symlink() or not folder.is_dir():
-        raise RequestError(404, f"run {run_id} was submitted without code", "its image or a volume has it")
+        raise RequestError(404, f"run {run_id} was submitted without code", "the code is in its image or on a volume")
     headers = {name: value for name, value in SAFE.items() if name != "Accept-Ranges"}
     headers["Content-Disposition"] = 'attachment; filename="code.tar.gz"'
     return StreamingResponse(packed(Tree(folder)), 200, headers, "application/gzip")
 
 
 def _length(request: Request) -> int | None:
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 30 else None
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 30 else None
 
 
 def _present(here: Context, run_id: str, attempt: int) -> Run:
-    """The run, when this attempt of it is under way in pods. Raises Refusal."""
+    """The run, if this attempt of it is active in pods. Raises RequestError."""
     run = here.find(run_id)
     if run.backend in LOCAL_BACKENDS or backends.find(run.backend).shares_files:
         raise RequestError(409, f"run {run_id} is not in pods: its files are where it runs")
     if run.attempt != attempt or run.status in WAITING or run.status in DONE:
         raise RequestError(
-            409, f"attempt {attempt} of run {run_id} is over", "nothing of it is taken any more", is_over=True
+            409, f"attempt {attempt} of run {run_id} has ended", "no more uploads are accepted", is_over=True
         )
     return run
 
@@ -116,7 +116,7 @@ def _present(here: Context, run_id: str, attempt: int) -> Run:
 def _put(  # noqa: PLR0913 - see `put_file`
     here: Context, run_id: str, attempt: int, target: PodUpload, *, offset: int, piece: bytes, size: int | None
 ) -> JsonResponse:
-    """At the desk, where two that send the same do not mix, and no attempt ends meanwhile."""
+    """Holds the run's writer, so that concurrent uploads do not mix and no attempt ends meanwhile."""
     with here.desks.of(run_id):
         _present(here, run_id, attempt)
         if target.grows:
@@ -124,18 +124,18 @@ def _put(  # noqa: PLR0913 - see `put_file`
         return assemble(target.path, offset, piece, size)
 
 
-# Where files belong -------------------------------------------------------------------------------------------------
+# Locations of files -------------------------------------------------------------------------------------------------
 
 
 def _target(here: Context, run_id: str, attempt: int, path: str) -> PodUpload:
-    """Raises Refusal for all other places of the run's folder, and everything that is not in it."""
+    """Raises RequestError for all other places of the run's folder, and everything outside it."""
     folder = here.home.run(_present(here, run_id, attempt).id).path
     first, _, rest = path.partition("/")
     if first in ROOTS and steps_of(rest):
         return PodUpload(_inside(folder, path), grows=False)
     if first not in members_of(folder):
         raise RequestError(
-            404, f"run {run_id} has no replica {first[:100]!r}", "REPLICA/NAME and outputs/… are written"
+            404, f"run {run_id} has no replica {first[:100]!r}", "allowed are REPLICA/NAME and outputs/…"
         )
     if not is_file(rest) or is_ours(rest):
         hint = "log, spool, agent.log, agent.json, end.json, NAME.points, NAME.events and media/NAME are"
@@ -145,7 +145,8 @@ def _target(here: Context, run_id: str, attempt: int, path: str) -> PodUpload:
 
 
 def _inside(folder: FilePath, path: str) -> FilePath:
-    """As `new_inside`, but what is wrong with one file is no word on the attempt, which 403 and 409 are here."""
+    """Like `new_inside`, but an error about one file must not look like one about the attempt, for which 403 and 409
+    stand here."""
     try:
         return new_inside(folder, path)
     except RequestError as refusal:
@@ -164,15 +165,15 @@ def _read_members(plan_file: FilePath) -> frozenset[str]:
     except OSError as fault:
         raise disk_refusal(fault) from None
     except (ValueError, LookupError, TypeError):
-        raise RequestError(503, "the plan of this run cannot be read") from None
+        raise RequestError(503, "cannot read the plan of this run") from None
 
 
 # Code ---------------------------------------------------------------------------------------------------------------
 
 
 def packed(tree: Tree) -> Iterator[bytes]:
-    """The files and folders of a tree as a tar.gz, piece by piece. Who owns them and when they were changed is nobody's
-    business elsewhere; links are left out. Raises OSError when a file changes meanwhile: the answer breaks off."""
+    """The files and folders of a tree as a tar.gz stream. Owners and modification times are omitted, as are links.
+    Raises OSError when a file changes meanwhile: the response is aborted."""
     packer = zlib.compressobj(PACKED_WITH, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     for piece in _archive(tree):
         data = packer.compress(piece)
@@ -201,7 +202,7 @@ def _file(tree: Tree, entry: tarfile.TarInfo) -> Iterator[bytes]:
         while left:
             piece = stream.read(min(CHUNK, left))
             if not piece:
-                raise OSError("a file was cut short while it was sent")
+                raise OSError("a file was truncated while it was sent")
             left -= len(piece)
             yield piece
     yield bytes(-entry.size % BLOCK)

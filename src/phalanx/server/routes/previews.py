@@ -1,4 +1,4 @@
-"""/api/v1/runs/{id}/preview and …/view: a look into what a run wrote. Nothing of it ever runs as a page of ours."""
+"""/api/v1/runs/{id}/preview and …/view: previews of a run's files. None of them runs in the page's origin."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from phalanx.server.http.responses import JsonResponse
 
 MOST_ROWS = 200
 APART = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-# Scripts run, but as nobody: of no origin, without network, and without anything of ours.
+# Scripts run in a sandbox: without origin, network or access to our data.
 SCRIPTED = f"sandbox allow-scripts; {APART.removeprefix('sandbox; ')}; script-src 'unsafe-inline'"
 PLAIN = "sandbox; default-src 'none'"
 HTML, SVG = "text/html; charset=utf-8", "image/svg+xml"
-# By how they begin: a name says what it likes.
+# Types are detected by content: a name can be wrong.
 BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"GIF87a": "image/gif",
@@ -45,7 +45,8 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
 
 @router.get("/preview/{path:path}")
 def show_preview(run_id: str, path: str, here: Here) -> JsonResponse:
-    """What a file is, and its beginning, as lines or as a table; `view` is where a browser may show it."""
+    """The type of a file and its beginning, as lines or as a table; `view` is the path at which a browser can show
+    it."""
     run = here.find(run_id)
     stream, entry = open_output(here.home, run.id, path)
     with stream:
@@ -83,7 +84,7 @@ def _title(found: Preview, media: str | None) -> str:
 
 
 def media_of(head: bytes, name: str) -> str | None:
-    """What a browser may show something as; None for what is only to be kept."""
+    """The media type for showing a file in a browser; None for download only."""
     if head[:4] == b"RIFF":
         return RIFF.get(head[8:12])
     for beginning, media in BEGINNINGS.items():
@@ -104,10 +105,10 @@ async def show_file(
     request: Request,
     here: Here,
     *,
-    scripts: Annotated[bool, Query(description="let those of an HTML file run, apart from everything")] = False,
+    scripts: Annotated[bool, Query(description="run the scripts of an HTML file in a sandbox")] = False,
 ) -> Response:
-    """A file for a browser to show: images and sounds; HTML and SVG apart from everything else; anything else comes as
-    something to keep. With `Range` a part."""
+    """A file for a browser to show: images and audio; HTML and SVG in a sandbox; anything else as an attachment.
+    Supports `Range`."""
     stream, media = await run_in_threadpool(_opened, here, run_id, path)
     answer = file_answer(stream, path, request.headers.get("range"), kind=media)
     if media is not None:

@@ -1,4 +1,4 @@
-"""/api/v1/queue and /machine: what waits for its turn, and what there is to run it on."""
+"""/api/v1/queue and /machine: waiting runs, and the capacity to run them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ router = APIRouter(prefix="/api/v1", tags=["queue"])
 
 @router.get("/queue")
 def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
-    """The runs that are not over, in the order in which they are started; of those that wait, their place in the queue
-    of where they go, what they wait for and what they ask for. `count` is how many there are in all."""
+    """The active runs in start order; for waiting ones the position in their queue, what they wait for and what they
+    request. `count` is the total."""
     active = _active(request, here)
     shares = CapacityRequests(here.home, request.app.state.shares)
     room = _machine(request)[0]
@@ -43,18 +43,18 @@ def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
     places = _places(active)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
-    told = waits_for(here.store, shown[:MOST_SHOWN])
+    reasons = waits_for(here.store, shown[:MOST_SHOWN])
     rows = []
     for run in shown[:MOST_SHOWN]:
         place, asked = places.get(run.id), shares.of(run)
-        why = told.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
+        why = reasons.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
         rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
 
 
 @router.get("/machine")
 def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
-    """What the server's machine has, and what runs have left of it by what they asked for."""
+    """The capacity of the server's machine, and what is free according to the runs' requests."""
     room, gpus = _machine(request)
     used = _used(_active(request, here), CapacityRequests(here.home, request.app.state.shares))
     free = {name: max(0.0, amount) for name, amount in _share_row(_less(room, used)).items()}
@@ -75,7 +75,7 @@ def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
 
 
 class CapacityRequests:
-    """What runs ask of this machine, from their plans."""
+    """The requests of runs on this machine, from their plans."""
 
     def __init__(self, home: Home, kept: CachedResponse[Capacity]) -> None:
         self.home = home
@@ -92,7 +92,7 @@ class CapacityRequests:
 
 
 def _active(request: Request, here: Context) -> list[Run]:
-    """Thousands may wait, and many pages look at them."""
+    """Cached: thousands of runs may wait, and many pages show them."""
     kept: CachedResponse[list[Run]] = request.app.state.queue
     return kept.get("active", ACTIVE_S, here.store.active)
 
@@ -103,7 +103,7 @@ def _machine(request: Request) -> tuple[Capacity, tuple[str, ...]]:
 
 
 def _used(active: list[Run], shares: CapacityRequests) -> Capacity:
-    """By runs that have left the queue, of this machine."""
+    """Capacity used by runs on this machine that have left the queue."""
     used = NOTHING
     for run in active:
         if run.status not in QUEUED and run.backend in LOCAL_BACKENDS:
@@ -116,7 +116,7 @@ def _less(room: Capacity, used: Capacity) -> Capacity:
 
 
 def _places(active: list[Run]) -> dict[str, int]:
-    """From 1 on, in the queue of this machine or of each engine."""
+    """Positions from 1, in the queue of this machine or of each engine."""
     counts: dict[str, int] = {}
     found = {}
     for run in active:
@@ -128,13 +128,13 @@ def _places(active: list[Run]) -> dict[str, int]:
 
 def _why(run: Run, place: int, asked: Capacity, used: Capacity, room: Capacity) -> str:
     if run.backend not in LOCAL_BACKENDS:
-        return f"to be submitted to {run.backend}"
+        return f"submission to {run.backend}"
     if place > 1:
         return f"{place - 1} {'run' if place == 2 else 'runs'} before it"
     missing = excess(asked, _less(room, used))
     if missing is None:
-        return "to be started in a moment"
-    return f"room on this machine: asks for {missing} that are free" if used != NOTHING else "to be started in a moment"
+        return "starting soon"
+    return f"room on this machine: requests {missing} that are free" if used != NOTHING else "starting soon"
 
 
 def _share_row(share: Capacity) -> dict[str, float]:
@@ -142,8 +142,8 @@ def _share_row(share: Capacity) -> dict[str, float]:
 
 
 def somebody_schedules(home: Home) -> bool:
-    """Whether anybody holds the lease. We ask for a lock that many may have, and let go of it at once: whoever wants
-    to schedule just then tries again."""
+    """Whether any process holds the lease. Takes a shared lock and releases it at once: a scheduler that tries to take
+    the lease at that moment retries."""
     path: Path = home.path / "scheduler.lock"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""/api/v1/runs/{run_id}/…: what one does to runs: stop, restart, copy, resume, remove."""
+"""/api/v1/runs/{run_id}/…: actions on runs: stop, restart, copy, resume, remove."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import create
 
-TAKEN_UP_S = 5.0  # how long an answer waits for the scheduler to take up a run
+TAKEN_UP_S = 5.0  # how long a response waits for the scheduler to pick up a run
 LOOK_S = 0.02
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
@@ -27,8 +27,8 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 @router.post("/stop")
 def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
-    """Ask every replica to end; what does not is killed. The answer does not wait for that. One that is over stays as
-    it is."""
+    """Ask every replica to terminate; those that do not are killed. The response does not wait for that. A run that has
+    ended stays unchanged."""
     run = here.find(run_id)
     if not run.is_done:
         try:
@@ -41,13 +41,13 @@ def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
 
 @router.post("/restart", status_code=201)
 def restart_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
-    """Run it once more, as a new run with outputs of its own."""
+    """Run it again, as a new run with its own outputs."""
     return _clone(here, here.find(run_id), "restart", caller.name)
 
 
 @router.post("/copy", status_code=201)
 def copy_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
-    """Run it once more, as a new run that begins with a copy of its outputs."""
+    """Run it again, as a new run that starts with a copy of its outputs."""
     return _clone(here, here.find(run_id), "copy", caller.name)
 
 
@@ -65,7 +65,7 @@ def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
 
 @router.post("/resume")
 def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
-    """Go on with a run that is over: the next attempt of the same run, with the same outputs."""
+    """Continue a run that has ended: the next attempt of the same run, with the same outputs."""
     run = here.find(run_id)
     try:
         request_resume(here.home, run, environment_for_runs(), caller.name)
@@ -82,12 +82,12 @@ def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
 
 @router.delete("")
 def remove_run(run_id: str, here: Here) -> JsonResponse:
-    """Remove a run that is over, with its logs, outputs and everything else."""
+    """Remove a run that has ended, with its logs, outputs and all other files."""
     with here.desks.of(run_id):
         run = here.find(run_id)
         if not run.is_done:
             hint = f"stop it first: POST /api/v1/runs/{run.id}/stop"
-            raise RequestError(409, f"run {run.id} is not over: it is {run.status}", hint)
+            raise RequestError(409, f"run {run.id} has not ended: it is {run.status}", hint)
         try:
             remove(here.home, here.store, [run])
         except OSError as fault:

@@ -1,4 +1,4 @@
-"""/api/v1/runs: lists of runs, one run with all that is known of it, and runs that are made and ended elsewhere."""
+"""/api/v1/runs: lists of runs, details of one run, and creation and end of external runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from phalanx.server.rows import (
 from phalanx.store import Run
 from phalanx.tracking import external_folder
 
-COLUMNS_S = 5.0  # for which they are remembered: all runs are looked at
-PATIENCE_S = 120.0  # how long a client that beats may be silent
+COLUMNS_S = 5.0  # seconds that column names are cached: computing them reads all runs
+PATIENCE_S = 120.0  # seconds that a client with heartbeats may be silent
 ENDS = ("succeeded", "failed", "stopped")
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -40,15 +40,15 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     here: Here,
     caller: Caller,
     *,
-    q: Annotated[str, Query(max_length=10_000, description="such as `status:running, metric.loss:<0.1`")] = "",
+    q: Annotated[str, Query(max_length=10_000, description="for example `status:running, metric.loss:<0.1`")] = "",
     sort: Annotated[str, Query(max_length=600)] = "-created_at",
     limit: Annotated[int, Query(ge=0, le=10_000)] = 20,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     project: Annotated[str | None, Query(max_length=600)] = None,
-    columns: Annotated[str | None, Query(max_length=20_000, description="such as `params.lr,metric.loss`")] = None,
+    columns: Annotated[str | None, Query(max_length=20_000, description="for example `params.lr,metric.loss`")] = None,
 ) -> JsonResponse:
-    """A page of the runs that a query finds, and how many it finds in all. With `columns`, rows have only those params
-    and last values of metrics."""
+    """A page of the runs that match a query, and the total count. With `columns`, rows have only those params and last
+    metric values."""
     shown = visible_projects(caller, project)
 
     def make() -> bytes:
@@ -71,7 +71,7 @@ def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
 def list_columns(
     request: Request, here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None
 ) -> JsonResponse:
-    """The names of params and metrics, with how many runs have them, the most used first."""
+    """The names of params and metrics, with the number of runs that have them, most used first."""
     shown = visible_projects(caller, project)
     kept: CachedResponse[dict[str, Any]] = request.app.state.columns
     return JsonResponse(kept.get(shown, COLUMNS_S, lambda: _columns(here, shown)))
@@ -86,7 +86,7 @@ def _columns(here: Context, shown: str | frozenset[str] | None) -> dict[str, Any
 def list_groups(
     here: Here, caller: Caller, project: Annotated[str | None, Query(max_length=600)] = None
 ) -> JsonResponse:
-    """Groups of runs that belong together, the newest first, and what became of them."""
+    """Groups of related runs, newest first, and their status."""
     groups = [
         {
             "group": group.name,
@@ -102,14 +102,14 @@ def list_groups(
 
 @router.get("/projects")
 def list_projects(here: Here, caller: Caller) -> JsonResponse:
-    """Every project, and how many runs it has."""
+    """Every project and its number of runs."""
     found = here.store.projects(visible_projects(caller))
     return JsonResponse({"projects": [{"name": name, "runs": count} for name, count in found]})
 
 
 @router.get("/runs/{run_id}")
 def show_run(run_id: str, here: Here) -> JsonResponse:
-    """A run with its params, labels, summaries of metrics, statuses, replicas, artifacts and facts."""
+    """A run with its params, labels, metric summaries, statuses, replicas, artifacts and facts."""
     return JsonResponse(whole_run(here, here.find(run_id)))
 
 
@@ -145,13 +145,13 @@ ABOUT = {"name": openapi.TEXT, "description": openapi.TEXT, "tags": openapi.TEXT
     ),
 )
 def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
-    """A run that somebody else executes. One that is there already is answered as it is: it may be asked for again."""
+    """Create a run that the caller executes. Idempotent: an existing run is returned unchanged."""
     wanted = json_object(body)
     run_id = check_run_id(text(wanted, "id")) if wanted.get("id") is not None else None
     if run_id is not None and here.home.run(run_id).path.exists():
         known = external_runs.adopt(here.home, here.store, run_id)
         if not caller.has(Role.EDITOR, known.project):
-            raise RequestError(409, f"the id `{run_id}` is taken")
+            raise RequestError(409, f"the run id `{run_id}` is already used")
         return JsonResponse(run_row(known))
     project = text(wanted, "project", 500) or "default"
     require_role(caller, project, Role.EDITOR)
@@ -176,11 +176,11 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     openapi_extra=openapi.body({"status": {"enum": list(ENDS)}, "reason": openapi.TEXT, "at": openapi.SECONDS}),
 )
 def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
-    """Say how a run ended that somebody else executed. The first word counts."""
+    """Report the end of a run that the caller executed. The first report counts."""
     wanted = json_object(body)
     status = text(wanted, "status", 20) or "succeeded"
     if status not in ENDS:
-        raise RequestError(400, f"a run ends as one of {', '.join(ENDS)}, not `{status}`")
+        raise RequestError(400, f"the status of an ended run must be one of {', '.join(ENDS)}, not `{status}`")
     run = external_lifecycle.check(here.find(run_id))
     at = timestamp(wanted, "at")
     return JsonResponse(run_row(external_lifecycle.finish(here, run, status, text(wanted, "reason", 1000), at)))
@@ -188,7 +188,7 @@ def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
 
 @router.post("/runs/{run_id}/beat")
 def beat(run_id: str, here: Here) -> JsonResponse:
-    """A sign of life of a run that somebody else executes."""
+    """Heartbeat of a run that the caller executes."""
     run = external_lifecycle.check(here.find(run_id))
     external_lifecycle.heartbeat(here.home, run)
     stop = here.home.run(run.id).stop_reason()
@@ -197,22 +197,26 @@ def beat(run_id: str, here: Here) -> JsonResponse:
 
 @router.patch("/runs/{run_id}", openapi_extra=openapi.body(ABOUT))
 def change_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
-    """Give a run another name, description or tags. It is written into the run's folder, too."""
+    """Change a run's name, description or tags, also in the run's folder."""
     wanted = json_object(body)
     unknown = set(wanted) - {"name", "description", "tags"}
     if unknown:
-        raise RequestError(400, f"`{min(unknown)[:100]}` of a run cannot be changed", "name, description and tags can")
+        raise RequestError(
+            400, f"`{min(unknown)[:100]}` of a run cannot be changed", "only name, description and tags can be changed"
+        )
     run = here.find(run_id)
     with here.desks.of(run.id) as desk:
-        told = {name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"}
-        events: list[dict[str, Any]] = [{"kind": "describe", **told}] if told else []
+        described = {
+            name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"
+        }
+        events: list[dict[str, Any]] = [{"kind": "describe", **described}] if described else []
         if "tags" in wanted:
             events.append({"kind": "tags", "set": string_list(wanted, "tags")})
         desk.events(external_lifecycle.place(here, run), *events)
         here.store.update(
             run.id,
-            name=told.get("name", ...),
-            description=told.get("description", ...),
+            name=described.get("name", ...),
+            description=described.get("description", ...),
             tags=string_list(wanted, "tags") if "tags" in wanted else ...,
         )
     return JsonResponse(run_row(here.find(run_id)))

@@ -1,4 +1,4 @@
-"""/api/v1/runs/{id}/metrics and …/events: how metrics went, and everything else that training tracked."""
+"""/api/v1/runs/{id}/metrics and …/events: metrics over time, and everything else that training tracked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["series"])
 
 @router.get("/metrics")
 def list_metrics(run_id: str, here: Here) -> JsonResponse:
-    """Every metric of a run and its summary, as its points say now."""
+    """Every metric of a run and its summary, computed from the current points."""
     run = here.find(run_id)
     with here.charts.of(here.home.run(run.id).path) as series:
         summaries = summary_rows(series.summaries())
@@ -41,13 +41,13 @@ def show_series(  # noqa: PLR0913 - each is a parameter of the query
     buckets: Annotated[int, Query(ge=0, le=MOST_BUCKETS, description="0: every point")] = 1000,
     first: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None,
     last: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None,
-    over_ranks: Annotated[bool, Query(description="mean, smallest and largest over the replicas")] = False,
+    over_ranks: Annotated[bool, Query(description="mean, minimum and maximum over the replicas")] = False,
 ) -> JsonResponse:
-    """How a metric went: in buckets of minimum, maximum, mean and last value, or point for point."""
+    """A metric over time: in buckets with minimum, maximum, mean and last value, or every point."""
     run = here.find(run_id)
     with here.charts.of(here.home.run(run.id).path) as series:
         if name not in series.names():
-            raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", "GET …/metrics lists those there are")
+            raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", "GET …/metrics lists all metrics")
         if over_ranks:
             spreads = series.over_ranks(name, buckets or None)
             return JsonResponse({"name": name, "ranks": [spread._asdict() for spread in spreads]})
@@ -83,7 +83,7 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1000,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> JsonResponse:
-    """What was tracked beside metrics, in the order of writing; `count` is how many there are in all."""
+    """Tracked data other than metrics, in the order of writing; `count` is the total."""
     run = here.find(run_id)
     rows: list[dict[str, Any]] = []
     count = 0

@@ -1,4 +1,4 @@
-"""/api/v1/session: signing in with a browser, who one is, and signing out. /api/v1/audit: who changed what."""
+"""/api/v1/session: browser sign-in, the current identity, and sign-out. /api/v1/audit: the audit log."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ router = APIRouter(prefix="/api/v1", tags=["session"])
     openapi_extra=openapi.body({"token": openapi.TEXT, "user": openapi.TEXT, "password": openapi.TEXT}),
 )
 async def sign_in(request: Request, here: Here) -> JsonResponse:
-    """With `token`, or with `user` and `password`. The answer sets the cookie that the page is used with."""
+    """Sign in with `token`, or with `user` and `password`. The response sets the session cookie of the page."""
     wanted = json_object(await bounded(request, LARGEST_BODY))
     given = {name: wanted.get(name) for name in ("token", "user", "password")}
     if not all(value is None or isinstance(value, str) for value in given.values()):
-        raise RequestError(400, "`token`, `user` and `password` are texts")
+        raise RequestError(400, "`token`, `user` and `password` must be strings")
     token, name, password = (value or "" for value in given.values())
     try:
         if token:
@@ -37,11 +37,11 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
         elif name and password:
             found, kind = await here.credentials.of_password(name, password, address_of(request.scope)), USER
         else:
-            raise RequestError(400, "a `token`, or a `user` and a `password`, are needed")
+            raise RequestError(400, "a `token`, or a `user` and a `password`, is required")
     except CallError as fault:
         raise RequestError(503, str(fault)) from None
     if found.run_id is not None:
-        raise RequestError(403, "the token of a run is for the run alone")
+        raise RequestError(403, "the token of a run cannot be used to sign in")
     answer = JsonResponse(_row(found._replace(kind="session")))
     answer.set_cookie(
         here.sessions.cookie,
@@ -57,13 +57,13 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
 
 @router.get("/session")
 def whoami(caller: Caller) -> JsonResponse:
-    """Who one is, and what one may do."""
+    """The caller's name and permissions."""
     return JsonResponse(_row(caller))
 
 
 @router.delete("/session")
 async def sign_out(here: Here) -> JsonResponse:
-    """The browser forgets its cookie."""
+    """Sign out: the browser deletes its cookie."""
     answer = JsonResponse({"ok": True})
     answer.delete_cookie(here.sessions.cookie, path="/", httponly=True, samesite="strict")
     return answer
@@ -71,7 +71,7 @@ async def sign_out(here: Here) -> JsonResponse:
 
 @router.get("/audit")
 def show_audit(here: Here, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> JsonResponse:
-    """Who changed what and who was not let in, the newest first."""
+    """The audit log: changes and rejected authentication attempts, newest first."""
     return JsonResponse({"entries": here.audit.last(limit)})
 
 
@@ -86,6 +86,6 @@ def _row(identity: Identity) -> dict[str, object]:
 
 
 def _is_encrypted(request: Request) -> bool:
-    """As the browser sees it: a proxy may have taken the encryption off."""
+    """Whether the browser uses HTTPS: a proxy may have terminated the encryption."""
     said = (request.headers.get("x-forwarded-proto", ""), request.headers.get("origin", "").partition(":")[0])
     return request.url.scheme == "https" or "https" in said

@@ -1,6 +1,6 @@
-"""/api/v1/snapshots: code that is sent before the run which needs it.
+"""/api/v1/snapshots: code that is uploaded before the run that needs it.
 
-<home>/uploads/<id>/   code/…  about.json: who sent it. Used by one run, which takes the folder; else gone after a day
+<home>/uploads/<id>/   code/…  about.json: the uploader. One run takes the folder; otherwise it is removed after a day
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 
 KEPT_S = 86_400.0
 DRAFTS_KEPT_S = 3600.0
-MOST_WAITING = 100  # snapshots that nobody has used yet
+MOST_WAITING = 100  # snapshots that no run has used yet
 _ID = re.compile(r"[0-9a-f]{32}\Z", re.ASCII)
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -35,8 +35,8 @@ router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 @router.post("/snapshots", status_code=201, openapi_extra=openapi.binary("application/octet-stream"))
 async def take_snapshot(request: Request, here: Here, caller: Caller) -> JsonResponse:
-    """Code for a run that is submitted next, as a tar.gz of files and folders. Answers the id that
-    `POST /runs/submit` takes as `code`, how many files there are, and how large they are together."""
+    """Upload the code of a run that is submitted next, as a tar.gz of files and folders. Returns the id that `POST
+    /runs/submit` takes as `code`, the number of files, and their total size."""
     uploads = Uploads(here.home)
     await run_in_threadpool(uploads.make_room)
     snapshot_id = secrets.token_hex(16)
@@ -56,7 +56,7 @@ class Uploads:
         self.folder = home.path / "uploads"
 
     def make_room(self) -> None:
-        """Sweep what nobody used. Raises Refusal when too much is left."""
+        """Remove unused snapshots. Raises RequestError when too many are left."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         now, waiting = time.time(), 0
         for entry in os.scandir(self.folder):
@@ -72,11 +72,11 @@ class Uploads:
             else:
                 Path(entry.path).unlink(missing_ok=True)
         if waiting >= MOST_WAITING:
-            hint = "submit them, or wait until they are swept after a day"
-            raise RequestError(429, f"{waiting} snapshots wait for their runs already", hint)
+            hint = "submit their runs, or wait: unused snapshots are removed after a day"
+            raise RequestError(429, f"{waiting} snapshots are already waiting for their runs", hint)
 
     def keep(self, packed: Path, snapshot_id: str, who: str) -> Unpacked:
-        """There completely or not at all. Raises CallError for an archive that is not taken, OSError."""
+        """Unpack completely or not at all. Raises CallError for a rejected archive, OSError."""
         draft = self.folder / f".{snapshot_id}"
         try:
             draft.mkdir(mode=0o700)
@@ -86,12 +86,14 @@ class Uploads:
             draft.rename(self.folder / snapshot_id)
             return found
         finally:
-            shutil.rmtree(draft, ignore_errors=True)  # there only when something failed
+            shutil.rmtree(draft, ignore_errors=True)  # exists only after a failure
 
     def claim(self, snapshot_id: str, who: str) -> SnapshotClaim:
-        """For one run alone. Raises Refusal."""
+        """Take a snapshot for one run. Raises RequestError."""
         refusal = RequestError(
-            404, "there is no such snapshot (any more)", "POST /api/v1/snapshots sends the code again"
+            404,
+            "there is no such snapshot, or it is no longer available",
+            "upload the code again with POST /api/v1/snapshots",
         )
         if not _ID.match(snapshot_id):
             raise refusal
@@ -107,7 +109,7 @@ class Uploads:
 
 
 class SnapshotClaim:
-    """A snapshot that nobody else can use. Given back unless its code was taken."""
+    """A snapshot reserved for this request. Returned unless its code was taken."""
 
     def __init__(self, claimed: Path, place: Path) -> None:
         self.claimed = claimed

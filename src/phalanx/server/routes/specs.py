@@ -1,4 +1,4 @@
-"""/api/v1/runs/{run_id}/…: what a run was made of: its file, plan, environment, surroundings and code."""
+"""/api/v1/runs/{run_id}/…: the inputs of a run: its file, plan, environment, records and code."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.submission.clone import spec_of
 from phalanx.submission.submit import submitted
 
-LARGEST = 64 << 20  # bytes of a file of ours that is read whole
+LARGEST = 64 << 20  # bytes of one of our files that is read whole
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
 @router.get("/spec", response_class=Response)
 def show_spec(run_id: str, here: Here) -> Response:
-    """The file that the run was made of, in its modern form. Values that look secret are hidden."""
+    """The file of the run, in its modern form. Values that look secret are hidden."""
     run = here.find(run_id)
     try:
         document = modern_document(spec_of(here.home, run))
@@ -40,19 +40,19 @@ def show_spec(run_id: str, here: Here) -> Response:
 
 @router.get("/plan")
 def show_plan(run_id: str, here: Here) -> JsonResponse:
-    """Its replicas, ranks, resources and environments, as they were planned. Values that look secret are hidden."""
+    """The planned replicas, ranks, resources and environments. Values that look secret are hidden."""
     return JsonResponse(without_secrets(plan_of(here, run_id)))
 
 
 @router.get("/records")
 def show_records(run_id: str, here: Here) -> JsonResponse:
-    """What it takes to do the run again: packages, Python, machine, git and environment."""
+    """What is needed to reproduce the run: packages, Python, machine, git and environment."""
     return JsonResponse(without_secrets(records_of(here, run_id)))
 
 
 @router.get("/code-diff", response_class=Response)
 def show_code_diff(run_id: str, here: Here) -> Response:
-    """The changes to its code that were not committed, as git tells them; nothing when there were none."""
+    """The uncommitted changes of its code, as a git diff; empty when there were none."""
     git = records_of(here, run_id).get("git")
     diff = git.get("diff") if isinstance(git, dict) else None
     return text_answer(str(diff or ""), "text/plain; charset=utf-8")
@@ -60,8 +60,8 @@ def show_code_diff(run_id: str, here: Here) -> Response:
 
 @router.get("/environment/{replica}")
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
-    """The command and the variables of one replica. What only the machine knows stands in angle brackets; values that
-    look secret are hidden."""
+    """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
+    values that look secret are hidden."""
     run = here.find(run_id)
     plan = plan_of(here, run_id)
     try:
@@ -70,7 +70,7 @@ def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
             raise RequestError(404, f"run {run_id} has no replica {replica[:100]!r}")
         answer = _environment(plan, names[replica])
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise RequestError(404, f"the plan of run {run_id} cannot be read") from None
+        raise RequestError(404, f"cannot read the plan of run {run_id}") from None
     return JsonResponse({**answer, "folder": submitted(here.home, run).get("working")})
 
 
@@ -80,12 +80,12 @@ def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[st
         members.setdefault(one["role"], []).append(replica_name(one))
     few = {role: names if len(names) <= MANY else [f"{names[0]}…{names[-1]}"] for role, names in members.items()}
 
-    def told(value: Any) -> str:
+    def text(value: Any) -> str:
         return fill(decode(value), few, shown)
 
     encoded = {**replica.get("defaults", {}), **plan.get("environment", {}), **replica.get("environment", {})}
-    variables = {name: told(value) for name, value in sorted(encoded.items())}
-    return {"argv": [told(word) for word in replica["argv"]], "variables": without_secrets(variables)}
+    variables = {name: text(value) for name, value in sorted(encoded.items())}
+    return {"argv": [text(word) for word in replica["argv"]], "variables": without_secrets(variables)}
 
 
 def plan_of(here: Context, run_id: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""POST /api/v1/runs/submit: a file, started here as `phalanx run` would start it."""
+"""POST /api/v1/runs/submit: submit a file, as `phalanx run` does."""
 
 from __future__ import annotations
 
@@ -135,20 +135,20 @@ def _put_code(home: Home, snapshot: str, caller: Identity) -> Callable[[Path], N
 def _files(wanted: Mapping[str, Any]) -> list[tuple[str, bytes]]:
     listed = wanted.get("files")
     if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FILES:
-        raise RequestError(400, f"`files` is a list of up to {MOST_FILES} files, each with `name` and `text`")
+        raise RequestError(400, f"`files` must be a list of up to {MOST_FILES} files, each with `name` and `text`")
     found = []
     for file in listed:
         if not isinstance(file, dict):
-            raise RequestError(400, "a file of `files` is an object with `name` and `text`")
+            raise RequestError(400, "an item of `files` must be an object with `name` and `text`")
         content = _bytes(text(file, "text", LARGEST_FILE))
         if len(content) > LARGEST_FILE:
-            raise RequestError(413, f"a file of `files` may have {LARGEST_FILE:,} bytes")
+            raise RequestError(413, f"a file of `files` may have at most {LARGEST_FILE:,} bytes")
         found.append((text(file, "name", 500) or "polyaxonfile.yml", content))
     return found
 
 
 def _bytes(content: str) -> bytes:
-    """Bytes that are not UTF-8 come as lone surrogates: the reader of the file shall tell where they stand."""
+    """Bytes that are not UTF-8 come as lone surrogates: the parser of the file reports their position."""
     try:
         return content.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -156,12 +156,12 @@ def _bytes(content: str) -> bytes:
 
 
 def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """As text, which is how the command line gives them."""
+    """As strings, as the command line passes them."""
     found = mapping(wanted, "params")
     if len(found) > MOST_PARAMS:
-        raise RequestError(400, f"`params` may have {MOST_PARAMS:,} entries")
+        raise RequestError(400, f"`params` may have at most {MOST_PARAMS:,} entries")
     if any(not name.strip() or "\n" in name or "\0" in name for name in found):
-        raise RequestError(400, "a name of `params` is empty, or has a line break in it")
+        raise RequestError(400, "a name in `params` is empty or contains a line break")
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in found.items()

@@ -1,5 +1,4 @@
-"""/api/v1/runs/{run_id}/topology: the replicas of a run side by side: where each is, how far it is, and who failed
-first."""
+"""/api/v1/runs/{run_id}/topology: the replicas of a run: host, progress, and which one failed first."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def attempts_of(here: Context, run: Run) -> list[int]:
 
 
 def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attempt: int) -> list[ReplicaRecord]:
-    """Of those that run, where they do and since when: the store is told so at their end."""
+    """Host and start time of running replicas: the store gets them only at their end."""
     seat = AttemptFolder(here.home.run(run.id).path, run.id, attempt, ())
     is_running = any(replica.status == "running" for replica in replicas)
     nodes = attempts.read_facts(seat).get("node") if is_running else None
@@ -81,7 +80,7 @@ def _came_at(file: Path) -> datetime | None:
 
 
 def planned(here: Context, run: Run, attempt: int) -> list[ReplicaRecord]:
-    """Of an attempt of which nothing was seen yet; none when there is no plan."""
+    """The planned replicas of an attempt without any state yet; none when there is no plan."""
     try:
         plan = json.loads(here.home.run(run.id).plan_file.read_bytes())
         wanted = sorted(plan["replicas"], key=lambda one: (one["rank"], replica_name(one)))
@@ -112,7 +111,7 @@ def _waiting(run: Run, attempt: int, replica: Mapping[str, Any]) -> ReplicaRecor
 
 
 def first_failure(facts: Mapping[str, Any], replicas: Sequence[ReplicaRecord], attempt: int) -> dict[str, Any] | None:
-    """What the scheduler found when the attempt failed; nothing of another attempt."""
+    """The first failure that the scheduler found for this attempt; empty for other attempts."""
     failure = facts.get("failure")
     if not isinstance(failure, dict) or failure.get("attempt") != attempt:
         return None

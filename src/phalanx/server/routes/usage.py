@@ -1,4 +1,4 @@
-"""/api/v1/runs/{run_id}/use: what a run asked for, what it used, and what would have done."""
+"""/api/v1/runs/{run_id}/use: requested and used resources of a run, and advice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.store import Run
 from phalanx.submission.advised_spec import advice_for, advice_row, advised_document
 
-LIVE_S = 10.0  # for which an answer is remembered while the run goes on
+LIVE_S = 10.0  # seconds that a response is cached while the run is active
 OVER_S = 600.0
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 @router.get("/use")
 def show_use(run_id: str, request: Request, here: Here) -> JsonResponse:
-    """Requested against used, by kind of replica, and what is advised; what there is to say of it in sentences."""
+    """Requested and used resources by replica type, the advised amounts, and findings as sentences."""
     run = here.find(run_id)
     uses: CachedResponse[dict[str, Any]] = request.app.state.uses
     key = (run.id, run.status, run.attempt, run.updated_at)
@@ -47,7 +47,7 @@ def show_use_over_time(  # noqa: PLR0913 - each is a parameter of the query
     buckets: Annotated[int, Query(ge=1, le=2000)] = 300,
     attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None,
 ) -> JsonResponse:
-    """Cores, memory and GPUs of one replica over the time of an attempt (the newest, unless told)."""
+    """Cores, memory and GPUs of one replica over the time of an attempt (default: the newest)."""
     run = here.find(run_id)
     if not REPLICA_NAME.match(replica):
         raise RequestError(404, f"run {run.id} has no replica {replica[:100]!r}")
@@ -116,7 +116,7 @@ def _memory(role: RoleAdvice) -> dict[str, Any]:
 
 
 def _gpus(role: RoleAdvice) -> list[dict[str, Any]]:
-    """How many, how busy, and how full."""
+    """Number, utilisation and memory of the GPUs."""
     if not role.gpu.asked and role.gpu_use is None:
         return []
     rows = [_resource(role, "gpu", "GPUs", role.gpu, peak=role.gpu.used)]
@@ -138,7 +138,7 @@ def over_time(folder: Path, replica: str, buckets: int) -> dict[str, Any]:
     stretches: dict[int, list[UsageInterval]] = {}
     for stretch in known.stretches:
         stretches.setdefault(_place(stretch.until, known, buckets), []).append(stretch)
-    places = sorted(stretches)  # a short run was looked at less often than there are buckets
+    places = sorted(stretches)  # a short run has fewer samples than buckets
     gpus: dict[int, dict[int, list[GpuSample]]] = {}
     for look in known.gpus:
         gpus.setdefault(look.gpu, {}).setdefault(_place(look.at, known, buckets), []).append(look)

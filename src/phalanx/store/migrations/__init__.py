@@ -1,1 +1,1 @@
-"""The schema, one revision at a time, in plain SQL."""
+"""The schema revisions, in plain SQL."""

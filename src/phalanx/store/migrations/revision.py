@@ -19,7 +19,7 @@ _DIALECTS = {
 class Revision(NamedTuple):
     """`sql` has statements that end with `;`, and `{key}`, `{text}` and `{table_end}` where the databases differ.
 
-    A released revision never changes: databases exist that have it.
+    A released revision never changes: existing databases have it.
     """
 
     number: str

@@ -1,4 +1,4 @@
-"""The points of one attempt of a run, wherever they are: in its compacted parts, and in the files of its replicas."""
+"""The points of one attempt of a run, from its compacted parts and from the files of its replicas."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from phalanx.store.series.points import Columns, PointFile, point_files
 from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line
 
 FIRST_ROLES = ("master", "chief")
-POLLS = 20  # compaction may take files away while they are listed; of each attempt once
+POLLS = 20  # retries: compaction may remove files while they are listed, once per attempt
 POINT_BYTES, SERIES_BYTES = 24, 800  # in memory
-EVENTS_READ = 1 << 16  # the event that tells the rank stands at the beginning of its file
+EVENTS_READ = 1 << 16  # the event with the rank is at the beginning of its file
 
 
 class PointSource(NamedTuple):
@@ -35,7 +35,7 @@ class PointSource(NamedTuple):
 
 
 class AttemptPoints:
-    """Follows one attempt. Of a file that a part has consumed, only what was appended since counts."""
+    """Follows one attempt. If a part has consumed a file, only bytes appended since then count."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -46,9 +46,8 @@ class AttemptPoints:
         self._woven: dict[tuple[str, str], MergedStrand] = {}
 
     def poll(self, sources: Iterable[PointSource], leaves: Mapping[int, Path]) -> bool:
-        """Whether anything is new. The sources must have been listed before the leaves: points are removed after their
-        leaves are there. Raises FileNotFoundError when a source is gone: then list again.
-        """
+        """Returns whether anything is new. List the sources before the leaves: points are removed after their leaves
+        exist. Raises FileNotFoundError when a source is gone: then list again."""
         listed = sorted(sources)
         changed = self._open(leaves, {source.name for source in listed})
         for gone in self.files.keys() - set(listed):
@@ -62,7 +61,7 @@ class AttemptPoints:
         return changed
 
     def _open(self, leaves: Mapping[int, Path], listed: Set[str]) -> bool:
-        """A part without its points does not count while these are in files still."""
+        """A part without its points does not count while the points are still in files."""
         opened = False
         for number in leaves.keys() - self.parts.keys():
             part = CompactedPart.open(leaves[number])
@@ -83,7 +82,7 @@ class AttemptPoints:
         except FileNotFoundError:
             raise
         except OSError as fault:
-            raise CallError(f"{source.path} cannot be read: {fault.strerror or fault}") from None
+            raise CallError(f"cannot read {source.path}: {fault.strerror or fault}") from None
         self.files[source] = file
         if grown and source.replica not in self._ranks:
             rank = rank_in(source.path.with_suffix(".events"))
@@ -92,18 +91,18 @@ class AttemptPoints:
         return grown
 
     def _consumed(self, source: PointSource) -> int:
-        """How many bytes of a file are in the parts. Another file of the same name is not the one that was consumed."""
+        """How many bytes of a file are in the parts. A new file of the same name is not the consumed one."""
         known = [part.consumed[source.name] for part in self.parts.values() if source.name in part.consumed]
         return max((one.read for one in known if checksum_of(source.path, 0, one.read) == one.checksum), default=0)
 
     def series(self) -> Iterator[tuple[str, str]]:
-        """Metric and replica of everything that has points; some come more than once."""
+        """Metric and replica of every series with points; may contain duplicates."""
         for part in self.parts.values():
             yield from part.series()
         yield from self.fresh_series()
 
     def known(self) -> tuple[object, ...]:
-        """The same as long as no series is new, and nobody says another rank."""
+        """Unchanged while no series is added and no rank changes."""
         fresh = {
             source: (id(file), sum(1 for columns in file.metrics.values() if columns.values))
             for source, file in self.files.items()
@@ -111,49 +110,49 @@ class AttemptPoints:
         return tuple(sorted(self.parts)), fresh, dict(self._ranks)
 
     def fresh_series(self) -> Iterator[tuple[str, str]]:
-        """Those of them with points that are not compacted."""
+        """The series with points that are not compacted."""
         for source, file in self.files.items():
             for metric, columns in file.metrics.items():
                 if columns.values:
                     yield metric, source.replica
 
     def skipped_bytes(self) -> int:
-        """How much of the files was damaged."""
+        """How many bytes of the files were damaged."""
         compacted = sum(part.skipped_bytes for part in self.parts.values())
         return compacted + sum(file.skipped_bytes for file in self.files.values())
 
     def stamp(self) -> tuple[object, ...]:
-        """Of all that there is, as it was last read."""
+        """A stamp of all data as last read."""
         files = sorted((source.name, file.stamp) for source, file in self.files.items())
         return self.number, sorted(part.stamp for part in self.parts.values()), files
 
     def held_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory use in bytes."""
         held = sum(part.held_bytes() for part in self.parts.values())
         for file in self.files.values():
             held += sum(SERIES_BYTES + POINT_BYTES * len(columns) for columns in file.metrics.values())
         return held
 
     def ranks(self) -> dict[str, int]:
-        """Of the replicas that said it themselves."""
+        """The ranks that replicas reported themselves."""
         found = {name: rank for part in self.parts.values() for name, rank in part.replicas if rank is not None}
         return {**found, **self._ranks}
 
     def strands(self, metric: str, replica: str, after: After) -> list[Strand]:
-        """The line of one series; `after` tells its last step in the attempts before."""
+        """The line of one series; `after` returns its last step in earlier attempts."""
         compacted = self._compacted(metric, replica)
         fresh = self.fresh(metric, replica, after)
         return in_line([*compacted, fresh] if fresh else compacted)
 
     def fresh(self, metric: str, replica: str, after: After) -> MemoryStrand | None:
-        """What of a series is not compacted. Steps that were not given count on from what is."""
+        """The part of a series that is not compacted. Missing steps continue the count of the compacted part."""
         columns = self._columns(metric, replica)
         if not columns:
             return None
         compacted = self._compacted(metric, replica)
         if compacted:
             last = compacted[-1].total().last_step
-            after = lambda: last  # noqa: E731 - named by what it replaces
+            after = lambda: last  # noqa: E731 - named after what it replaces
         woven = self._woven.get((metric, replica))
         if woven is None or list(map(id, woven.sources)) != list(map(id, columns)):
             woven = self._woven[metric, replica] = MergedStrand(columns, self.number)
@@ -178,7 +177,7 @@ class PointHistory:
         self._polled = False
 
     def poll(self) -> bool:
-        """Whether anything is new."""
+        """Returns whether anything is new."""
         self._polled = True
         changed = False
         for left in reversed(range(POLLS)):
@@ -200,7 +199,7 @@ class PointHistory:
         return changed
 
     def lines(self, metric: str, replica: str) -> list[list[Strand]]:
-        """The line of each attempt that logged the series, in their order."""
+        """The line of each attempt that logged the series, in order."""
         found: list[list[Strand]] = []
         for number in sorted(self.each):
             strands = self.each[number].strands(metric, replica, partial(_last_step, found))
@@ -209,7 +208,7 @@ class PointHistory:
         return found
 
     def last_step(self, metric: str, replica: str) -> int | None:
-        """Of the whole series. Only now it is read: mostly nobody asks."""
+        """The last step of the whole series. Read lazily: it is rarely needed."""
         if not self._polled:
             self.poll()
         return _last_step(self.lines(metric, replica))
@@ -220,7 +219,7 @@ def _last_step(lines: Sequence[Sequence[Strand]]) -> int | None:
 
 
 def sources_of(run_folder: Path) -> dict[int, list[PointSource]]:
-    """All files of points of a run, by attempt."""
+    """All point files of a run, by attempt."""
     found: dict[int, list[PointSource]] = {}
     base = run_folder / run_paths.REPLICAS
     for replica in _names(base):
@@ -240,7 +239,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def rank_in(events: Path) -> int | None:
-    """The rank that a writer said it has, when it opened its files."""
+    """The rank that a writer recorded when it opened its files."""
     try:
         with open(events, "rb") as stream:
             records = split(stream.read(EVENTS_READ))[0]
@@ -265,7 +264,7 @@ def planned_ranks(run_folder: Path) -> dict[str, int]:
 
 
 def replica_order(replica: str, rank: int | None) -> tuple[bool, bool, int, str, int, str]:
-    """The master first, then by rank, then those without one by their names."""
+    """Sort key: the master first, then by rank, then those without a rank by name."""
     role, _, index = replica.rpartition("-")
     first, _, local = index.partition(".")
     number = int(first) if first.isdecimal() else 0

@@ -1,14 +1,14 @@
-"""Compacted points of an attempt: `<run>/series/attempt-<n>.parquet`, and `.leaves` beside it.
+"""Compacted points of an attempt: `<run>/series/attempt-<n>.parquet`, and a `.leaves` file next to it.
 
-The Parquet file holds every point and is there for everyone: pandas, Polars and DuckDB open it. The leaves are ours:
+The Parquet file holds every point for all tools: pandas, Polars and DuckDB open it. The leaves are our own format:
 
-    magic, length of the directory, its checksum
-    directory      JSON: names of metrics, replicas, which files were consumed, how many bytes of them were damage
-    series         a table with one row for each (metric, replica): where its rows stand, and one leaf for all of it
-    leaves         for each series of more than one leaf: its leaves, column by column
+magic, length of the directory, its checksum
+directory      JSON: names of metrics, replicas, which files were consumed, how many bytes of them were damaged
+series         a table with one row per (metric, replica): the position of its rows, and one leaf for all of it
+leaves         for each series of more than one leaf: its leaves, column by column
 
-All tables are columns of 8-byte numbers, little-endian. The leaves are written after the Parquet file, so whoever sees
-them sees both; a further pair `attempt-<n>-<k>` holds what was written after the first was made.
+All tables are columns of 8-byte little-endian numbers. The leaves are written after the Parquet file, so a reader that
+sees them sees both; a further pair `attempt-<n>-<k>` holds data that was written after the first was made.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from phalanx.store.series.points import Columns
 SUFFIX = ".leaves"
 HEAD = struct.Struct("<8sQI4x")
 MAGIC = b"phxleaf1"
-TAIL_BYTES = 4096  # so much of the Parquet file's end tells that it is the one
-PLACE_COLUMNS = 5  # of the table of series: metric, replica, first row, first leaf, checksum of its leaves
-LEAVES_KEPT = 500_000  # some 50 MB
-GROUPS_KEPT = 8  # some 3 MB each
+TAIL_BYTES = 4096  # bytes at the end of the Parquet file that identify it
+PLACE_COLUMNS = 5  # table of series: metric, replica, first row, first leaf, checksum of its leaves
+LEAVES_KEPT = 500_000  # about 50 MB
+GROUPS_KEPT = 8  # about 3 MB each
 
 
 class ConsumedFile(NamedTuple):
-    """A file of points that was compacted: so many bytes of it, with that checksum."""
+    """A compacted point file: this many bytes of it, with this checksum."""
 
     read: int
     checksum: int
@@ -54,7 +54,7 @@ class ReplicaKey(NamedTuple):
 
 
 class SeriesOffset(NamedTuple):
-    """Where a series stands."""
+    """The position of a series."""
 
     metric: int
     replica: int
@@ -64,7 +64,7 @@ class SeriesOffset(NamedTuple):
 
 
 def parts_of(run_folder: Path) -> dict[int, dict[int, Path]]:
-    """The leaves of each attempt, by the number of the part."""
+    """The leaves of each attempt, by part number."""
     found: dict[int, dict[int, Path]] = {}
     try:
         names = os.listdir(run_folder / run_paths.SERIES)
@@ -79,7 +79,7 @@ def parts_of(run_folder: Path) -> dict[int, dict[int, Path]]:
 
 
 def checksum_of(path: Path, first: int, last: int) -> int | None:
-    """Of a stretch of a file; None when the file is not so long, or gone."""
+    """The checksum of a range of a file; None when the file is shorter or missing."""
     checksum = 0
     try:
         with open(path, "rb") as stream:
@@ -96,7 +96,7 @@ def checksum_of(path: Path, first: int, last: int) -> int | None:
 
 
 def encode(directory: Mapping[str, Any], places: Sequence[SeriesOffset], totals: Leaves) -> bytes:
-    """A file of leaves up to where the leaves themselves begin."""
+    """A leaves file up to the start of the leaves themselves."""
     columns = [array("q", column) for column in zip(*places, strict=True)]
     series = b"".join(map(little_endian, columns)) + totals.encode()
     described = {**directory, "series": len(places), "series_checksum": crc32(series)}
@@ -105,7 +105,7 @@ def encode(directory: Mapping[str, Any], places: Sequence[SeriesOffset], totals:
 
 
 class CompactedPart:
-    """One pair of files, opened. Nothing is read but the directory and the table of series, until it is asked for."""
+    """One opened pair of files. Only the directory and the table of series are read eagerly."""
 
     def __init__(self, path: Path, directory: Mapping[str, Any], series: bytes, leaves_at: int) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class CompactedPart:
 
     @classmethod
     def open(cls, path: Path) -> CompactedPart | None:
-        """None when its directory is damaged, or is none."""
+        """None when its directory is damaged or missing."""
         try:
             with open(path, "rb") as stream:
                 magic, length, checksum = HEAD.unpack(stream.read(HEAD.size))
@@ -146,16 +146,16 @@ class CompactedPart:
 
     @property
     def stamp(self) -> tuple[str, int, int, int]:
-        """That of another part is another one."""
+        """Differs for every part."""
         return self.path.name, self.rows, self._size, self._tail_checksum
 
     def held_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory use in bytes."""
         rows = sum(map(len, self._groups.values()))
         return 24 * rows + LEAF_BYTES * (self._leaves_held + len(self.totals)) + 8 * PLACE_COLUMNS * len(self.totals)
 
     def is_complete(self) -> bool:
-        """Whether the Parquet file beside it is the one that it was made with."""
+        """Whether the Parquet file next to it is the one that it was made with."""
         try:
             if self.parquet.stat().st_size != self._size:
                 return False
@@ -164,7 +164,7 @@ class CompactedPart:
             return False
 
     def series(self) -> Iterator[tuple[str, str]]:
-        """Metric and replica of each."""
+        """Metric and replica of each series."""
         for metric, replica in zip(self.places[0], self.places[1], strict=True):
             yield self.metrics[metric], self.replicas[replica].name
 
@@ -220,7 +220,7 @@ class CompactedPart:
         found = self._groups.get(number)
         if found is None:
             if not self.is_complete():
-                raise CallError(f"{self.parquet} is missing or damaged: copy it here again from wherever the run came")
+                raise CallError(f"{self.parquet} is missing or damaged: copy it again from where the run came from")
             found = self._groups[number] = read_group(self.parquet, number)
             while len(self._groups) > GROUPS_KEPT:
                 self._groups.popitem(last=False)

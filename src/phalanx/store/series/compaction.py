@@ -1,8 +1,8 @@
-"""Compaction: the points of an attempt that has ended become one Parquet file, with leaves beside it.
+"""Compaction: the points of an ended attempt become one Parquet file, with leaves next to it.
 
-Each file is written under a hidden name, synced and renamed; the Parquet file is read back before that, and the files
-of points go only when both are there. Whoever is killed in between leaves the points as they were, or both forms, of
-which readers take the compacted one; the next compaction removes what is left over.
+Each file is written under a hidden name, synced and renamed; the Parquet file is verified before that, and the point
+files are removed only when both exist. A kill in between leaves either the points unchanged or both forms, of which
+readers use the compacted one; the next compaction removes the rest.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from phalanx.store.series.points import PointFile
 from phalanx.store.series.strands import MemoryStrand
 
 NOT_FOR_FOLDERS = (errno.EINVAL, errno.ENOTSUP)  # some filesystems cannot sync them
-BATCH_BYTES = 128 << 20  # of files of points that go into one part: some 350 MB of memory
+BATCH_BYTES = 128 << 20  # bytes of point files per part: about 350 MB of memory
 
 
 class CompactionResult(NamedTuple):
-    """What a compaction made."""
+    """The result of a compaction."""
 
     points: int
     series: int
-    files: int  # of points, that it read
-    skipped_bytes: int  # of them, that were damaged
-    size_bytes: int  # of what was written
+    files: int  # bytes of points read
+    skipped_bytes: int  # of which damaged
+    size_bytes: int  # bytes written
     paths: tuple[Path, ...]  # the Parquet files
 
 
 def compact(run_folder: Path, attempt: int, least_bytes: int = 0) -> CompactionResult | None:
-    """Compact an attempt that nobody writes to any more. None when there was nothing to do, or less than so many bytes
-    of points; when pyarrow is missing; or when another process is at it. It may be called again at any time, and after
-    it was killed.
+    """Compact an attempt that has no writers left. Returns None when there is nothing to do, or fewer than this many
+    bytes of points; when pyarrow is missing; or when another process is compacting. Safe to repeat at any time, also
+    after a kill.
 
-    Raises OSError when the disk does not take the files and StoreError when it gives back others; then all points are
-    where they were.
+    Raises OSError when the files cannot be written and StoreError when reading them back gives other data; all points
+    are unchanged then.
     """
     sources = sources_of(run_folder).get(attempt, [])
     if not sources or sum(source.path.stat().st_size for source in sources) < least_bytes or not is_available():
@@ -90,7 +90,7 @@ def _together(made: Sequence[CompactionResult]) -> CompactionResult | None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Whether no other process compacts in that folder, and none will before we are done."""
+    """Whether this process is the only one that compacts in the folder, until it is done."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -146,13 +146,13 @@ def _compact(
 
 
 def _is_ours(file: PointFile) -> bool:
-    """A file without a single record that we understand is left to those who do."""
+    """A file without a single known record is left for newer versions."""
     return file.offset > 0 or file.seen_bytes == 0
 
 
 class NamedSeries(NamedTuple):
     metric: str
-    replica: int  # its number
+    replica: int  # replica number
     strand: MemoryStrand
 
 
@@ -181,9 +181,8 @@ class _Writing:
         self.parquet, self.leaves = self.folder / f"{name}.parquet", self.folder / f"{name}.leaves"
 
     def _free_number(self, run_folder: Path) -> int:
-        """Of a part that is not there. One of the two files alone is not written over, unless all that it tells of is
-        in files of points as well: mostly, somebody was killed before the leaves were made.
-        """
+        """The names of a part that does not exist yet. If only one of the two files exists, it is overwritten only when
+        all its data is also in point files: usually, compaction was killed before the leaves were made."""
         return next(number for number in count(1) if self._is_free(run_folder, number))
 
     def _is_free(self, run_folder: Path, number: int) -> bool:
@@ -200,7 +199,7 @@ class _Writing:
         return consumed is not None and _are_there(consumed, run_folder, self.attempt.number)
 
     def commit(self, strands: Sequence[NamedSeries], replicas: Mapping[str, int | None]) -> CompactionResult:
-        """Both files, the leaves last: they are what readers look for."""
+        """Write both files, the leaves last: readers look for them."""
         draft = self._draft(self.parquet)
         rows = [SeriesRows(metric, replica, strand.columns) for metric, replica, strand in strands]
         write(draft, rows, replicas, self.attempt.number, self.consumed)
@@ -225,7 +224,7 @@ class _Writing:
             _sync(self.folder)
         part = CompactedPart.open(self.leaves)
         if part is None or part.rows != directory["rows"] or not part.is_complete():
-            raise StoreError(f"{self.leaves} cannot be read again: the disk may be failing; the points are kept")
+            raise StoreError(f"cannot read {self.leaves} back: the disk may be failing; the points are kept")
         written_bytes = size + self.leaves.stat().st_size
         files = len(self.spent)
         return CompactionResult(part.rows, len(strands), files, part.skipped_bytes, written_bytes, (self.parquet,))
@@ -237,7 +236,7 @@ class _Writing:
 
 
 def _are_there(consumed: Mapping[str, Sequence[int]], run_folder: Path, attempt: int) -> bool:
-    """Whether the files of points are where they were."""
+    """Whether the point files are unchanged."""
     for name, (size, checksum) in consumed.items():
         replica, _, file = name.rpartition("/")
         if checksum_of(run_folder / run_paths.attempt_folder(replica, attempt) / file, 0, size) != checksum:
@@ -246,7 +245,7 @@ def _are_there(consumed: Mapping[str, Sequence[int]], run_folder: Path, attempt:
 
 
 def _leaves(directory: Mapping[str, Any], strands: Sequence[NamedSeries]) -> Iterator[bytes]:
-    """The file of leaves."""
+    """The leaves file."""
     numbers = {name: number for number, name in enumerate(directory["metrics"])}
     places, totals, tables = [], Leaves(), []
     row = leaf = 0
@@ -280,7 +279,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove(path: Path, file: PointFile) -> None:
-    """Unless somebody has written to it since it was read: then readers read on from there."""
+    """Remove it, unless it was written to since it was read: then readers continue from there."""
     with suppress(FileNotFoundError):
         if path.stat().st_size <= max(file.seen_bytes, file.consumed):
             path.unlink()

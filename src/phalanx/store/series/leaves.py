@@ -1,8 +1,8 @@
-"""Leaves: what is known of each 256 points of a series, so that charts and summaries need not look at the points.
+"""Leaves: aggregates of 256 points of a series each, so that charts and summaries need not read the points.
 
-A leaf holds the smallest, largest, last and sum of its values, and where it begins and ends. Buckets for a chart are
-leaves put together; a series whole is one more leaf. No value is ever sampled away: a spike of one point is in the
-largest of its leaf, and so in that of every bucket which holds the leaf.
+A leaf holds the minimum, maximum, last value and sum, and where it starts and ends. Buckets for a chart are merged
+leaves; a whole series is one more leaf. No value is sampled away: a spike of one point is the maximum of its leaf, and
+so of every bucket that contains the leaf.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ LEAF_ROWS = 256
 
 
 class Bucket(NamedTuple):
-    """Consecutive points of a line. Smallest, largest and mean are of the finite values, None when there are none."""
+    """Consecutive points of a line. Minimum, maximum and mean are over the finite values, None when there are none."""
 
     first_step: int
     last_step: int
     first_time: float
     last_time: float
-    count: int  # type: ignore[assignment] # the word for it, though tuples have a method of that name
+    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
     min: float | None
     max: float | None
     mean: float | None
     last: float
-    odd: int  # how many values are NaN or infinite
+    odd: int  # number of NaN or infinite values
 
 
 class Leaf(NamedTuple):
-    """Without a finite value, `min` is infinity and `max` minus infinity, so that leaves add up without a question."""
+    """Without a finite value, `min` is infinity and `max` minus infinity, so that leaves merge without special
+    cases."""
 
     rows: int
     odd: int
@@ -57,13 +58,13 @@ class Leaf(NamedTuple):
         return Summary(self.last, low, high, self.rows, self.last_step, self.last_time)
 
 
-WHOLE_COLUMNS = 6  # the first fields of a leaf are whole numbers, the others real ones
+WHOLE_COLUMNS = 6  # the first fields of a leaf are integers, the others floats
 LEAF_COLUMNS = len(Leaf._fields)
 LEAF_BYTES = 8 * LEAF_COLUMNS
 
 
 def mean(total: float, count: int, low: float, high: float) -> float | None:
-    """Never outside of what it is the mean of, though the sum be rounded, or too large for a number."""
+    """The mean, clamped to the range of the values: the sum may be rounded, or overflow."""
     if not count:
         return None
     middle = total / count
@@ -82,9 +83,9 @@ def leaf_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float
 
 
 def _folded(values: Sequence[float]) -> tuple[int, float, float, float]:
-    """How many are odd; the smallest, the largest and the sum of the others."""
+    """The number of non-finite values; minimum, maximum and sum of the others."""
     total = sum(values)
-    if isfinite(total):  # one look at the sum instead of one at each value
+    if isfinite(total):  # one check of the sum instead of one per value
         return 0, min(values), max(values), total
     finite = [value for value in values if isfinite(value)]
     return len(values) - len(finite), min(finite, default=inf), max(finite, default=-inf), sum(finite)
@@ -100,7 +101,7 @@ class Leaves:
 
     @classmethod
     def each(cls, points: Columns) -> Leaves:
-        """One leaf for each point."""
+        """One leaf per point."""
         steps, times, values = points.steps, points.times, points.values
         odds, lows, highs, sums = array("q", bytes(8 * len(values))), values, values, values
         if not isfinite(sum(values)):
@@ -135,7 +136,7 @@ class Leaves:
             column.append(value)
 
     def add(self, points: Columns, bounds: Iterable[int]) -> None:
-        """One leaf for the points between each two neighbours of the bounds."""
+        """One leaf for the points between each two neighbouring bounds."""
         steps, times, values = points.steps, points.times, points.values
         for first, last in pairwise(bounds):
             leaf = leaf_of(steps[first:last].tolist(), times[first:last].tolist(), values[first:last].tolist())
@@ -153,7 +154,7 @@ class Leaves:
             del column[length:]
 
     def folded(self) -> Leaf:
-        """All of them as one; there is at least one."""
+        """All of them merged into one; there is at least one."""
         columns = self.columns
         return Leaf(
             sum(columns[0]), sum(columns[1]), columns[2][0], columns[3][-1], min(columns[4]), max(columns[5]),
@@ -162,14 +163,14 @@ class Leaves:
         )  # fmt: skip
 
     def buckets(self, count: int) -> list[Bucket]:
-        """At most so many buckets of whole leaves, each of as many leaves as the next or of one more."""
+        """At most this many buckets of whole leaves, whose numbers of leaves differ by at most one."""
         size = len(self)
         width, wider = divmod(size, min(count, size))
         middle = wider * (width + 1)
         return [*self._grouped(0, middle, width + 1), *self._grouped(middle, size, width)]
 
     def _grouped(self, first: int, last: int, width: int) -> Iterator[Bucket]:
-        """The leaves of a stretch, put together by so many. Columns are folded whole: this is what draws charts."""
+        """Merge the leaves of a range in groups. Columns are processed as a whole: charts spend their time here."""
 
         def every(place: int, shift: int) -> array[Any]:
             return self.columns[place][first + shift : last : width]
@@ -206,5 +207,5 @@ def little_endian(column: array[Any]) -> bytes:
 
 
 def leaf_bounds(rows: int, first: int = 0) -> list[int]:
-    """The bounds of the leaves of rows that begin at a leaf."""
+    """The bounds of the leaves of rows that start at a leaf."""
     return [*range(first, rows, LEAF_ROWS), rows]

@@ -1,7 +1,7 @@
-"""Points as Parquet: the only place that knows pyarrow.
+"""Points as Parquet: the only module that uses pyarrow.
 
 Columns metric, replica, rank, attempt, step, time and value, sorted by metric, replica and the order of logging, in row
-groups of equal length, so that a row is found by its number alone.
+groups of equal length, so that a row number alone locates a row.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from phalanx.errors import CallError, StoreError
 from phalanx.store.series.points import Columns
 
 GROUP_ROWS = 131_072
-CONSUMED = b"phalanx.consumed"  # which files of points are in it
+CONSUMED = b"phalanx.consumed"  # which point files are in it
 RANKS = range(-(2**31), 2**31)
 NUMBERS = ("step", "time", "value")
 
 
 class SeriesRows(NamedTuple):
-    """A series that is to be written."""
+    """A series to be written."""
 
     metric: str
-    replica: int  # its number
+    replica: int  # replica number
     columns: Columns
 
 
@@ -48,7 +48,7 @@ def read_group(path: Path, number: int) -> Columns:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             steps, moments, values = _numbers(file, number)
     except (OSError, pyarrow.ArrowException) as fault:
-        raise CallError(f"the points in {path} cannot be read: {fault}") from None
+        raise CallError(f"cannot read the points in {path}: {fault}") from None
     times = pyarrow.compute.divide(moments.cast(pyarrow.float64()), 1e6)
     return Columns(*(_plain(kind, column) for kind, column in zip("qdd", (steps, times, values), strict=True)))
 
@@ -67,7 +67,7 @@ def _plain(kind: str, column: Any) -> array[Any]:
 
 
 def _bytes(column: Any) -> memoryview:
-    """The numbers of a column of pyarrow's, eight bytes each."""
+    """The numbers of a pyarrow column, eight bytes each."""
     return memoryview(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))]
 
 
@@ -78,9 +78,9 @@ def write(
     attempt: int,
     consumed: Mapping[str, Any],
 ) -> None:
-    """Write a file and read it back. `replicas` are names and ranks by the replicas' numbers.
+    """Write a file and read it back. `replicas` are names and ranks by replica number.
 
-    Raises OSError when the disk does not take it, StoreError when it gives back something else.
+    Raises OSError when the file cannot be written, StoreError when reading it back gives other data.
     """
     import pyarrow as pa
     import pyarrow.parquet
@@ -113,7 +113,7 @@ def write(
             columns[5] = columns[5].view(schema.field("time").type)
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP_ROWS)
     if _checksums(path) != checksums:
-        raise StoreError(f"{path} does not hold what was written to it: the disk may be failing; the points are kept")
+        raise StoreError(f"{path} does not contain what was written: the disk may be failing; the points are kept")
 
 
 def _groups(series: Sequence[SeriesRows]) -> Iterator[list[SeriesRows]]:
@@ -135,7 +135,7 @@ def _groups(series: Sequence[SeriesRows]) -> Iterator[list[SeriesRows]]:
 
 
 def _table(group: Sequence[SeriesRows], replicas: Mapping[str, int | None], attempt: int) -> list[Any]:
-    """The columns of a row group, the times in microseconds."""
+    """The columns of a row group, with times in microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -171,7 +171,7 @@ def _checksum(columns: Sequence[Any]) -> int:
 
 
 def _checksums(path: Path) -> list[int]:
-    """Of the numbers of each row group."""
+    """A checksum over the numbers of each row group."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
@@ -179,7 +179,7 @@ def _checksums(path: Path) -> list[int]:
 
 
 def consumed_by(path: Path) -> dict[str, Any] | None:
-    """The files of points that are in a Parquet file of ours; None when it cannot be read, or is none."""
+    """The point files that are in one of our Parquet files; None when it cannot be read, or is not ours."""
     import pyarrow
     import pyarrow.parquet
 

@@ -1,7 +1,7 @@
 """Points as training wrote them: the `*.points` files of an attempt's folder, decoded into plain columns.
 
 A `PointFile` follows one file and keeps all of it; `FolderSummaries` follows all files of a folder and keeps a few
-numbers per metric. Both read on from where they stopped, skip what is damaged and never hold a Python object per point.
+numbers per metric. Both continue where they stopped, skip damaged data and never hold a Python object per point.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from phalanx.spool import CHUNK, HEAD, MARK, MAX_PAYLOAD, MOMENT, NAME_NUMBER, N
 SUFFIX = ".points"
 LONGEST_NAME = 500
 LAST_STEP = 2**63 - 1
-END_OF_TIME = 250_000_000_000.0  # in the year 9892: later times, and those before 1970, are a clock's nonsense
+END_OF_TIME = 250_000_000_000.0  # in the year 9892: later times, and those before 1970, come from a wrong clock
 KNOWN_BYTES = 64
-SHAPES_KEPT = 256  # the decoders of records of so many different lengths are kept
+SHAPES_KEPT = 256  # number of record lengths whose decoders are cached
 
 Append = Callable[[Any], None]
 
 
 class Summary(NamedTuple):
-    """What lists show of a metric. Smallest and largest are of the finite values, None when there are none."""
+    """A metric's summary in lists. Minimum and maximum are over the finite values, None when there are none."""
 
     last: float
     min: float | None
     max: float | None
-    count: int  # type: ignore[assignment] # the word for it, though tuples have a method of that name
+    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
     step: int  # of the last point
     at: float  # when the last point was logged
 
@@ -67,7 +67,7 @@ class Columns:
         self.values.extend(other.values)
 
     def picked(self, order: Iterable[int]) -> Columns:
-        """The points that stand at these places, in this order."""
+        """The points at these positions, in this order."""
         places = array("q", order)
         return Columns(
             array("q", map(self.steps.__getitem__, places)),
@@ -81,9 +81,8 @@ class Columns:
 
 
 class PointFile:
-    """Follows one file. With `consumed`, the points of so many bytes at its start are read for their names alone:
-    somebody has them already.
-    """
+    """Follows one file. With `consumed`, that many bytes at its start are read only for metric names: their points are
+    already stored elsewhere."""
 
     def __init__(self, path: str | os.PathLike[str], consumed: int = 0) -> None:
         self.path = path
@@ -92,26 +91,26 @@ class PointFile:
 
     def _begin(self) -> None:
         self.metrics: dict[str, Columns] = {}
-        self.offset = 0  # everything before it is decoded, or damage
-        self.seen_bytes = 0  # how long the file was; what lies between may still become a record
+        self.offset = 0  # everything before it is decoded or damaged
+        self.seen_bytes = 0  # length of the file; the rest may still become a record
         self.skipped_bytes = 0
-        self._stamp = (-1, -1, -1)  # a file that has it still has nothing new
-        self._before = b""  # what stands right before the offset: nobody else's file has it there
+        self._stamp = (-1, -1, -1)  # a file with this stamp has nothing new
+        self._before = b""  # the bytes right before the offset: they identify the file
         self._appends = _Appends(self.metrics)
         self._time = 0.0
         self._shapes: dict[int, Callable[..., tuple[Any, ...]]] = {}
 
     @property
     def stamp(self) -> tuple[int, int, int]:
-        """Another one after every change of the file."""
+        """Changes with every change of the file."""
         return self._stamp
 
     def poll(self) -> int:
-        """How many points were new. Raises FileNotFoundError when the file is gone; what was read of it stays."""
+        """The number of new points. Raises FileNotFoundError when the file is gone; what was read of it stays."""
         return sum(self.chunks())
 
     def chunks(self) -> Generator[int, None, None]:
-        """The same in pieces, for who empties the columns in between, or stops and reads on another time."""
+        """The same in steps, for callers that empty the columns in between, or continue later."""
         found = os.stat(self.path)
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
         if stamp == self._stamp or (found.st_size <= self.consumed and self.offset == 0):
@@ -119,7 +118,7 @@ class PointFile:
         with open(self.path, "rb") as stream:
             stream.seek(self.offset - len(self._before))
             if stream.read(len(self._before)) != self._before:
-                self._begin()  # another file of that name, of which nobody has anything
+                self._begin()  # another file of that name, of which nothing was read
                 self.consumed = 0
                 stream.seek(0)
             yield from self._chunks_of(stream.read)
@@ -147,13 +146,12 @@ class PointFile:
                 yield points
 
     def _feed(self, buffer: bytes) -> int:
-        """Decode the whole records of a stretch of the file. One loop without calls: it runs once for every record
-        that any training ever logs. A place where no whole record stands is passed over to the next one that is.
-        """
+        """Decode the complete records of a range of the file. One loop without calls: it runs once for every record
+        that any training logs. At damaged bytes it skips to the next complete record."""
         head, checksum, shapes, appends = HEAD.unpack_from, crc32, self._shapes, self._appends
         size, header = len(buffer), HEAD.size
         points = position = 0
-        damaged = -1  # where what is not a record began
+        damaged = -1  # where the damaged bytes began
         while True:
             start = position + header
             if start <= size:
@@ -187,13 +185,13 @@ class PointFile:
             position = buffer.find(MARK, position + 1)
             if position < 0:
                 break
-        hopeless = max(damaged, size - header - MAX_PAYLOAD)  # no record from before it can still be completed
+        hopeless = max(damaged, size - header - MAX_PAYLOAD)  # earlier bytes can no longer become a record
         self.skipped_bytes += hopeless - damaged
         self._used = hopeless
         return points
 
     def _shape(self, length: int) -> Callable[..., tuple[Any, ...]]:
-        """What decodes the payload of a record of points of that length."""
+        """The decoder for the payload of a point record of that length."""
         values = (length - MOMENT.size) // VALUE.size
         if values < 0:
             return _nothing
@@ -209,7 +207,7 @@ class PointFile:
 
 
 class _Appends(dict[int, tuple[Append, Append, Append]]):
-    """What appends to the columns of the metric that has a number now."""
+    """Appends to the columns of the metric that currently has this number."""
 
     def __init__(self, metrics: dict[str, Columns]) -> None:
         super().__init__()
@@ -221,12 +219,12 @@ class _Appends(dict[int, tuple[Append, Append, Append]]):
         return appends
 
     def __missing__(self, number: int) -> tuple[Append, Append, Append]:
-        """Its name was lost with a damaged record; its values were not."""
+        """Its name was in a damaged record; its values are intact."""
         return self.name(number, f"unnamed-{number}")
 
 
 def _nothing(*_: object) -> tuple[Any, ...]:
-    """What a record of points says that is too short for any."""
+    """A point record that is too short."""
     return (NO_STEP, -1.0)
 
 
@@ -236,9 +234,8 @@ def next_step(last: int | None) -> int:
 
 
 class FolderSummaries:
-    """Follows all points that are written into one folder, and keeps of each metric its summary alone: for lists of
-    runs that are live. `after` are the last steps of the attempts before, for points without a step.
-    """
+    """Follows all points written into one folder and keeps only a summary per metric: for lists of active runs. `after`
+    are the last steps of earlier attempts, for points without a step."""
 
     def __init__(self, folder: Path, after: Mapping[str, int] | None = None) -> None:
         self.folder = folder
@@ -247,7 +244,7 @@ class FolderSummaries:
         self._files: dict[str, PointFile] = {}
 
     def poll(self, longest_s: float | None = None) -> set[str]:
-        """The metrics that have new points. After about so many seconds, the rest is left for the next call."""
+        """The metrics with new points. After about this many seconds, the rest is left for the next call."""
         deadline = inf if longest_s is None else monotonic() + longest_s
         changed: set[str] = set()
         for name in point_files(self.folder):
@@ -259,7 +256,7 @@ class FolderSummaries:
                         if monotonic() >= deadline:
                             return changed
             except FileNotFoundError:
-                continue  # its points were compacted meanwhile; what they said is known
+                continue  # its points were compacted meanwhile; they are already counted
         return changed
 
     def _take(self, file: PointFile) -> set[str]:
@@ -276,7 +273,7 @@ class FolderSummaries:
 
 
 def _grown(before: Summary | None, columns: Columns, last_step: int | None) -> Summary:
-    """The last value is that of the largest step, and of equal steps the latest."""
+    """The last value has the largest step and, among equal steps, the latest time."""
     values = columns.values
     finite = values if isfinite(sum(values)) else [value for value in values if isfinite(value)]
     lowest, highest = (min(finite), max(finite)) if finite else (None, None)
@@ -302,7 +299,7 @@ def _either(choose: Callable[[float, float], float], one: float | None, other: f
 
 
 def _largest_step(steps: array[int], before: int | None) -> tuple[int, int]:
-    """Where in a stretch the largest step is, the last of equal ones; steps that were not given are counted."""
+    """The position of the largest step in a range, the last of equal ones; missing steps are counted."""
     found, largest, last = 0, None, before
     if NO_STEP not in steps:
         largest = max(steps)
@@ -316,7 +313,7 @@ def _largest_step(steps: array[int], before: int | None) -> tuple[int, int]:
 
 
 def point_files(folder: Path) -> list[str]:
-    """The names of the files of points of an attempt's folder."""
+    """The names of the point files of an attempt's folder."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file())

@@ -1,4 +1,4 @@
-"""One metric over all replicas: mean, smallest and largest at each step. Ranks that log more do not weigh more."""
+"""One metric over all replicas: mean, minimum and maximum at each step. Ranks that log more often do not weigh more."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from phalanx.store.series.points import Columns
 
 
 class Spread(NamedTuple):
-    """What the replicas logged at a step, or between two. The mean is that of the replicas' own means."""
+    """What the replicas logged at a step, or between two. The mean is the mean of the replicas' means."""
 
     first_step: int
     last_step: int
     first_time: float
     last_time: float
-    count: int  # type: ignore[assignment] # the word for it, though tuples have a method of that name
+    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
     min: float | None
     max: float | None
     mean: float | None
-    odd: int  # how many values are NaN or infinite
-    ranks: int  # how many replicas logged anything here
+    odd: int  # number of NaN or infinite values
+    ranks: int  # number of replicas that logged here
 
 
 def per_step(lines: Iterable[Columns]) -> list[Spread]:
-    """Of each step; what a replica logged last at a step is its value there."""
+    """For each step; a replica's value at a step is the last one it logged there."""
     found: dict[int, list[tuple[float, float]]] = {}
     for line in lines:
         latest = dict(zip(line.steps, zip(line.times, line.values, strict=True), strict=True))
@@ -46,7 +46,7 @@ def _at_step(step: int, points: Sequence[tuple[float, float]]) -> Spread:
 
 
 def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
-    """Of each bucket, when all replicas logged at the same steps, as most do; None when they did not."""
+    """For each bucket, if all replicas logged at the same steps, as most do; otherwise None."""
     steps = [bucket.first_step for bucket in lines[0]] if lines else []
     is_ordered = all(one.last_step < other.first_step for one, other in pairwise(lines[0] if lines else ()))
     if not is_ordered or any([bucket[0] for bucket in line] != steps for line in lines):
@@ -55,7 +55,7 @@ def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
 
 
 def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
-    """Of each of so many equal stretches of steps that anything was logged in. A bucket counts where it begins."""
+    """For each of this many equal ranges of steps that contain points. A bucket counts where it starts."""
     buckets = [bucket for line in lines for bucket in line]
     if not buckets:
         return []
@@ -72,7 +72,7 @@ def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
 
 
 def _in_cell(replicas: Sequence[Sequence[Bucket]]) -> Spread:
-    """Column by column: of many ranks there are hundreds of thousands of buckets."""
+    """Column by column: many ranks have hundreds of thousands of buckets."""
     is_plain = all(len(held) == 1 for held in replicas)
     buckets = [held[0] for held in replicas] if is_plain else [bucket for held in replicas for bucket in held]
     first_steps, last_steps, first_times, last_times, counts, lows, highs, means, _, odds = zip(*buckets, strict=True)
@@ -96,7 +96,7 @@ def _known(values: Sequence[float | None]) -> Sequence[float]:
 
 
 def _mean_of(buckets: Sequence[Bucket]) -> float | None:
-    """One replica's."""
+    """Of one replica."""
     if len(buckets) == 1:
         return buckets[0].mean
     known = [(bucket.mean, bucket.count - bucket.odd) for bucket in buckets if bucket.mean is not None]

@@ -1,7 +1,7 @@
-"""How far the replicas of a run are: the last step that each logged.
+"""The progress of a run's replicas: the last step that each logged.
 
-Of a file that grows, only its end is read, and only when it has grown: hundreds of replicas with hundreds of metrics
-may be looked at every second.
+Only the end of a growing file is read, and only when it has grown: hundreds of replicas with hundreds of metrics may be
+polled every second.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from phalanx.spool import HEAD, MAX_PAYLOAD, MOMENT, NO_STEP, POINTS, split
 from phalanx.store.series.compacted import CompactedPart, parts_of
 from phalanx.store.series.points import FolderSummaries, point_files
 
-TAIL = 1 << 16  # bytes: many records of any usual size
+TAIL = 1 << 16  # bytes: many records of usual size
 MOST_RUNS = 64
 
 
 class ReplicaStep(NamedTuple):
-    """The largest step that was logged, and when, in seconds since the epoch."""
+    """The largest logged step, and its time in seconds since the epoch."""
 
     step: int
     at: float
 
 
 class ReplicaSteps:
-    """Of the attempts that were last asked for."""
+    """The most recently requested attempts."""
 
     def __init__(self, most: int = MOST_RUNS) -> None:
         self.most = most
@@ -38,7 +38,7 @@ class ReplicaSteps:
         self._kept: OrderedDict[tuple[Path, int], AttemptSteps] = OrderedDict()
 
     def of(self, run_folder: Path, attempt: int, replicas: Iterable[str]) -> dict[str, ReplicaStep]:
-        """By replica; those that logged nothing are left out."""
+        """By replica; replicas that logged nothing are omitted."""
         with self._lock:
             kept = self._kept.pop((run_folder, attempt), None) or AttemptSteps(run_folder, attempt)
             self._kept[run_folder, attempt] = kept
@@ -79,13 +79,13 @@ class AttemptSteps:
 
 
 class _Replica:
-    """Follows the files of points of one folder."""
+    """Follows the point files of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sizes: dict[str, tuple[int, int]] = {}
         self.step: ReplicaStep | None = None
-        self.counting: FolderSummaries | None = None  # only where steps are not given, and must be counted
+        self.counting: FolderSummaries | None = None  # only for clients that give no steps, which must be counted
 
     def look(self) -> ReplicaStep | None:
         for name in point_files(self.folder):
@@ -105,7 +105,7 @@ class _Replica:
         return self.step
 
     def _count(self) -> ReplicaStep | None:
-        """Of a client that gives no steps: all of it has to be read, though only once."""
+        """A client that gives no steps: the whole file must be read, but only once."""
         if self.counting is None:
             self.counting = FolderSummaries(self.folder)
         self.counting.poll()
@@ -114,7 +114,7 @@ class _Replica:
 
 
 def _last_step(descriptor: int, size: int) -> ReplicaStep | None:
-    """The largest of the last records. One may be larger than what is read first: then more is."""
+    """The largest step among the last records. If a record is larger than the first read, more is read."""
     length = TAIL
     while True:
         records = split(os.pread(descriptor, min(length, size), max(0, size - length)))[0]

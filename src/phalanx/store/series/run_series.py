@@ -1,7 +1,8 @@
 """The series of a run: every metric of every replica over all attempts, for charts, tables and comparison.
 
-A restarted run logs some steps again. The line that survives is what training went on from: of an earlier attempt, the
-points from the first step on that a later attempt logged for the same series are overwritten. They are kept, apart.
+A restarted run logs some steps again. The surviving line is the one that training continued from: points of an earlier
+attempt are overwritten from the first step on that a later attempt logged for the same series. They are kept
+separately.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ __all__ = ["Bucket", "Point", "RunSeries", "Series", "Spread", "Summary"]
 
 FIRST_STEP = -LAST_STEP - 1
 ANSWERS_KEPT = 64
-EXACT_POINTS = 250_000  # more of them are put on a grid before ranks are compared
-GRID = 1000  # cells, when nobody says how many
-FINER = 4  # buckets of a replica for each cell of the grid
-MANY = 32  # replicas, of which each needs no finer ones
+EXACT_POINTS = 250_000  # more steps than this are put on a grid before ranks are compared
+GRID = 1000  # default number of cells
+FINER = 4  # buckets of a replica per cell of the grid
+MANY = 32  # from this number of replicas on, finer buckets are not needed
 
 Question = tuple[str, str, int, int | None, int | None]  # metric, replica, count, first, last
 
@@ -45,11 +46,11 @@ class Series(NamedTuple):
 
 
 class RunSeries:
-    """Reads a run's folder when it is first asked, and again at each `poll`; in between, answers do not change. Keep it
-    to read on cheaply while the run is live. Not for two threads at once.
+    """Reads a run's folder on first use, and again at each `poll`; in between, results do not change. Keep the object
+    to continue reading cheaply while the run is active. Not thread-safe.
 
-    Points that are compacted are read with pyarrow. Where it is missing, buckets and summaries are made of the leaves,
-    and whatever needs the points themselves raises CallError.
+    Compacted points are read with pyarrow. Without it, buckets and summaries are made from the leaves, and methods that
+    need the points themselves raise CallError.
     """
 
     def __init__(self, run_folder: Path) -> None:
@@ -63,7 +64,7 @@ class RunSeries:
         self._answers: dict[Question, list[Bucket]] = {}
 
     def poll(self) -> bool:
-        """Read what is new; whether anything was."""
+        """Read new data; returns whether there was any."""
         changed = self._attempts.poll() or not self._polled
         if changed:
             self._polled = True
@@ -79,7 +80,7 @@ class RunSeries:
             self._list()
 
     def _list(self) -> None:
-        """Who logged what; of thousands of series that takes longer than reading their news."""
+        """Which replica logged what; with thousands of series this takes longer than reading new points."""
         self._ranks = planned_ranks(self.folder)
         found: dict[str, set[str]] = {}
         for _, attempt in sorted(self._attempts.each.items()):
@@ -101,11 +102,11 @@ class RunSeries:
         return list(self._known())
 
     def replicas(self, metric: str) -> list[str]:
-        """Who logged it: the master first, then by rank."""
+        """The replicas that logged it: the master first, then by rank."""
         return list(self._known().get(metric, ()))
 
     def skipped_bytes(self) -> int:
-        """How much of what was written is damaged, and so not here."""
+        """How many written bytes are damaged, and so missing here."""
         self._known()
         return sum(attempt.skipped_bytes() for attempt in self._attempts.each.values())
 
@@ -135,7 +136,7 @@ class RunSeries:
         return [self._made(metric, one, self._surviving(metric, one)) for one in self._chosen(metric, replica)]
 
     def overwritten(self, metric: str, replica: str) -> list[Series]:
-        """What did not survive, by attempt."""
+        """The overwritten points, by attempt."""
         lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
         found = []
         for line, end in zip(lines, _ends(lines), strict=True):
@@ -156,19 +157,18 @@ class RunSeries:
     def buckets(
         self, metric: str, count: int, replica: str | None = None, first: int | None = None, last: int | None = None
     ) -> dict[str, list[Bucket]]:
-        """The surviving line of each replica, or of one, as at most `count` buckets; of the steps from `first` to
-        `last`, both included. No more points than that: a bucket for each.
-        """
+        """The surviving line of each replica, or of one, as at most `count` buckets; for the steps from `first` to
+        `last`, both included. With no more points than that: one bucket per point."""
         return {one: self._answer((metric, one, max(count, 1), first, last)) for one in self._chosen(metric, replica)}
 
     def _answer(self, question: Question) -> list[Bucket]:
-        """The same chart is asked for again and again."""
+        """Cached: the same chart is requested repeatedly."""
         found = self._answers.pop(question, None)
         if found is None:
             found = self._buckets(*question)
             if len(self._answers) >= ANSWERS_KEPT:
                 del self._answers[next(iter(self._answers))]
-        self._answers[question] = found  # the last in, the last out
+        self._answers[question] = found  # as the most recently used
         return list(found)
 
     def _buckets(self, metric: str, replica: str, count: int, first: int | None, last: int | None) -> list[Bucket]:
@@ -180,7 +180,7 @@ class RunSeries:
     def overwritten_buckets(
         self, metric: str, replica: str, count: int, first: int | None = None, last: int | None = None
     ) -> list[tuple[int, list[Bucket]]]:
-        """What did not survive: of each attempt at most `count` buckets."""
+        """The overwritten points: at most `count` buckets per attempt."""
         lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
         found = []
         for line, end in zip(lines, _ends(lines), strict=True):
@@ -190,7 +190,7 @@ class RunSeries:
         return found
 
     def first_steps(self, metric: str, replica: str) -> list[tuple[int, int]]:
-        """Each attempt that logged a series, and the first step of it."""
+        """Each attempt that logged a series, and its first step."""
         lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
         return [(line[0].attempt, min(strand.total().low_step for strand in line)) for line in lines]
 
@@ -199,25 +199,24 @@ class RunSeries:
         return self._ranks.get(replica)
 
     def stamp(self) -> str:
-        """The same for whoever reads the same, now or another time; another one after every change."""
+        """A stamp of the data: the same for every reader, different after every change."""
         self._known()
         each = [attempt.stamp() for _, attempt in sorted(self._attempts.each.items())]
         return sha256(repr(each).encode()).hexdigest()[:16]
 
     def held_bytes(self) -> int:
-        """About how much memory the points and leaves take that were read so far."""
+        """Approximate memory use of the points and leaves read so far, in bytes."""
         return sum(attempt.held_bytes() for attempt in self._attempts.each.values())
 
     def over_ranks(
         self, metric: str, count: int | None = None, first: int | None = None, last: int | None = None
     ) -> list[Spread]:
-        """Mean, smallest and largest over the replicas: of each step; of a grid of `count` cells when there are more
-        steps than that. Of the steps from `first` to `last`, both included.
-        """
+        """Mean, minimum and maximum over the replicas: for each step, or for a grid of `count` cells if there are more
+        steps. For the steps from `first` to `last`, both included."""
         lines = [self._stretch(metric, replica, first, last) for replica in self.replicas(metric)]
         rows = [sum(strand.rows for strand in line) for line in lines]
         if rows and sum(rows) <= EXACT_POINTS and (count is None or max(rows) <= count):
-            with suppress(CallError):  # no pyarrow here: what the leaves tell
+            with suppress(CallError):  # no pyarrow: use the leaves
                 exact = per_step(map(points_of, lines))
                 if count is None or len(exact) <= count:
                     return exact
@@ -229,7 +228,7 @@ class RunSeries:
         return on_grid(coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines], cells)
 
     def summaries(self) -> dict[str, Summary]:
-        """Of each metric, by the first replica that logged it."""
+        """For each metric, of the first replica that logged it."""
         found = {}
         for metric, replicas in self._known().items():
             total = total_of(self._surviving(metric, replicas[0], roughly=True))

@@ -1,7 +1,7 @@
-"""Strands: stretches of one series, in memory or compacted, that are read alike; and what is made of them.
+"""Strands: ranges of one series, in memory or compacted, with one interface; and what is computed from them.
 
-A line is a list of strands in the order of time. Whatever is asked of it (its points, a part of its steps, buckets, a
-summary) looks at leaves first, and at points only where a leaf is not fine enough.
+A line is a list of strands in the order of time. Every query (points, a range of steps, buckets, a summary) uses leaves
+first, and points only where a leaf is not fine enough.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Strand(Protocol):
         """All of it as one leaf."""
 
     def leaves(self) -> Leaves:
-        """One for each 256 points; the last may have fewer."""
+        """One per 256 points; the last may have fewer."""
 
     def points(self, first: int, last: int) -> Columns:
         """Raises CallError when they cannot be read."""
@@ -51,7 +51,7 @@ class MemoryStrand:
         self.columns = columns
         self.attempt = attempt
         self._leaves: Leaves | None = None
-        self._rows = 0  # so many are in the leaves
+        self._rows = 0  # number of points in the leaves
         self._total: Leaf | None = None
 
     @property
@@ -100,9 +100,8 @@ class CutStrand:
 
 
 def within(strand: Strand, low: int, high: int, *, roughly: bool = False) -> list[Strand]:
-    """What of a strand has steps from `low` to `high`, both included. `roughly` takes a leaf that is partly of them
-    whole or not at all, by its first step, where its points cannot be read.
-    """
+    """The part of a strand with steps from `low` to `high`, both included. With `roughly`, a leaf whose points cannot
+    be read is included as a whole or not at all, by its first step."""
     total = strand.total()
     if low <= total.low_step and total.high_step <= high:
         return [strand]
@@ -111,7 +110,7 @@ def within(strand: Strand, low: int, high: int, *, roughly: bool = False) -> lis
     leaves = strand.leaves()
     lows, highs, firsts = leaves.columns[4], leaves.columns[5], leaves.columns[2]
     found: list[Strand] = []
-    begin = None  # of the whole leaves that are not in `found` yet
+    begin = None  # start of the whole leaves that are not in `found` yet
     for place in range(len(leaves)):
         whole = low <= lows[place] and highs[place] <= high
         part: list[Strand] = []
@@ -160,9 +159,8 @@ def total_of(strands: Sequence[Strand]) -> Leaf | None:
 
 
 def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
-    """At most so many. They are made of the points where leaves would give less than half of them, unless the points
-    cannot be read.
-    """
+    """At most this many. Made from the points where leaves would give less than half as many, unless the points cannot
+    be read."""
     rows = sum(strand.rows for strand in strands)
     if not rows:
         return []
@@ -170,7 +168,7 @@ def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
         try:
             points = points_of(strands)
         except CallError:
-            pass  # no pyarrow here: coarse is better than nothing
+            pass  # no pyarrow: coarse is better than nothing
         else:
             return Leaves.each(points).buckets(count)
     leaves = strands[0].leaves()
@@ -182,7 +180,7 @@ def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
 
 
 def latest(strands: Sequence[Strand], step: int) -> Point | None:
-    """The point with the highest step up to that one; the last of them, if there are several."""
+    """The point with the highest step up to that one; the last of several."""
     best: tuple[int, Strand, int] | None = None
     for strand in strands:
         leaves = strand.leaves()
@@ -200,18 +198,17 @@ def latest(strands: Sequence[Strand], step: int) -> Point | None:
 
 
 class MergedStrand:
-    """The points of one series out of the files of one replica's attempt, in the order of time, each with a step.
-    It grows as the files do.
-    """
+    """The points of one series from the files of one replica's attempt, in the order of time, each with a step. It
+    grows with the files."""
 
     def __init__(self, sources: Sequence[Columns], attempt: int) -> None:
         self.sources = list(sources)
         self.strand = MemoryStrand(Columns(), attempt)
         self._lengths: list[int] = []
-        self._steps: array[int] | None = None  # our own, once there are some to be counted
+        self._steps: array[int] | None = None  # separate columns, once steps must be counted
 
     def grow(self, after: After) -> MemoryStrand:
-        """`after` tells the last step before the first one."""
+        """`after` returns the last step before the first one."""
         lengths = list(map(len, self.sources))
         if lengths != self._lengths:
             if len(lengths) == 1:
@@ -222,7 +219,7 @@ class MergedStrand:
         return self.strand
 
     def _follow(self, source: Columns, after: After) -> None:
-        """One file alone: its own columns serve."""
+        """A single file: its own columns are used."""
         done = sum(self._lengths)
         fresh = source.steps[done:]
         if self._steps is None and NO_STEP in fresh:
@@ -241,7 +238,7 @@ class MergedStrand:
 
 
 def counted(steps: array[int], last: int | None) -> array[int]:
-    """The steps with those counted that were not given."""
+    """The steps, with missing ones counted."""
     found = array("q")
     append: Callable[[int], None] = found.append
     for step in steps:
@@ -251,7 +248,7 @@ def counted(steps: array[int], last: int | None) -> array[int]:
 
 
 def in_order_of_time(sources: Sequence[Columns]) -> Columns:
-    """All points, each source's in its own order, though its clock went back."""
+    """All points, each source in its own order, even if its clock went back."""
     ordered = sorted((source for source in sources if source.values), key=lambda source: source.times[0])
     joined, moments = Columns(), array("d")
     for source in ordered:
@@ -268,7 +265,7 @@ def follow_each_other(strands: Sequence[Strand]) -> bool:
 
 
 def in_line(strands: Sequence[Strand]) -> list[Strand]:
-    """Strands of one attempt as a line: they follow each other in time, or are merged."""
+    """Strands of one attempt as a line: consecutive in time, or merged."""
     if len(strands) < 2:
         return list(strands)
     ordered = sorted(strands, key=lambda strand: strand.total().first_time)
@@ -277,5 +274,5 @@ def in_line(strands: Sequence[Strand]) -> list[Strand]:
     try:
         sources = [strand.points(0, strand.rows) for strand in ordered]
     except CallError:
-        return ordered  # no pyarrow here: nearly in order is better than nothing
+        return ordered  # no pyarrow: nearly in order is better than nothing
     return [MemoryStrand(in_order_of_time(sources), ordered[0].attempt)]

@@ -1,6 +1,6 @@
-"""What training code tracks beside metrics: labels, facts, artifacts; and the registry of models.
+"""What training code tracks besides metrics: labels, facts, artifacts; and the model registry.
 
-A summary has more than the last value. What is NULL in one that an older Phalanx wrote is not known.
+A summary has more than the last value. NULL means unknown: an older Phalanx wrote the summary.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phalanx.store.migrations.revision import Revision
 
-# SQLite cannot change a primary key, so the table is created again.
+# SQLite cannot change a primary key, so the table is recreated.
 REVISION = Revision(
     "0003",
     """
