@@ -67,7 +67,7 @@ def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: p
 
 def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(VirtualenvError, match="needs apptainer"):
+    with pytest.raises(VirtualenvError, match="requires apptainer"):
         prepare({"image": "x.sif"}, "/nowhere", None, "/")
     program = tmp_path / "apptainer"
     program.write_text("#!/bin/sh\n")

@@ -1,5 +1,5 @@
 """python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
-or, in a pod, where all there is to know stands in fixed places:
+or, in a pod, where all inputs are at fixed paths:
 python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Templates (`{{ name }}`) in a file: Jinja2 in a sandbox, with typed and bounded results.
 
 A string that is one expression renders to the value of the expression (`"{{ gpus }}"` is a number if gpus is one);
-anything else renders to a string. A file may be untrusted, so anything that could run forever or exhaust memory is disabled:
+anything else renders to a string. A file may be untrusted, so nothing may run forever or exhaust memory:
 no calls but `range`, no assignments, macros or includes, no nested loops, and results of bounded size.
 """
 
