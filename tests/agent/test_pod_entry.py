@@ -304,7 +304,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     assert pod.run().code == 78
     assert (pod.end()["cause"], pod.end()["message"]) == (
         "setup",
-        "there is no folder /no/such/folder in this pod to run in",
+        "the working folder /no/such/folder does not exist in this pod",
     )
     said = Pod(tmp_path / "b", "true", members=["worker-7"]).run()
     assert (said.code, said.err) == (78, "phalanx: the plan has no replica 'worker-7'\n")
@@ -315,7 +315,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     (lost.root / "job" / "plan.json.gz").unlink()
     said = lost.run()
     assert said.code == 78
-    assert "plan cannot be read" in said.err
+    assert "cannot read the run's plan" in said.err
 
 
 def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said(tmp_path: Path) -> None:
@@ -325,10 +325,10 @@ def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said
         (pod.root / "run").write_text("a file")
         said = pod.run(mode)
         assert (said.code, said.err) == (78, "")
-        assert b"cannot be created:  Not a directory" in said.out
+        assert b"cannot be created: Not a directory" in said.out
         word = json.loads((pod.root / "termination-log").read_bytes())["ends"]["master-0"]
         assert word["cause"] == "setup"
-        assert "cannot be created:  Not a directory" in word["message"]
+        assert "cannot be created: Not a directory" in word["message"]
 
 
 def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: 
     pod = Pod(tmp_path / "pod", "echo started", outputs=str(store / "run-1"))
     said = pod.run()
     assert (said.code, pod.end()["cause"]) == (78, "setup")
-    assert "cannot be created:  Not a directory" in pod.end()["message"]
+    assert "cannot be created: Not a directory" in pod.end()["message"]
     assert b"started" not in said.out
     assert said.files()["master-0", "log"] == pod.log(), "nothing of ours comes between the lines"
 

@@ -79,7 +79,7 @@ def test_a_name_that_nobody_knows_is_told_with_the_pair(tmp_path: Path) -> None:
     end = run.end("worker-1")
     assert end["cause"] == "meeting"
     assert "worker-1 cannot reach master-0 at no-such-host.invalid:" in end["message"]
-    assert "the name no-such-host.invalid is unknown there" in end["message"]
+    assert "the host name no-such-host.invalid is unknown there" in end["message"]
     assert "worker-0, worker-1 did not connect to master-0" in run.end()["message"]
 
 

@@ -172,8 +172,8 @@ def test_a_hostile_zip_writes_nothing_elsewhere(place: Place) -> None:
     answer = place.quick("import", str(place.folder / "evil.zip"), "--json")
     assert answer.data["runs"] == []
     assert {row["what"] for row in answer.data["not_carried_over"]} == {
-        "folders that are not a run's",
-        "names in the archive that are no relative paths",
+        "folders that are not runs",
+        "names in the archive that are not relative paths",
     }
     assert not list(place.folder.parent.rglob("evil"))
 

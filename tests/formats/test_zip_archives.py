@@ -43,7 +43,7 @@ def test_names_that_lead_elsewhere_are_left_in_the_archive(tmp_path: Path, name:
     losses = unpacked(tmp_path / "a.zip", tmp_path / "out")
     assert files_in(tmp_path / "out") == ["good"]
     assert files_in(tmp_path) == ["a.zip", "out/good"]
-    assert losses.counts == {"names in the archive that are no relative paths": 1}
+    assert losses.counts == {"names in the archive that are not relative paths": 1}
 
 
 def test_links_and_devices_are_not_made(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_name_that_is_there_twice_is_taken_once(tmp_path: Path) -> None:
         archive.writestr("a/b", "third")
     losses = unpacked(tmp_path / "a.zip", tmp_path / "out")
     assert (tmp_path / "out" / "a").read_text() == "first"
-    assert losses.counts == {"names that the archive has twice": 2}
+    assert losses.counts == {"duplicate names in the archive": 2}
 
 
 def test_bombs_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ class Exporter:
     def _write_run(self, run: Run, folder: Path) -> None:
         source = self.home.run(run.id).path
         if not phalanx_runs.is_run(source):
-            raise CallError(f"run {run.id} has no folder in {self.home.runs}: `phalanx doctor` tells more")
+            raise CallError(f"run {run.id} has no folder in {self.home.runs}: run `phalanx doctor` for details")
         safe_files.make_folder(folder)
         safe_files.write(folder / "run.json", encode_run(run))
         _write_json(folder / "params.json", dict(run.params))
@@ -92,7 +92,7 @@ class Exporter:
         try:
             plan = phalanx_runs.document(source / "plan.json", source)
         except (OSError, FileRefused, ValueError):
-            raise CallError(f"the plan of run {source.name} cannot be read: `phalanx doctor` tells more") from None
+            raise CallError(f"the plan of run {source.name} cannot be read: run `phalanx doctor` for details") from None
         bare: dict[str, Any] = {"environment": {}, "defaults": {}}
         replicas = [{**replica, **bare} for replica in plan.get("replicas", ())]
         _write_json(folder / "plan.json", {**plan, "environment": {}, "replicas": replicas})
@@ -161,7 +161,7 @@ def _without_variables(node: Any, left: list[int]) -> Any:
 def target_folder(path: Path) -> Iterator[Path]:
     """Where to write; it becomes the folder, or the zip, that was wanted once everything is there. Raises CallError."""
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
-        raise CallError(f"{path} is there already: name a new folder with -o")
+        raise CallError(f"{path} already exists: choose a new folder with -o")
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         draft.mkdir(mode=0o700)

@@ -77,7 +77,7 @@ def read(folder: Path) -> PhalanxRun:
             if not (is_ours and _is_count(replica["index"]) and _is_count(replica["rank"])):
                 raise FileRefused("runs whose plan cannot be read")
     except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        raise FileRefused("folders that are not a run's") from None
+        raise FileRefused("folders that are not runs") from None
     if not history:
         raise FileRefused("runs without a history")
     return PhalanxRun(folder, run, history, plan)
@@ -96,7 +96,7 @@ def _is_count(value: Any) -> bool:
 
 def _run(data: dict[str, Any]) -> Run:
     if not _ID.fullmatch(_text(data["id"])):
-        raise FileRefused("runs whose ids are none of ours")
+        raise FileRefused("runs with ids that are not valid")
     values: dict[str, Any] = {name: _text(data[name]) for name in _TEXTS}
     values |= {name: None if data.get(name) is None else _text(data[name]) for name in _MAYBE_TEXTS}
     values |= {name: None if data.get(name) is None else _time(data[name]) for name in _TIMES}
@@ -262,7 +262,7 @@ def documents_of(folder: Path, losses: ImportLosses) -> Iterator[tuple[str, byte
     except FileMissing:
         return
     except (OSError, FileRefused, ValueError, RecursionError):
-        losses.add("records of surroundings that could not be read", example=folder.name)
+        losses.add("environment records that could not be read", example=folder.name)
 
 
 def _end(data: dict[str, Any]) -> dict[str, Any]:

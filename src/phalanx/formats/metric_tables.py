@@ -57,7 +57,7 @@ def find(source: Path, run_name: str | None = None, *, of_any_name: bool = False
     losses = ImportLosses()
     paths = [source] if source.is_file() else tables_in(source, of_any_name=of_any_name)
     if run_name and len(paths) != 1:
-        raise CallError(f"{source} has {len(paths)} tables: --run-name can name the run of one only")
+        raise CallError(f"{source} has {len(paths)} tables: --run-name needs exactly one")
     root = source.parent if source.is_file() else source
     return FoundRuns("csv", _runs(paths, root, run_name, losses), losses)
 
@@ -101,7 +101,7 @@ def _params(path: Path, root: Path, losses: ImportLosses) -> dict[str, Any]:
         return {}
     params = dict(islice(_flat(found, "."), MOST_PARAMS)) if isinstance(found, dict) else {}
     if len(params) == MOST_PARAMS:
-        losses.add("files with more hyperparameters than can be", example=path.name)
+        losses.add("files with too many hyperparameters", example=path.name)
     return params
 
 
@@ -179,7 +179,7 @@ def _json_rows(stream: io.BufferedReader, losses: ImportLosses) -> Iterator[Row]
         if isinstance(row, dict):
             yield row
         else:
-            losses.add("lines that are no JSON object")
+            losses.add("lines that are not JSON objects")
 
 
 def _lists(data: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -237,7 +237,7 @@ def _numbers(row: Row, losses: ImportLosses) -> Iterator[tuple[str, float]]:
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            losses.add("values that are no numbers", example=name)
+            losses.add("values that are not numbers", example=name)
             continue
         if name:
             yield name, number
@@ -249,7 +249,7 @@ def _step(value: Any, losses: ImportLosses) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     if not number.is_integer():
-        losses.add("steps that are no whole numbers (they were counted instead)")
+        losses.add("steps that are not whole numbers (row numbers were used instead)")
         return None
     try:
         return int(value)  # exactly, also where a float is not

@@ -23,8 +23,8 @@ from phalanx.formats.foreign_run import (
 )
 from phalanx.formats.safe_files import walk
 
-ELSEWHERE = "artifacts that are kept elsewhere (a cloud, a server)"
-MODELS_ELSEWHERE = "files of models that are kept elsewhere"
+ELSEWHERE = "artifacts that are stored elsewhere (cloud, server)"
+MODELS_ELSEWHERE = "files of models that are stored elsewhere"
 MAX_TEXT = 1 << 20  # bytes of a param or tag
 _STATUSES = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 _ENDS = {

@@ -63,7 +63,7 @@ class MlflowDatabase:
                 for (name,) in names
             }
         except sqlite3.Error as fault:
-            raise CallError(f"{path} cannot be read as MLflow's database: {fault}") from None
+            raise CallError(f"{path} is not a readable MLflow database: {fault}") from None
 
     def _query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, args).fetchall()

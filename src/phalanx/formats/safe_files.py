@@ -28,7 +28,7 @@ def open_within(path: Path, root: Path) -> int:
     """A descriptor of a regular file that really lies below the root, wherever links lead. Raises Refused."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
-        raise FileRefused("links that lead out of the source")
+        raise FileRefused("links that leave the source")
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def open_within(path: Path, root: Path) -> int:
         raise FileRefused("files that cannot be opened") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileRefused("what is no file")
+        raise FileRefused("what is not a regular file")
     return descriptor
 
 
@@ -47,7 +47,7 @@ def read_bytes(path: Path, root: Path, limit: int) -> bytes:
     """The whole of a small file. Raises Refused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as stream:
         if os.fstat(stream.fileno()).st_size > limit:
-            raise FileRefused("files that are far too long for what they are")
+            raise FileRefused("files that are larger than expected")
         return stream.read(limit)
 
 
@@ -84,7 +84,7 @@ def copy(path: Path, root: Path, target: Path) -> int:
         size = os.fstat(source.fileno()).st_size
         make_folder(target.parent)
         if size + SPARE_BYTES > shutil.disk_usage(target.parent).free:
-            raise FileRefused("files for which the disk has no room")
+            raise FileRefused("files that do not fit on the disk")
         draft = target.with_name(f".{os.getpid()}.draft")
         try:
             with os.fdopen(new(draft), "wb") as copied:
@@ -130,10 +130,10 @@ def digest(path: Path, root: Path, algorithm: str = "sha256") -> bytes:
 def below(name: str) -> str:
     """A relative path that stays below its folder, whatever it was called. Raises Refused when none can be made."""
     if "\0" in name or "\\" in name or name.startswith("/"):
-        raise FileRefused("names that are no relative paths")
+        raise FileRefused("names that are not relative paths")
     steps = [step for step in PurePosixPath(name).parts if step != "."]
     if not steps or ".." in steps:
-        raise FileRefused("names that are no relative paths")
+        raise FileRefused("names that are not relative paths")
     cut = [step.encode("utf-8", "replace")[:LONGEST_STEP].decode("utf-8", "ignore") for step in steps]
     return "/".join("_" + step[1:] if step.startswith(".") else step for step in cut)
 

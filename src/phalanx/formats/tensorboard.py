@@ -13,12 +13,12 @@ from phalanx.formats.safe_files import walk
 
 _SESSION = re.compile(r"\d{9,11}\.\d+")  # the folder that `add_hparams` makes beside the events of its run
 _WORDS = {
-    "damage": "bytes of event files that are damaged",
+    "damage": "damaged bytes of event files",
     "malformed": "events that could not be read",
     "graph": "graphs",
     "audio": "sounds",
     "too large": "events that are too large",
-    "hparams": "hyperparameters that are no number, text or truth",
+    "hparams": "hyperparameters that are not numbers, strings or booleans",
 }
 
 

@@ -34,7 +34,7 @@ def is_log(path: Path) -> bool:
 
 
 def records(path: Path, root: Path, skipped: Counter[str]) -> Iterator[bytes]:
-    """Every record of a file that can be read: `skipped` counts the bytes of damage, and records that are too large.
+    """Every record of a file that can be read: `skipped` counts the damaged bytes, and records that are too large.
     Raises OSError, Refused."""
     whole = bytearray()
     is_open = False

@@ -38,10 +38,10 @@ _OWN_FILES = frozenset(["wandb-metadata.json", "wandb-summary.json", "config.yam
 _OWN_ARTIFACTS = ("run_table", "job", "wandb-")  # what W&B makes for itself
 _ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LEFT_BEHIND = {
-    wandb_records.STATS: "samples of the machine's use",
+    wandb_records.STATS: "samples of machine usage",
     wandb_records.ALERT: "alerts",
-    wandb_records.METRIC: "definitions of metrics (their own x axis, their summary)",
-    wandb_records.TENSORBOARD: "links to folders of TensorBoard (import those by themselves)",
+    wandb_records.METRIC: "definitions of metrics (x axis, summary)",
+    wandb_records.TENSORBOARD: "links to TensorBoard folders (import those separately)",
 }
 
 
@@ -70,7 +70,7 @@ def _runs(logs: list[Path], root: Path, losses: ImportLosses) -> Iterator[Foreig
     for path in logs:
         head = _head(path)
         if head is None:
-            losses.add("files of runs in which nothing is written", example=path.name)
+            losses.add("files of runs without content", example=path.name)
             continue
         files.setdefault(head.run_id, []).append(path)  # a run that was resumed has several
         heads.setdefault(head.run_id, head)
@@ -130,7 +130,7 @@ def _read(paths: list[Path], root: Path, head: RunRecord, losses: ImportLosses) 
                 yield from run.take(record, losses)
             except Malformed:
                 losses.add("records that could not be read", example=path.name)
-        losses.add("bytes of damage", skipped["damage"], example=path.name)
+        losses.add("damaged bytes", skipped["damage"], example=path.name)
         losses.add("records that are too large", skipped["too large"], example=path.name)
         yield from run.leave_files()
     yield from run.end()
@@ -258,7 +258,7 @@ class _Run:
         for content in artifact.contents:
             where = Path(content.local_path)
             if content.reference or not content.local_path or not _has_content(where, content.digest):
-                losses.add("files of artifacts that are kept elsewhere, or no longer", example=artifact.name)
+                losses.add("files of artifacts that are stored elsewhere or were deleted", example=artifact.name)
                 continue
             kept += 1
             yield ForeignFile(f"{artifact.name}/{content.path}", where, where.parent, artifact.type or "file")
@@ -287,7 +287,7 @@ class _Run:
         if only:
             yield Points(None, self.time, only)
         if self.exit is None:
-            yield Ending("stopped", "W&B recorded no end of it", self.time or None)
+            yield Ending("stopped", "W&B did not record its end", self.time or None)
             return
         code, runtime = self.exit
         at = max(self.time, (self.head.started or 0.0) + runtime) or None
