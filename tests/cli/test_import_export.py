@@ -106,13 +106,13 @@ def test_a_table_gets_the_name_and_project_it_is_told(place: Place) -> None:
     ("arguments", "said"),
     [
         (["nowhere"], "cannot read nowhere: no such file or directory"),
-        (["s3://bucket/mlruns"], "only files and folders of this machine"),
-        (["."], "is nothing that is known"),
+        (["s3://bucket/mlruns"], "only local files and folders"),
+        (["."], "has no known format"),
         (["x.csv", "--as-new"], "--as-new is for runs of Phalanx"),
-        ([".", "--from", "mlflow"], "is not a store of MLflow"),
+        ([".", "--from", "mlflow"], "is not an MLflow store"),
         ([".", "--from", "phalanx"], "there is no run of Phalanx"),
         ([".", "--from", "tensorboard", "--run-name", "x"], "--run-name is for a table"),
-        (["a\0b"], "is not a name of a file"),
+        (["a\0b"], "is not a valid file name"),
     ],
 )
 def test_calls_that_are_wrong_are_told(place: Place, arguments: list[str], said: str) -> None:
@@ -131,7 +131,7 @@ def test_a_folder_with_two_stores_asks_which(place: Place) -> None:
     sql.close()
     answer = place.quick("import", str(place.folder))
     assert answer.code == 2
-    assert "several stores of MLflow: name one of" in answer.err
+    assert "several MLflow stores: import one of" in answer.err
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_an_export_does_not_write_over_anything(place: Place) -> None:
     (place.folder / "full").mkdir()
     (place.folder / "full" / "x").touch()
     answer = place.quick("export", run_id, "-o", str(place.folder / "full"))
-    assert (answer.code, "is there already" in answer.err) == (2, True)
+    assert (answer.code, "already exists" in answer.err) == (2, True)
 
 
 @pytest.mark.slow

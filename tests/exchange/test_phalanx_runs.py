@@ -226,7 +226,7 @@ def test_an_export_into_a_folder_with_something_in_it_is_refused(target: Target,
     (tmp_path / "full" / "x").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("full", "link"):
-        with pytest.raises(CallError, match="is there already"):
+        with pytest.raises(CallError, match="already exists"):
             exported(target, tmp_path / name)
     with pytest.raises(CallError, match="cannot write"):
         exported(target, tmp_path / "no" / "such" / "place")

@@ -172,7 +172,7 @@ def test_a_folder_has_a_run_for_each_table_that_a_logger_wrote(tmp_path: Path) -
     (tmp_path / "dataset.csv").write_text("a,b\n1,2\n")
     assert [run.name for run in metric_tables.find(tmp_path).runs] == ["version_0", "version_1"]
     assert len(list(metric_tables.find(tmp_path, of_any_name=True).runs)) == 3
-    with pytest.raises(CallError, match="--run-name can name the run of one only"):
+    with pytest.raises(CallError, match="--run-name needs exactly one"):
         metric_tables.find(tmp_path, "both")
 
 

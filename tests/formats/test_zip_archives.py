@@ -73,7 +73,7 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path: Path, monkeypatc
     monkeypatch.setattr(zip_archives, "SMALL_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(30 << 20))
-    with pytest.raises(CallError, match="far more than such an archive"):
+    with pytest.raises(CallError, match="implausible uncompressed size"):
         unpacked(tmp_path / "bomb.zip", tmp_path / "out")
     assert files_in(tmp_path / "out") == []
 
@@ -82,7 +82,7 @@ def test_an_archive_without_room_for_it_is_refused(tmp_path: Path, monkeypatch: 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x", "y")
     monkeypatch.setattr(zip_archives, "SPARE_BYTES", 1 << 60)
-    with pytest.raises(CallError, match="there is no room"):
+    with pytest.raises(CallError, match="not enough space"):
         unpacked(tmp_path / "a.zip", tmp_path / "out")
 
 

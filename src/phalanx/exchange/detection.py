@@ -1,4 +1,4 @@
-"""Which tool a source is of."""
+"""Detects which tool wrote a source."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from phalanx.formats import metric_tables, mlflow_files, mlflow_sqlite, tensorbo
 from phalanx.formats.foreign_run import FoundRuns
 from phalanx.formats.safe_files import walk
 
-LOOKED_AT = 20_000  # files of a folder, for the first that tells
+LOOKED_AT = 20_000  # files of a folder searched for the first known one
 
 
 def path_of(source: str) -> Path:
-    """`sqlite:///mlflow.db` and `file:///…` are understood, too. Raises CallError."""
+    """The path of a source; also accepts `sqlite:///mlflow.db` and `file:///…`. Raises CallError."""
     for scheme in ("sqlite:///", "file://"):
         if source.startswith(scheme):
             source = source.removeprefix(scheme)
@@ -31,7 +31,7 @@ def path_of(source: str) -> Path:
 
 
 def kind_of(path: Path) -> str:
-    """Raises CallError when it is none that we know."""
+    """The format of a source. Raises CallError when it is unknown."""
     found = _kind_of_file(path) if path.is_file() else _kind_of_folder(path)
     if found is None:
         raise CallError(

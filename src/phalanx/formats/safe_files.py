@@ -1,4 +1,4 @@
-"""Files of others, read and copied with care: nothing outside of what was named, nothing without end, no devices."""
+"""Reads and copies untrusted files safely: nothing outside of the source, nothing endless, no devices."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path, PurePosixPath
 
 MAX_DEPTH = 40
 MAX_FILES = 1_000_000
-SPARE_BYTES = 256 << 20  # of the disk, which no copy may take
-LONGEST_STEP = 200  # bytes of one step of a path: file systems take 255
+SPARE_BYTES = 256 << 20  # of free disk space that copies must leave
+LONGEST_STEP = 200  # bytes of one path component: file systems allow 255
 _PIECE = 1 << 20
 
 
 class FileRefused(Exception):
-    """A file that is not taken, and why: a few words, the same for all of its kind."""
+    """A file that is rejected. The message is a few words, the same for all files of its kind."""
 
 
 class FileMissing(FileRefused):
-    """It is not there, or no longer."""
+    """The file does not exist (any more)."""
 
 
 def open_within(path: Path, root: Path) -> int:
-    """A descriptor of a regular file that really lies below the root, wherever links lead. Raises Refused."""
+    """A descriptor of a regular file that is below the root after resolving links. Raises FileRefused."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
         raise FileRefused("links that leave the source")
@@ -44,7 +44,7 @@ def open_within(path: Path, root: Path) -> int:
 
 
 def read_bytes(path: Path, root: Path, limit: int) -> bytes:
-    """The whole of a small file. Raises Refused, OSError."""
+    """The content of a small file. Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as stream:
         if os.fstat(stream.fileno()).st_size > limit:
             raise FileRefused("files that are larger than expected")
@@ -57,7 +57,7 @@ def read_text(path: Path, root: Path, limit: int) -> str:
 
 def walk(folder: Path) -> Iterator[tuple[str, Path]]:
     """Every file and link to a file below a folder, by its relative name, in order. Links to folders are not entered,
-    and what cannot be read is passed over."""
+    and unreadable ones are skipped."""
     waiting = [(folder, "", 0)]
     count = 0
     while waiting:
@@ -79,7 +79,7 @@ def walk(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def copy(path: Path, root: Path, target: Path) -> int:
-    """A private copy of a file, there whole or not at all; answers its size. Raises Refused, OSError."""
+    """Copy a file atomically, as a private file; return its size. Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as source:
         size = os.fstat(source.fileno()).st_size
         make_folder(target.parent)
@@ -88,7 +88,7 @@ def copy(path: Path, root: Path, target: Path) -> int:
         draft = target.with_name(f".{os.getpid()}.draft")
         try:
             with os.fdopen(new(draft), "wb") as copied:
-                left = size  # not more: it may grow for ever
+                left = size  # not more: it may grow forever
                 while left and (piece := source.read(min(left, _PIECE))):
                     copied.write(piece)
                     left -= len(piece)
@@ -99,7 +99,7 @@ def copy(path: Path, root: Path, target: Path) -> int:
 
 
 def write(target: Path, data: bytes) -> None:
-    """A private file, there whole or not at all. Raises OSError."""
+    """Write a private file atomically. Raises OSError."""
     make_folder(target.parent)
     draft = target.with_name(f".{os.getpid()}.draft")
     with os.fdopen(new(draft), "wb") as stream:
@@ -108,7 +108,7 @@ def write(target: Path, data: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A private folder, and those above it that are not there yet."""
+    """Create a private folder and its missing parents."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -122,13 +122,13 @@ def new(path: Path) -> int:
 
 
 def digest(path: Path, root: Path, algorithm: str = "sha256") -> bytes:
-    """Raises Refused, OSError."""
+    """Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as stream:
         return hashlib.file_digest(stream, algorithm).digest()
 
 
 def below(name: str) -> str:
-    """A relative path that stays below its folder, whatever it was called. Raises Refused when none can be made."""
+    """A relative path that stays below its folder. Raises FileRefused when none can be made."""
     if "\0" in name or "\\" in name or name.startswith("/"):
         raise FileRefused("names that are not relative paths")
     steps = [step for step in PurePosixPath(name).parts if step != "."]
@@ -139,7 +139,7 @@ def below(name: str) -> str:
 
 
 class Names:
-    """Names for files made of any text: no two are alike, also where case does not count."""
+    """Unique file names made from any text, also on case-insensitive file systems."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

@@ -33,9 +33,9 @@ MAX_TABLE = 16 << 20  # bytes
 MAX_ROWS = 10_000
 MAX_CELLS = 200_000
 DEEPEST = 8
-HEAD_RECORDS = 500  # within which a run says who it is
+HEAD_RECORDS = 500  # records searched for the identity of a run
 _OWN_FILES = frozenset(["wandb-metadata.json", "wandb-summary.json", "config.yaml", "output.log"])
-_OWN_ARTIFACTS = ("run_table", "job", "wandb-")  # what W&B makes for itself
+_OWN_ARTIFACTS = ("run_table", "job", "wandb-")  # internal artifacts of W&B
 _ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LEFT_BEHIND = {
     wandb_records.STATS: "samples of machine usage",
@@ -104,7 +104,7 @@ def _head(path: Path) -> RunRecord | None:
 
 
 def _params(config: Any) -> dict[str, Any]:
-    """A config; what W&B keeps in it for itself is nobody's param."""
+    """The params of a config, without W&B's internal keys."""
     found: dict[str, Any] = {}
     for path, value in config:
         if path[0] != "_wandb":
@@ -137,7 +137,7 @@ def _read(paths: list[Path], root: Path, head: RunRecord, losses: ImportLosses) 
 
 
 class _Run:
-    """What has been read of a run so far."""
+    """The state of reading a run."""
 
     def __init__(self, head: RunRecord, root: Path) -> None:
         self.head = head
@@ -250,8 +250,8 @@ class _Run:
         return {"columns": columns, "rows": rows}
 
     def _artifact(self, artifact: wandb_records.ArtifactRecord, losses: ImportLosses) -> Iterator[Record]:
-        """W&B keeps what is to be sent outside of the run's folder. Only what has the content that the record claims
-        is taken from there: a file of runs must not be able to name files of ours to be copied."""
+        """W&B stores files to upload outside of the run's folder. Only files with the digest that the record claims
+        are read from there: a run file must not be able to have arbitrary local files copied."""
         if artifact.type.startswith(_OWN_ARTIFACTS):
             return
         kept = 0
@@ -276,7 +276,7 @@ class _Run:
             yield ForeignLog(self.files / "output.log", self.root)
 
     def end(self) -> Iterator[Record]:
-        """Values that only the summary has were set by hand: they are the run's last."""
+        """Values found only in the summary were set by hand: they are the last ones of the run."""
         only = {}
         for name, value in self.summary.items():
             number = _number(value)

@@ -1,4 +1,4 @@
-"""Archives of others, unpacked with care: nothing outside of the folder, no links, no bombs."""
+"""Unpacks untrusted archives safely: nothing outside of the folder, no links, no zip bombs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from phalanx.formats.foreign_run import ImportLosses
 from phalanx.formats.safe_files import SPARE_BYTES, make_folder
 
 MOST_ENTRIES = 1_000_000
-BOMB = 200  # times smaller than what comes out of it
-SMALL_BYTES = 1 << 30  # harmless, however well it was packed
+BOMB = 200  # compression ratio of a zip bomb
+SMALL_BYTES = 1 << 30  # harmless at any compression ratio
 _PIECE = 1 << 20
 
 
@@ -24,7 +24,7 @@ def is_zip(path: Path) -> bool:
 
 
 def unpack(path: Path, folder: Path, losses: ImportLosses) -> None:
-    """Everything in it that is a file with a proper name. Raises CallError."""
+    """Unpack all files with valid names. Raises CallError."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()

@@ -47,7 +47,7 @@ _away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; 
 class Recorder:
     """Points and events of one process. `TrackedRun` defines what can be recorded."""
 
-    def __init__(  # noqa: PLR0913 - what a process is told of its run
+    def __init__(  # noqa: PLR0913 - what a process knows about its run
         self,
         run_id: str,
         project: str,
