@@ -54,7 +54,7 @@ def test_whoever_handles_the_signal_is_told_to_save_and_goes_on_in_the_next_segm
     agents = Agents(tmp_path, SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 3600)
     agents.start()
     end = agents.end()
-    assert (end["cause"], end["code"], end["message"]) == ("segment", 85, "saved, and left for the next segment")
+    assert (end["cause"], end["code"], end["message"]) == ("segment", 85, "saved and exited for the next segment")
     assert "saved" in (agents.attempt() / "log").read_text()
 
 

@@ -105,7 +105,7 @@ def test_a_replica_that_another_pod_has_is_not_run_twice(tmp_path: Path) -> None
     (pod.attempt() / "agent.json").write_text("{}")
     said = pod.run()
     assert said.code == 1
-    assert "another pod has master-0" in said.err
+    assert "another pod already runs master-0" in said.err
     assert not (pod.attempt() / "end.json").exists()
 
 
@@ -116,7 +116,7 @@ def test_a_container_that_its_kubelet_starts_again_goes_on(tmp_path: Path) -> No
     assert (said.code, pod.end()["cause"], said.err) == (0, "finished", "")
     said = pod.run(PHALANX_POD="another")
     assert said.code == 0, "as it ended before"
-    assert "another pod has master-0" not in said.err, "it has an end"
+    assert "another pod already runs master-0" not in said.err, "it has an end"
     assert (tmp_path / "code" / "times").read_text() == "again\nagain\n"
 
 
@@ -304,10 +304,10 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     assert pod.run().code == 78
     assert (pod.end()["cause"], pod.end()["message"]) == (
         "setup",
-        "there is no folder /no/such/folder in this pod to run in",
+        "the working folder /no/such/folder does not exist in this pod",
     )
     said = Pod(tmp_path / "b", "true", members=["worker-7"]).run()
-    assert (said.code, said.err) == (78, "phalanx: the plan knows no replica 'worker-7'\n")
+    assert (said.code, said.err) == (78, "phalanx: the plan has no replica 'worker-7'\n")
     said = Pod(tmp_path / "c", "true").run(PHALANX_POD_INDEX="3")
     assert said.code == 78
     assert "this is pod '3' of 1" in said.err
@@ -315,7 +315,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     (lost.root / "job" / "plan.json.gz").unlink()
     said = lost.run()
     assert said.code == 78
-    assert "plan cannot be read" in said.err
+    assert "cannot read the run's plan" in said.err
 
 
 def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said(tmp_path: Path) -> None:
@@ -325,10 +325,10 @@ def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said
         (pod.root / "run").write_text("a file")
         said = pod.run(mode)
         assert (said.code, said.err) == (78, "")
-        assert b"cannot be made: Not a directory" in said.out
+        assert b"cannot be created: Not a directory" in said.out
         word = json.loads((pod.root / "termination-log").read_bytes())["ends"]["master-0"]
         assert word["cause"] == "setup"
-        assert "cannot be made: Not a directory" in word["message"]
+        assert "cannot be created: Not a directory" in word["message"]
 
 
 def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: 
     pod = Pod(tmp_path / "pod", "echo started", outputs=str(store / "run-1"))
     said = pod.run()
     assert (said.code, pod.end()["cause"]) == (78, "setup")
-    assert "cannot be made: Not a directory" in pod.end()["message"]
+    assert "cannot be created: Not a directory" in pod.end()["message"]
     assert b"started" not in said.out
     assert said.files()["master-0", "log"] == pod.log(), "nothing of ours comes between the lines"
 
@@ -357,7 +357,7 @@ def test_a_store_of_somebody_else_says_who_we_are() -> None:
             [*command, str(pod.root / "agent" / "agent.pyz"), "--pod"],
             env=pod.variables(), capture_output=True, cwd="/", timeout=30, check=False,
         )  # fmt: skip
-        assert pod.end()["message"].startswith(f"nothing can be written to {store}. This pod is user 12345: let it")
+        assert pod.end()["message"].startswith(f"cannot write to {store}. This pod runs as user 12345: allow it")
 
 
 def test_the_image_says_where_to_run_when_the_code_is_in_it(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_small_outputs_come_home_and_of_others_is_told(tmp_path: Path) -> None:
     assert found["master-0", "outputs/half"] == (tmp_path / "run" / "outputs" / "half").read_bytes()
     assert ("master-0", "outputs/other") not in found
     assert ("master-0", "outputs/.draft") not in found
-    assert b"1 files (2.9 MiB) of outputs end with this pod" in found["master-0", "log"]
+    assert b"1 files (2.9 MiB) of outputs are lost with this pod" in found["master-0", "log"]
     elsewhere = Pod(tmp_path / "b", "echo data > $PHALANX_OUTPUTS/model.bin", outputs=str(tmp_path / "store"))
     said = elsewhere.run()
     assert said.code == 0
@@ -431,7 +431,7 @@ def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_
         out, err = process.communicate(timeout=90)
     assert time.monotonic() - began < 45
     assert process.returncode == 143
-    assert b"not all came to the server" in err
+    assert b"not everything reached the server" in err
     assert json.loads(Said(143, out).files()["master-0", "end.json"])["cause"] == "stopped"
 
 
@@ -489,7 +489,7 @@ def test_code_that_did_not_come_along_is_an_end(tmp_path: Path) -> None:
     assert said.code == 78
     end = json.loads(said.files()["master-0", "end.json"])
     assert (end["cause"], end["code"]) == ("setup", None)
-    assert "did not come along" in end["message"]
+    assert "the run's code is missing" in end["message"]
 
 
 def test_steps_are_run_into_a_python_that_the_run_uses(tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_told_to_end_it_does_not_finish_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_step_that_wants_to_be_root_gets_advice(tmp_path: Path) -> None:
-    assert "pods are not root" in init_container._advice(
+    assert "pods do not run as root" in init_container._advice(
         VirtualenvError("`apt-get install -y git` failed with code 100", [])
     )
     assert init_container._advice(VirtualenvError("`pip install torch` failed with code 1", [])) == ""

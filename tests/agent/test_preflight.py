@@ -66,9 +66,7 @@ def test_a_port_that_is_taken_is_told_with_whoever_has_it(tmp_path: Path) -> Non
         run.start()
         end = run.end()
         assert end["cause"] == "meeting"
-        assert (
-            f"port {port}, which master-0 was given, is taken by another program (pid {os.getpid()}" in end["message"]
-        )
+        assert f"port {port}, assigned to master-0, is used by another program (pid {os.getpid()}" in end["message"]
         assert "run again" in end["message"]
         assert end["message"] in run.log().decode()
         visitor = run.end("worker-0")
@@ -81,8 +79,8 @@ def test_a_name_that_nobody_knows_is_told_with_the_pair(tmp_path: Path) -> None:
     end = run.end("worker-1")
     assert end["cause"] == "meeting"
     assert "worker-1 cannot reach master-0 at no-such-host.invalid:" in end["message"]
-    assert "the name no-such-host.invalid is unknown there" in end["message"]
-    assert "worker-0, worker-1 did not come to master-0" in run.end()["message"]
+    assert "the host name no-such-host.invalid is unknown there" in end["message"]
+    assert "worker-0, worker-1 did not connect to master-0" in run.end()["message"]
 
 
 def test_a_replica_that_never_comes_is_named(tmp_path: Path) -> None:
@@ -90,11 +88,11 @@ def test_a_replica_that_never_comes_is_named(tmp_path: Path) -> None:
     run.write_facts({**run.facts, "folders": {name: run.facts["folders"][name] for name in run.names[:2]}})
     run.start()
     message = run.end()["message"]
-    assert "worker-1 did not come to master-0" in message
+    assert "worker-1 did not connect to master-0" in message
     assert "waited 2 s" in message
     held = run.end("worker-0")["message"]
     assert "master-0 at" in held
-    assert "still waits for others" in held or "gave up waiting for others" in held
+    assert "is still waiting for others" in held or "gave up waiting for others" in held
 
 
 def test_who_waits_can_be_told_to_end(tmp_path: Path) -> None:
@@ -156,7 +154,7 @@ def test_a_server_is_reached_or_said_not_to_be() -> None:
         connect(address, "worker-0", 5.0, lambda: True)
     with listen(address):
         connect(address, "worker-0", 0.1, lambda: False)
-        with pytest.raises(PreflightFailed, match="is taken by another program"):
+        with pytest.raises(PreflightFailed, match="is used by another program"):
             listen(address)
 
 

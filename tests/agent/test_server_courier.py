@@ -271,7 +271,7 @@ def test_a_pod_that_the_server_refuses_says_its_end_with_its_log(tmp_path: Path,
     pod = Pod(tmp_path, "echo hello; exit 3", courier="server", server=home.url)
     said = pod.run(PHALANX_RUN_TOKEN="phr_wrong")
     assert said.code == 3
-    assert "not all came to the server" in said.err
+    assert "not everything reached the server" in said.err
     assert "phr_wrong" not in said.err + said.out.decode()
     files = said.files()
     assert files["master-0", "log"] == b"hello\n"

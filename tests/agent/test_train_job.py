@@ -88,7 +88,7 @@ def test_a_plan_that_cannot_be_read_does_not_have_the_container_restarted_for_ev
     assert pod.run(PREPARE).code == 78
     said = pod.run(PREPARE, before=AT_ONCE)
     assert said.code == 1
-    assert "plan cannot be read" in said.err
+    assert "cannot read the run's plan" in said.err
     assert "not started again" in said.err
 
 

@@ -61,18 +61,18 @@ def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: p
     assert prepared.variables["VIRTUAL_ENV"] == str(tmp_path / "env")
     assert prepared.variables["PATH"].startswith(f"{tmp_path}/env/bin:")
     assert prepare({"conda": str(tmp_path / "env")}, "/nowhere", None, "/").variables["CONDA_PREFIX"]
-    with pytest.raises(VirtualenvError, match=r"environment\.python\.venv.*no bin/python in /no/such"):
+    with pytest.raises(VirtualenvError, match=r"environment\.python\.venv.*/no/such has no bin/python"):
         prepare({"venv": "/no/such"}, "/nowhere", None, "/")
 
 
 def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(VirtualenvError, match="needs apptainer"):
+    with pytest.raises(VirtualenvError, match="requires apptainer"):
         prepare({"image": "x.sif"}, "/nowhere", None, "/")
     program = tmp_path / "apptainer"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    with pytest.raises(VirtualenvError, match=r"there is no .*x\.sif"):
+    with pytest.raises(VirtualenvError, match=r"x\.sif does not exist"):
         prepare({"image": "x.sif"}, "/nowhere", None, "/")
     (tmp_path / "x.sif").touch()
     prepared = prepare({"image": str(tmp_path / "x.sif")}, "/nowhere", None, "/work")

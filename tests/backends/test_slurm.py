@@ -253,7 +253,7 @@ def test_segments_leave_time_to_compute(slurm: dict[str, str], said: str) -> Non
     ("python", "said"),
     [
         ({"venv": "~/env", "conda": "~/c"}, "exclude each other"),
-        ({"venv": "~/env", "requirements": ["torch"]}, "nothing is installed into an existing"),
+        ({"venv": "~/env", "requirements": ["torch"]}, "nothing can be installed into an existing"),
         ({"modules": ["python; touch pwned"]}, "the name of a module"),
         ({"requirements": ["--index-url=http://x"]}, "a package as pip takes it"),
         ({"venv": "a'b"}, "without quotes"),

@@ -58,13 +58,13 @@ def test_what_the_site_refuses_is_told_with_its_place_and_what_would_fit(place: 
     assert answer.code == 1
     assert "ok:" not in answer.out
     assert (
-        "file.yml:7:12: error: environment.timeout: 10d is longer than narval takes: at most 7d\n"
+        "file.yml:7:12: error: environment.timeout: 10d exceeds the limit of narval: 7d\n"
         "  7 |   timeout: 10d\n"
         "    |            ^^^\n"
-        "  hint: write `environment.slurm.segment: 7d`: the run goes on over 2 jobs"
+        "  hint: write `environment.slurm.segment: 7d`: the run is split into 2 jobs"
     ) in answer.err
     assert "file.yml:8:21: error: environment.slurm.gpu_type: narval has no GPU `a10`" in answer.err
-    assert "file.yml:8:3: error: environment.slurm.account: narval takes no job without an account" in answer.err
+    assert "file.yml:8:3: error: environment.slurm.account: narval requires an account" in answer.err
     assert "3 errors" in answer.err
 
 
@@ -72,7 +72,7 @@ def test_advice_is_no_error(place: Path) -> None:
     changed(place, "timeout: 3h", "timeout: 5d")
     answer = quick("check", "-f", "file.yml", "--on", "slurm", "--site", "narval")
     assert answer.code == 0
-    assert "advice: file.yml:7: environment.timeout: a job of at most 3d may run on more nodes of narval" in answer.out
+    assert "advice: file.yml:7: environment.timeout: a job of at most 3d can run on more nodes of narval" in answer.out
 
 
 def test_json(place: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_home_that_nodes_cannot_write_to(place: Path, monkeypatch: pytest.Monk
     changed(place, "gpu_type: a100", "gpu_type: h100")
     monkeypatch.setenv("SCRATCH", "/scratch/me")
     answer = quick("check", "-f", "file.yml", "--on", "slurm", "--site", "trillium")
-    assert "advice: nodes of trillium write only below $SCRATCH" in answer.out
+    assert "advice: nodes of trillium can write only below $SCRATCH" in answer.out
     monkeypatch.setenv("SCRATCH", str(place))
     assert "$SCRATCH" not in quick("check", "-f", "file.yml", "--on", "slurm", "--site", "trillium").out
 
@@ -162,7 +162,7 @@ def test_groups_and_pipelines_are_judged(place: Path) -> None:
         "run: {cmd: 'python train.py {{ lr }}'}\nhptuning: {matrix: {lr: {values: [1, 2]}}}",
     )
     changed(place, "timeout: 3h", "timeout: 10d")
-    assert "10d is longer" in quick("check", "-f", "file.yml", "--on", "slurm", "--site", "narval").err
+    assert "10d exceeds" in quick("check", "-f", "file.yml", "--on", "slurm", "--site", "narval").err
     (place / "pipe.yml").write_text(
         """
 version: 1
@@ -175,7 +175,7 @@ templates:
     )
     answer = quick("check", "-f", "pipe.yml", "--on", "slurm", "--site", "narval")
     assert answer.code == 1
-    assert "pipe.yml: error: environment.timeout: op first: 10d is longer than narval takes" in answer.err
+    assert "pipe.yml: error: environment.timeout: op first: 10d exceeds the limit of narval" in answer.err
 
 
 def test_the_installed_command() -> None:

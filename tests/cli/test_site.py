@@ -92,7 +92,7 @@ def test_init_where_nothing_answers(cluster: Cluster, monkeypatch: pytest.Monkey
     down = quick("site", "init")
     assert down.code == 2
     assert "Unable to contact slurm controller" in down.err
-    assert "is the cluster up" in down.err
+    assert "check that the cluster is up" in down.err
     monkeypatch.setenv("PATH", "/nowhere")
     none = quick("site", "init", "--json")
     assert none.code == 2

@@ -146,7 +146,7 @@ def test_many_points_come_in_order(target: Target) -> None:
 def test_names_of_artifacts_cannot_leave_the_run(target: Target, tmp_path: Path, name: str) -> None:
     (tmp_path / "f").write_text("x")
     outcome = target.bring_in(run_of(ForeignFile(name, tmp_path / "f", tmp_path)))
-    assert target.lost == {"names that are no relative paths": 1}
+    assert target.lost == {"names that are not relative paths": 1}
     assert not (target.run_folder(outcome.run_id) / "artifacts").exists()
     assert outcome.counts.get("artifacts", 0) == 0
 
@@ -175,7 +175,7 @@ def test_a_file_larger_than_the_disk_is_not_copied(target: Target, tmp_path: Pat
     with (tmp_path / "giant").open("wb") as stream:
         stream.truncate(1 << 43)  # it takes no disk
     outcome = target.bring_in(run_of(ForeignFile("giant", tmp_path / "giant", tmp_path)))
-    assert target.lost == {"files for which the disk has no room": 1}
+    assert target.lost == {"files that do not fit on the disk": 1}
     assert not list((target.run_folder(outcome.run_id)).rglob("giant"))
 
 
@@ -202,7 +202,7 @@ def test_models_are_files_of_the_run(target: Target, tmp_path: Path) -> None:
     (model,) = target.events(outcome.run_id, "model")
     assert (model["name"], model["path"], model["size"], model["files"]) == ("team/net", "models/team_net/3", 4, 1)
     assert (target.run_folder(outcome.run_id) / "models/team_net/3/deep/w.bin").read_bytes() == b"1234"
-    assert target.lost == {"links that lead out of the source": 1, "models without files": 1}
+    assert target.lost == {"links that leave the source": 1, "models without files": 1}
 
 
 def test_pictures_and_logs_are_kept_with_the_attempt(target: Target, tmp_path: Path) -> None:

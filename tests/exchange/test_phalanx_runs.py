@@ -226,7 +226,7 @@ def test_an_export_into_a_folder_with_something_in_it_is_refused(target: Target,
     (tmp_path / "full" / "x").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("full", "link"):
-        with pytest.raises(CallError, match="is there already"):
+        with pytest.raises(CallError, match="already exists"):
             exported(target, tmp_path / name)
     with pytest.raises(CallError, match="cannot write"):
         exported(target, tmp_path / "no" / "such" / "place")
@@ -361,8 +361,8 @@ def test_hostile_parts_of_a_run_are_left_behind(target: Target, other: Target, t
     assert not [name for name in copied if "Evil" in name or "stop.json" in name or "link" in name]
     assert other.store.labels(ID) == {"team": "x", "good": "yes"}
     assert other.lost == {
-        "links that lead out of the source": 2,
-        "what is no file": 1,
+        "links that leave the source": 2,
+        "what is not a regular file": 1,
         "events that could not be read": 3,
         "ends of replicas that could not be read": 1,
     }

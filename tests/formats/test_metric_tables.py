@@ -66,7 +66,7 @@ def test_lines_of_json_nest(tmp_path: Path) -> None:
     found = series(collected(run, losses))
     assert found["val/acc"] == [(1, 0.25)]
     assert math.isnan(found["loss"][1][1])
-    assert losses.counts == {"values that are no numbers": 1, "lines that are no JSON object": 1}
+    assert losses.counts == {"values that are not numbers": 1, "lines that are not JSON objects": 1}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_steps_that_are_no_whole_numbers_are_counted_on(tmp_path: Path) -> None:
     run = table(tmp_path / "m.csv", "step,x\n0.5,1\n3.0,2\n9007199254740993,3\n,4\nx,5\n")
     losses = ImportLosses()
     assert series(collected(run, losses))["x"] == [(None, 1), (3, 2), (9007199254740993, 3), (None, 4), (None, 5)]
-    assert losses.counts == {"steps that are no whole numbers (they were counted instead)": 1}
+    assert losses.counts == {"steps that are not whole numbers (row numbers were used instead)": 1}
 
 
 def test_a_table_without_steps_is_counted(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_hyperparameters_whose_aliases_unfold_without_end_are_cut(tmp_path: Path
     found = metric_tables.find(tmp_path / "metrics.csv")
     (run,) = found.runs
     assert len(run.params) == metric_tables.MOST_PARAMS
-    assert found.losses.counts == {"files with more hyperparameters than can be": 1}
+    assert found.losses.counts == {"files with too many hyperparameters": 1}
     target.bring_in(ForeignRun("x", "x", run.read, params=dict(list(run.params.items())[:20])))
 
 
@@ -172,7 +172,7 @@ def test_a_folder_has_a_run_for_each_table_that_a_logger_wrote(tmp_path: Path) -
     (tmp_path / "dataset.csv").write_text("a,b\n1,2\n")
     assert [run.name for run in metric_tables.find(tmp_path).runs] == ["version_0", "version_1"]
     assert len(list(metric_tables.find(tmp_path, of_any_name=True).runs)) == 3
-    with pytest.raises(CallError, match="--run-name can name the run of one only"):
+    with pytest.raises(CallError, match="--run-name needs exactly one"):
         metric_tables.find(tmp_path, "both")
 
 

@@ -100,7 +100,7 @@ def test_registered_models_lie_in_the_artifacts_or_apart_and_come_with_stage_and
         "mlflow.aliases": "champion",
     }
     assert (target.run_folder(outcome.run_id) / told["new"]["path"] / "MLmodel").read_text() == "flavors: {}"
-    assert target.lost == {"files of models that are kept elsewhere": 1}
+    assert target.lost == {"files of models that are stored elsewhere": 1}
 
 
 def test_datasets_come_as_events(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_artifacts_that_are_elsewhere_are_listed(tmp_path: Path) -> None:
     collected(run, losses)
     assert losses.rows() == [
         {
-            "what": "artifacts that are kept elsewhere (a cloud, a server)",
+            "what": "artifacts that are stored elsewhere (cloud, server)",
             "count": 1,
             "examples": ["s3://bucket/0/run/artifacts"],
         }
@@ -159,8 +159,8 @@ def test_links_that_lead_out_are_not_followed_and_those_that_stay_are(tmp_path: 
     kept = target.run_folder(outcome.run_id) / "artifacts"
     assert sorted(path.name for path in kept.iterdir()) == ["inside", "real"]
     assert not (kept / "inside").is_symlink()
-    assert target.lost["links that lead out of the source"] == 2
-    assert target.lost["what is no file"] == 1
+    assert target.lost["links that leave the source"] == 2
+    assert target.lost["what is not a regular file"] == 1
 
 
 def test_meta_files_are_read_by_the_safe_loader_and_not_when_they_are_huge(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_model_lies_within_the_artifacts_only(tmp_path: Path, target: Target) 
     assert [record.name for record in collected(found) if isinstance(record, ForeignModel)] == ["m"]
     outcome = target.bring_in(found)
     assert target.events(outcome.run_id, "model") == []
-    assert target.lost == {"names that are no relative paths": 1}
+    assert target.lost == {"names that are not relative paths": 1}
 
 
 def test_names_of_metrics_may_have_any_letters(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_unfinished_and_damaged_records_are_counted(tmp_path: Path) -> None:
     losses = ImportLosses()
     (run,) = tensorboard.find(tmp_path).runs
     assert series(collected(run, losses)) == {"x": [(0, 1.0)]}
-    assert losses.counts == {"bytes of event files that are damaged": len(good), "bytes of unfinished events": 10}
+    assert losses.counts == {"damaged bytes of event files": len(good), "bytes of unfinished events": 10}
 
 
 def test_links_to_event_files_are_not_followed(tmp_path: Path) -> None:

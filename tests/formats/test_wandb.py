@@ -103,7 +103,7 @@ def test_exit_codes_become_statuses_and_a_run_without_an_end_is_stopped(tmp_path
     write_wandb(tmp_path / "b", "r", [wandb_run("r"), wandb_history(0, {"x": 1})])
     failed, open_end = ending(collected(only(tmp_path / "a"))), ending(collected(only(tmp_path / "b")))
     assert (failed.status, failed.reason) == ("failed", "exit code 3")
-    assert (open_end.status, open_end.reason) == ("stopped", "W&B recorded no end of it")
+    assert (open_end.status, open_end.reason) == ("stopped", "W&B did not record its end")
 
 
 def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_artifacts_are_taken_only_when_their_content_is_the_one_recorded(tmp_pat
     assert [str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()] == ["net/model.bin"]
     (model,) = target.events(outcome.run_id, "model")
     assert (model["name"], model["path"], model["size"]) == ("net", "artifacts/net", 7)
-    assert target.lost == {"files of artifacts that are kept elsewhere, or no longer": 2}
+    assert target.lost == {"files of artifacts that are stored elsewhere or were deleted": 2}
 
 
 def test_paths_of_media_cannot_leave_the_source(tmp_path: Path, target: Target) -> None:
@@ -241,7 +241,7 @@ def test_damage_costs_its_block_and_no_more(tmp_path: Path) -> None:
     found = series(collected(only(tmp_path), losses))["x"]
     assert 1500 < len(found) < 3000
     assert found[-1] == (2999, 2999.0)
-    assert 0 < losses.counts["bytes of damage"] <= 2 * wandb_log.BLOCK
+    assert 0 < losses.counts["damaged bytes"] <= 2 * wandb_log.BLOCK
 
 
 def test_a_killed_writer_leaves_whole_records(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_killed_writer_leaves_whole_records(tmp_path: Path) -> None:
     path.write_bytes(content[:7])  # nothing but the head: what W&B leaves when it is killed early
     found = wandb_runs.find(tmp_path)
     assert list(found.runs) == []
-    assert found.losses.counts == {"files of runs in which nothing is written": 1}
+    assert found.losses.counts == {"files of runs without content": 1}
 
 
 @examples(60, HealthCheck.function_scoped_fixture)

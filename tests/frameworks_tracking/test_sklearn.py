@@ -55,7 +55,7 @@ def test_an_estimator_that_is_not_trained_hurts_nobody(kept: Kept, capfd: pytest
     linear = import_module("sklearn.linear_model")
     log_estimator(linear.Ridge(), [[1.0]], [1.0])
     log_search(linear.Ridge())
-    assert capfd.readouterr().err.count("the training goes on") == 2
+    assert capfd.readouterr().err.count("training continues") == 2
     assert kept.series() == {}
 
 

@@ -96,7 +96,7 @@ def test_an_id_may_be_given_once(home: Home) -> None:
     made, _ = external_runs.create(home, project="p", source="s", run_id="given-id")
     assert made.id == "given-id"
     before = {path: path.stat().st_mtime_ns for path in home.path.rglob("*") if path.is_file()}
-    with pytest.raises(CallError, match="there is a run given-id already"):
+    with pytest.raises(CallError, match="run given-id already exists"):
         external_runs.create(home, project="p", source="s", run_id="given-id")
     assert {path: path.stat().st_mtime_ns for path in home.path.rglob("*") if path.is_file()} == before
 

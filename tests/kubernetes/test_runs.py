@@ -129,7 +129,7 @@ def test_small_outputs_come_home_and_of_large_ones_is_told(at_once: AtOnce) -> N
     assert [row["path"] for row in listed.data["entries"] if row["kind"] == "file"] == ["outputs/deep down/model"]
     kept = place.home / "runs" / run / "outputs" / "deep down" / "model"
     assert kept.read_text() == (place.folder / "noise.py").read_text()
-    assert "1 files (4.8 MiB) of outputs end with this pod" in at_once.log("keeping")
+    assert "1 files (4.8 MiB) of outputs are lost with this pod" in at_once.log("keeping")
 
 
 WANTED["metrics"] = ("python3 steps.py 50 0.02", THREE)

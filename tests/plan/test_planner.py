@@ -434,7 +434,7 @@ def test_replicas_without_a_framework_are_a_fault_with_a_place_and_the_choices()
     fault = fault_of("version: 1\nkind: experiment\nenvironment:\n  replicas:\n    n_workers: 2\nrun: {cmd: ls}\n")
     assert fault.path == "environment.replicas"
     assert (fault.place.file, fault.place.line) == (FILE, 5)
-    assert "need a framework" in fault.message
+    assert "require a framework" in fault.message
     assert fault.suggestion is not None
     assert all(name in fault.suggestion for name in FRAMEWORKS)
 

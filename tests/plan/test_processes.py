@@ -36,7 +36,7 @@ def test_one_for_each_gpu_and_at_least_one(framework: str) -> None:
     assert [found.name for found in made.replicas] == NAMES
     assert [found.rank for found in made.replicas] == list(range(7))
     assert dict(made.roles) == {"master": 1, "worker": 2}
-    assert any("a process for each" in message for message in messages(made))
+    assert any("one process per GPU" in message for message in messages(made))
     assert environment(made, "worker-0.2")["PHALANX_REPLICA"] == "worker-0.2"
     assert environment(made, "worker-0.2")["PHALANX_LOCAL_RANK"] == "2"
     assert environment(made, "worker-0.2")["PHALANX_WORLD_SIZE"] == "7"
@@ -89,7 +89,7 @@ def test_the_file_may_say_how_many() -> None:
     assert len(with_gpus("pytorch", more="processes: 1").replicas) == 3
     made = with_gpus("pytorch", more="processes: 2")
     assert [found.name for found in made.replicas][-2:] == ["worker-1", "worker-1.1"]
-    assert not [message for message in messages(made) if "a process for each" in message]
+    assert not [message for message in messages(made) if "one process per GPU" in message]
 
 
 def test_one_replica_may_have_several_too() -> None:

@@ -140,7 +140,7 @@ def test_a_run_of_long_ago_that_was_just_started_is_not_declared_lost(jumping: t
 # disks -------------------------------------------------------------------------------------------------------------
 
 
-FULL = "and no space was left on the disk of its run"
+FULL = "the disk of its run was full"
 
 
 def is_gone(pid: int) -> bool:
@@ -176,7 +176,7 @@ def test_a_run_that_fills_the_disk_ends_on_record(small_disk: Path) -> None:
         run_id = works.submit("head -c 3000000 /dev/zero; echo; exit 5")
         run = works.settle(run_id)
         assert run.status == "failed"
-        assert run.reason.startswith(f"master-0: exit code 5, {FULL}")
+        assert run.reason.startswith(f"master-0: exit code 5; {FULL}")
         assert works.statuses(run_id)[-1] == "failed"
         assert works.end(run_id)["code"] == 5
     finally:
@@ -194,7 +194,7 @@ def test_a_full_disk_is_named_though_the_scheduler_has_made_room_since(small_dis
         works.turn_until(filled.exists)
         works.home.release_disk()
         go_on.touch()
-        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
+        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5; {FULL}")
     finally:
         (works.place(run_id) / "log").unlink()
         works.close()
@@ -213,7 +213,7 @@ def test_a_full_disk_is_named_though_its_agent_only_looks_when_there_is_room_aga
         wait_until(lambda: go_on.read_text().endswith("\n") and is_gone(int(go_on.read_text())))
         works.home.release_disk()
         os.kill(works.agent(run_id), signal.SIGCONT)
-        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5, {FULL}")
+        assert works.settle(run_id).reason.startswith(f"master-0: exit code 5; {FULL}")
         (row,) = works.store.replicas(run_id)
         assert FULL in row.reason
     finally:

@@ -41,17 +41,17 @@ class TestTime:
     def test_too_long_for_the_partition_says_which_segment_and_which_partition_would_fit(self) -> None:
         found = told(run(**{**FINE, "timeout": "10h", "slurm": {"partition": "short"}}), HERE)
         fault = found["environment.timeout"]
-        assert fault.message == "10h is longer than the partition `short` takes: at most 3h"
+        assert fault.message == "10h exceeds the limit of the partition `short`: 3h"
         assert fault.suggestion is not None
-        assert "`environment.slurm.segment: 3h`: the run goes on over 4 jobs" in fault.suggestion
-        assert "a partition that takes it: `main`, `gpu`" in fault.suggestion
+        assert "`environment.slurm.segment: 3h`: the run is split into 4 jobs" in fault.suggestion
+        assert "a partition that allows it: `main`, `gpu`" in fault.suggestion
         assert "`old`" not in fault.suggestion, "it is down"
 
     def test_too_long_for_the_site(self) -> None:
         found = told(run(**{**FINE, "timeout": "8d"}), site(max_time="7d"))
-        assert "longer than the partition `main` takes: at most 3d" in found["environment.timeout"].message
+        assert "exceeds the limit of the partition `main`: 3d" in found["environment.timeout"].message
         assert (
-            "longer than here takes: at most 2d"
+            "exceeds the limit of here: 2d"
             in told(run(**{**FINE, "timeout": "8d"}), site(max_time="2d"))["environment.timeout"].message
         )
 
@@ -63,31 +63,31 @@ class TestTime:
         assert set(found) == {"environment.slurm.segment"}
         suggestion = found["environment.slurm.segment"].suggestion
         assert suggestion is not None
-        assert "over 10 jobs" in suggestion
+        assert "split into 10 jobs" in suggestion
 
     def test_too_short(self) -> None:
         fault = told(run(**{**FINE, "timeout": "1m"}), site(min_time="5m"))["environment.timeout"]
-        assert fault.message == "1m is shorter than here takes: at least 5m"
+        assert fault.message == "1m is below the minimum of here: 5m"
         advice = told(run(**{**FINE, "timeout": "10m"}), site(min_time="5m", wanted_time="1h"), ADVICE)
-        assert "wants jobs of at least 1h" in advice["environment.timeout"].message
+        assert "prefers jobs of at least 1h" in advice["environment.timeout"].message
 
     def test_a_partition_may_take_shorter_jobs_than_its_site(self) -> None:
         trillium = published("trillium")
         short = {"timeout": "5m", **resources(cpu=192)}
-        assert "at least 15m" in told(run(**short), trillium)["environment.timeout"].message
+        assert "below the minimum of trillium: 15m" in told(run(**short), trillium)["environment.timeout"].message
         assert "environment.timeout" not in told(run(slurm={"partition": "debug"}, **short), trillium)
 
     def test_no_time_where_one_must_be_said(self) -> None:
         asked = run(**resources(cpu=1, memory="1Gi"))
-        assert "how long it runs" in told(asked, site(time="required"))["environment.timeout"].message
+        assert "requires a time limit" in told(asked, site(time="required"))["environment.timeout"].message
         advice = told(asked, HERE, ADVICE)["environment.timeout"]
-        assert "the longest time there is, 3d" in advice.message
+        assert "requests the maximum, 3d" in advice.message
 
     def test_shorter_jobs_reach_more_nodes(self) -> None:
         narval = published("narval")
         asked: dict[str, Any] = {"slurm": {"account": "def-me"}, **resources(cpu=1, memory="1Gi")}
         advice = told(run(timeout="5d", **asked), narval, ADVICE)["environment.timeout"]
-        assert "a job of at most 3d may run on more nodes of narval" in advice.message
+        assert "a job of at most 3d can run on more nodes of narval" in advice.message
         assert "`environment.timeout: 3d`" in (advice.suggestion or "")
         assert told(run(timeout="3h", **asked), narval, ADVICE) == {}
 
@@ -104,7 +104,7 @@ class TestTime:
         directives = {"time": "1-00", "account": "ai"}
         assert told(run(slurm={"directives": directives}, **asked), strict) == {}
         assert (
-            "4d is longer"
+            "4d exceeds"
             in told(run(slurm={"directives": {"time": "4-00"}}, **asked), HERE)["environment.timeout"].message
         )
 
@@ -112,7 +112,7 @@ class TestTime:
 class TestNames:
     def test_no_account(self) -> None:
         fault = told(run(**FINE), site(account="required", accounts=["ai", "hpc"]))["environment.slurm.account"]
-        assert "you have `ai`, `hpc`" in (fault.suggestion or "")
+        assert "yours are `ai`, `hpc`" in (fault.suggestion or "")
 
     def test_an_account_that_one_has_not(self) -> None:
         mine = site(accounts=["def-prof_cpu", "def-prof_gpu"])
@@ -128,12 +128,12 @@ class TestNames:
     @pytest.mark.parametrize(
         ("rule", "slurm", "said"),
         [
-            ("forbidden", {"partition": "main"}, "wants none to be named"),
-            ("required", {}, "takes no job without a partition"),
+            ("forbidden", {"partition": "main"}, "do not set one"),
+            ("required", {}, "requires a partition"),
             ("optional", {"partition": "mian"}, "there is no partition `mian`"),
             ("optional", {"partition": "main,nowhere"}, "there is no partition `nowhere`"),
-            ("optional", {"partition": "old"}, "takes no jobs"),
-            ("optional", {"partition": "gpu", "account": "biology"}, "is not for the account `biology`"),
+            ("optional", {"partition": "old"}, "accepts no jobs"),
+            ("optional", {"partition": "gpu", "account": "biology"}, "does not allow the account `biology`"),
         ],
     )
     def test_partitions(self, rule: str, slurm: dict[str, str], said: str) -> None:
@@ -146,9 +146,9 @@ class TestNames:
             told(run(**FINE, slurm={"qos": "limitd"}), HERE)["environment.slurm.qos"].suggestion or ""
         )
         long = told(run(**FINE, slurm={"qos": "limited"}), HERE)["environment.timeout"]
-        assert "the quality of service `limited` takes: at most 20m" in long.message
+        assert "exceeds the limit of the quality of service `limited`: 20m" in long.message
         wide = told(run(timeout="10m", slurm={"qos": "limited"}, **resources(cpu=8, memory="1Gi")), HERE)
-        assert "asks for 8 cores, and `limited` gives a user at most 4" in wide["environment.slurm.qos"].message
+        assert "requests 8 cores, but `limited` allows a user at most 4" in wide["environment.slurm.qos"].message
 
     def test_a_feature_that_no_node_has(self) -> None:
         fault = told(run(**FINE, slurm={"constraint": "[rack1*2&rakc1]"}), HERE)["environment.slurm.constraint"]
@@ -167,7 +167,7 @@ class TestGpus:
         fault = told(run(**self.GPU, slurm={**self.AT, "gpu_type": "a1000"}), HERE)["environment.slurm.gpu_type"]
         assert fault.suggestion == "did you mean `a100`?"
         other = told(run(**self.GPU, slurm={**self.AT, "gpu_type": "mi300"}), HERE)["environment.slurm.gpu_type"]
-        assert other.suggestion == "there are `a100`"
+        assert other.suggestion == "available: `a100`"
 
     def test_other_names_of_a_type_are_known(self) -> None:
         rorqual = published("rorqual")
@@ -176,17 +176,17 @@ class TestGpus:
 
     def test_a_type_must_be_named(self) -> None:
         fault = told(run(**self.GPU, slurm=self.AT), site(gpu_type="required"))["environment.slurm.gpu_type"]
-        assert "there are `a100`" in (fault.suggestion or "")
+        assert "available are `a100`" in (fault.suggestion or "")
         asked: dict[str, Any] = {"slurm": {**self.AT, "directives": {"gres": "gpu:a100:1"}}}
         assert told(run(**self.GPU, **asked), site(gpu_type="required")) == {}
 
     def test_no_gpus_at_all(self) -> None:
         plain = site("name: x\nnodes: [{count: 1, cpus: 8, memory: 32Gi}]")
-        assert "has no GPUs" in told(run(**self.GPU), plain)["environment.resources.gpu"].message
+        assert "has no known GPUs" in told(run(**self.GPU), plain)["environment.resources.gpu"].message
 
     def test_more_than_a_node_has(self) -> None:
         fault = told(run(timeout="1h", slurm=self.AT, **resources(gpu=8)), HERE)["environment.resources.gpu"]
-        assert fault.message == "master-0: 8 GPUs, and a node of here has at most 4"
+        assert fault.message == "master-0: 8 GPUs, but a node of here has at most 4"
 
     def test_gpus_are_in_another_partition(self) -> None:
         fault = told(run(timeout="1h", **resources(gpu=1)), HERE)["environment.resources.gpu"]
@@ -198,8 +198,8 @@ class TestGpus:
         one = resources(cpu=1, memory="10Gi", gpu=1)
         assert told(run(**asked, **one), narval) == {}
         fault = told(run(1, worker=one, **asked, **one), narval)["environment.slurm.gpu_type"]
-        assert "asks for 2: narval gives a job one" in fault.message
-        assert fault.suggestion == "ask for whole GPUs: `gpu_type: a100`"
+        assert "requests 2: narval allows one per job" in fault.message
+        assert fault.suggestion == "request whole GPUs: `gpu_type: a100`"
 
     def test_one_gpu_or_whole_nodes(self) -> None:
         trillium = published("trillium")
@@ -207,15 +207,15 @@ class TestGpus:
         for gpus in (1, 4):
             assert told(run(**asked, **resources(cpu=24, gpu=gpus)), trillium) == {}
         fault = told(run(**asked, **resources(cpu=24, gpu=2)), trillium)["environment.resources.gpu"]
-        assert fault.message == "master-0: 2 GPUs, and trillium gives one, or a multiple of 4"
-        assert fault.suggestion == "ask for 4 in all"
+        assert fault.message == "master-0: 2 GPUs, and trillium allows 1 or a multiple of 4"
+        assert fault.suggestion == "request 4 in total"
 
     def test_whole_nodes_only(self) -> None:
         tamia = published("tamia")
         asked: dict[str, Any] = {"timeout": "1h", "slurm": {"account": "x", "gpu_type": "h200"}}
         assert told(run(**asked, **resources(cpu=64, gpu=8)), tamia) == {}
         fault = told(run(**asked, **resources(cpu=48, gpu=4)), tamia)["environment.resources.gpu"]
-        assert "tamia gives whole nodes, of 8" in fault.message
+        assert "tamia allocates whole nodes of 8" in fault.message
 
     def test_more_cores_or_memory_than_go_with_a_gpu(self) -> None:
         asked: dict[str, Any] = {
@@ -224,22 +224,22 @@ class TestGpus:
             **resources(cpu=24, memory="200Gi", gpu=1),
         }
         advice = told(run(**asked), HERE, ADVICE)
-        assert "24 cores with a GPU, where here counts 12" in advice["environment.resources.cpu"].message
-        assert "ask for at most 120Gi" in (advice["environment.resources.memory"].suggestion or "")
+        assert "24 cores per GPU, but here allots 12" in advice["environment.resources.cpu"].message
+        assert "request at most 120Gi" in (advice["environment.resources.memory"].suggestion or "")
         assert told(run(**asked), HERE) == {}
 
 
 class TestNodes:
     def test_a_replica_that_no_node_holds(self) -> None:
         found = told(run(timeout="1h", **resources(cpu=16, memory="64Gi")), HERE)
-        assert found["environment.resources.cpu"].message == "master-0: 16 cores, and a node of here has at most 8"
+        assert found["environment.resources.cpu"].message == "master-0: 16 cores, but a node of here has at most 8"
         assert "at most 32Gi" in found["environment.resources.memory"].message
         assert "`gpu`" in (found["environment.resources.cpu"].suggestion or "")
 
     def test_no_node_has_all_of_it(self) -> None:
         mixed = site("name: x\nnodes: [{count: 1, cpus: 64, memory: 8Gi}, {count: 1, cpus: 4, memory: 64Gi}]")
         fault = told(run(timeout="1h", **resources(cpu=32, memory="32Gi")), mixed)["environment.resources"]
-        assert "no node of x has all that it asks for" in fault.message
+        assert "no node of x has all the requested resources" in fault.message
         assert "nodes of 64 cores, 8Gi; nodes of 4 cores, 64Gi" in (fault.suggestion or "")
 
     def test_workers_are_blamed_in_their_own_place(self) -> None:
@@ -253,7 +253,7 @@ class TestNodes:
         three = run(1, ps=1, worker=resources(cpu=2, memory="1Gi"), timeout="1h", **resources(cpu=1, memory="1Gi"))
         fault = told(three, two)["environment.slurm.layout"]
         assert fault.message == (
-            "the run needs 3 nodes in 3 components, which never share a node, and x has 2: it would wait for ever"
+            "the run needs 3 nodes in 3 components, which never share a node, but x has 2: it would wait forever"
         )
         assert "layout: homogeneous" in (fault.suggestion or "")
         same = run(1, worker=resources(cpu=1, memory="1Gi"), timeout="1h", **resources(cpu=1, memory="1Gi"))
@@ -262,7 +262,7 @@ class TestNodes:
     def test_a_site_without_heterogeneous_jobs(self) -> None:
         mixed = run(1, worker=resources(cpu=2), **FINE)
         assert (
-            "takes no heterogeneous jobs"
+            "does not allow heterogeneous jobs"
             in told(mixed, site(heterogeneous_jobs=False))["environment.slurm.layout"].message
         )
         assert told(mixed, HERE) == {}
@@ -272,28 +272,28 @@ class TestNodes:
             run(8, worker=resources(cpu=8, memory="8Gi"), timeout="1h", **resources(cpu=8, memory="8Gi")), HERE
         )
         (found,) = fault.values()
-        assert "it takes 9 nodes, and here has 4 that would do" in found.message
+        assert "it needs 9 nodes, but here has 4 suitable" in found.message
 
     def test_more_nodes_than_the_partition_gives(self) -> None:
         asked = resources(cpu=12, memory="8Gi", gpu=4)
         slurm = {"partition": "gpu", "account": "ai", "gpu_type": "a100"}
         fault = told(run(2, worker=asked, timeout="1h", slurm=slurm, **asked), HERE)["environment.slurm.partition"]
-        assert fault.message == "the run needs 3 nodes, and the partition gives a job at most 2"
+        assert fault.message == "the run needs 3 nodes, but the partition allows at most 2 per job"
 
     def test_more_replicas_on_a_node_than_it_holds(self) -> None:
         same = resources(cpu=4, memory="1Gi")
         fault = told(run(3, worker=same, timeout="1h", slurm={"replicas_per_node": 4}, **same), HERE)
-        assert "4 on a node, and a node of here holds 2" in fault["environment.slurm.replicas_per_node"].message
+        assert "4 per node, but a node of here holds 2" in fault["environment.slurm.replicas_per_node"].message
 
     def test_whole_nodes_that_are_hardly_used(self) -> None:
         advice = told(run(timeout="2h", **resources(cpu=4)), published("trillium"), ADVICE)
-        assert "4 of the 192 cores of a node" in advice["environment.resources.cpu"].message
+        assert "4 of the 192 cores, but trillium allocates whole nodes" in advice["environment.resources.cpu"].message
 
 
 class TestTheRest:
     def test_no_memory_where_little_is_given(self) -> None:
         advice = told(run(timeout="2h", **resources(cpu=1)), site(default_memory="256Mi"), ADVICE)
-        assert "gives 256Mi for each core" in advice["environment.resources.memory"].message
+        assert "the default of here is 256Mi per core" in advice["environment.resources.memory"].message
         asked: dict[str, Any] = {"slurm": {"directives": {"mem-per-cpu": "4G"}}, **resources(cpu=1)}
         assert told(run(timeout="2h", **asked), site(default_memory="256Mi"), ADVICE) == {}
 
@@ -301,7 +301,7 @@ class TestTheRest:
         narval = published("narval")
         asked: dict[str, Any] = {"timeout": "1h", "slurm": {"account": "x"}, **resources(cpu=1, memory="1Gi")}
         found = told(run(**asked, python={"requirements": ["torch"]}), narval)
-        assert "do not reach the internet" in found["environment.python.requirements"].message
+        assert "have no internet access" in found["environment.python.requirements"].message
         for python in ({"no_index": True}, {"wheelhouse": ["/w"]}, {"build_on": "login"}):
             assert told(run(**asked, python={"requirements": ["torch"], **python}), narval) == {}
         assert told(run(**asked, python={"requirements": ["torch"]}), published("fir")) == {}

@@ -78,7 +78,7 @@ def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
         {"scontrol show config": CommandOutput("ClusterName = x\nAccountingStorageType = accounting_storage/none\n")}
     )
     found = probe("me", {}, told)
-    assert found.remarks == ("the cluster keeps no accounts, or does not tell",)
+    assert found.remarks == ("the cluster has no accounts, or does not report them",)
     assert not any(line.startswith("sacctmgr") for line in told.asked)
 
 
@@ -89,7 +89,7 @@ def test_a_machine_without_slurm_is_told_where_to_go() -> None:
 
 def test_a_cluster_that_is_down_is_told_so() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
-    with pytest.raises(CallError, match=r"Unable to contact.*is the cluster up"):
+    with pytest.raises(CallError, match=r"Unable to contact.*the cluster is up"):
         probe("me", {}, Told({"sinfo -h -N": CommandOutput(why=why)}))
 
 
@@ -109,9 +109,9 @@ def test_a_published_policy_goes_with_what_was_measured() -> None:
 def test_modules_are_looked_at() -> None:
     told = Told({"sh -c": CommandOutput("/opt/modules:\npython/3.10.2\npython/3.11.5\n")})
     found = probe("me", {"LMOD_CMD": "/opt/lmod"}, told)
-    assert any("of Python: python/3.10.2, python/3.11.5" in remark for remark in found.remarks)
+    assert any("Python: python/3.10.2, python/3.11.5" in remark for remark in found.remarks)
     assert "# modules: [python/3.11.5]" in write(found.site, found.comments)
-    assert "there are modules" in probe("me", {"MODULEPATH": "/opt"}, Told()).remarks
+    assert "the cluster has modules" in probe("me", {"MODULEPATH": "/opt"}, Told()).remarks
 
 
 def test_names_that_a_cluster_gives_itself_do_no_harm() -> None:
@@ -141,7 +141,7 @@ def test_a_command_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: p
     executable(tmp_path, "sinfo", "exec sleep 30")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("phalanx.sites.probe.PATIENCE_S", 0.2)
-    assert "did not answer within 0.2 s" in ask(["sinfo"]).why
+    assert "did not respond within 0.2 s" in ask(["sinfo"]).why
 
 
 def recorded_site(folder: Path) -> Site:

@@ -75,8 +75,8 @@ date: yesterday
     assert "a site's profile needs `name`" in text
     assert "nodes[0].cpus: expected a whole number" in text
     assert "nodes[1].cpus: a kind of nodes needs `cpus`" in text
-    assert "there is no partition `mian` in `partitions` (did you mean `main`?)" in text
-    assert "the partition `main` is listed twice" in text
+    assert "`partitions` has no partition `mian` (did you mean `main`?)" in text
+    assert "the partition `main` is duplicated" in text
     assert "policy.time: expected one of optional, required" in text
     assert "unknown key `partiton` in policy (did you mean `partition`?)" in text
     assert "policy.max_time: expected a time" in text
@@ -89,11 +89,11 @@ date: yesterday
     ("text", "said"),
     [
         (b"", "the file is empty (`phalanx site init` writes a profile of this cluster)"),
-        (b"[1, 2]", "a profile is a map of sections, such as `name: mycluster`"),
-        (b"name: a\n---\nname: b", "a profile is one document"),
+        (b"[1, 2]", "a profile must be a map of sections, such as `name: mycluster`"),
+        (b"name: a\n---\nname: b", "has a second YAML document"),
         (b"name: [", "not valid YAML"),
         (b"\xff\xfe\x00", "not a text file"),
-        (b"x" * (1 << 21), "larger than 1 MiB, which no profile is"),
+        (b"x" * (1 << 21), "larger than 1 MiB"),
         (b"name: {a: b}", "name: expected a name"),
         (b"name: !!python/object:os.system x", "the YAML tag"),
         (b"name: x\nnotes: ['a\\x1b[2J']", ""),
@@ -101,7 +101,7 @@ date: yesterday
         (b"name: x\ninterface: 'ib0; rm'", "the name of a network interface"),
         (b"name: x\nmodules: ['python; rm']", "the name of a module"),
         (b'name: x\nwheelhouse: "/a\'; rm"', "the whole path of a folder"),
-        (b"name: x\nnodes: [{cpus: 1, memory: 1Gi, other_gpus: {'$(x)': 1}}]", "cannot name a type of GPU"),
+        (b"name: x\nnodes: [{cpus: 1, memory: 1Gi, other_gpus: {'$(x)': 1}}]", "is not a valid GPU type"),
         (b"name: x\nnodes: [{cpus: -1, memory: 1Gi}]", "a whole number"),
         (b"name: x\nnodes: [{cpus: 1, memory: .inf}]", "an amount of memory"),
     ],
@@ -114,7 +114,7 @@ def test_what_is_no_profile_is_told_so(text: bytes, said: str) -> None:
 
 
 def test_control_characters_have_no_place_in_a_profile() -> None:
-    assert "a text of one line" in "\n".join(faults(b'name: x\ntitle: "a\\x1b[2Jb"'))
+    assert "one line of text" in "\n".join(faults(b'name: x\ntitle: "a\\x1b[2Jb"'))
 
 
 def test_aliases_that_unfold_for_ever_are_an_error_at_once() -> None:

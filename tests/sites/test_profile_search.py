@@ -60,8 +60,8 @@ def test_a_path_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("narvall", "there is no profile of a site `narvall`: did you mean `narval`?"),
-        ("somewhere", "there are fir, narval"),
+        ("narvall", "unknown site profile `narvall`: did you mean `narval`?"),
+        ("somewhere", "use one of fir, narval"),
         ("missing/file.yml", "cannot read the profile missing/file.yml: no such file or directory"),
         ("/", "is a directory"),
     ],

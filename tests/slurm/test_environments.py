@@ -143,7 +143,7 @@ def test_a_virtual_environment_that_is_there_is_used(at_once: AtOnce) -> None:
 def test_a_virtual_environment_that_is_not_there_is_told(at_once: AtOnce) -> None:
     found = at_once.runs["no-venv"]
     assert found["status"] == "failed"
-    assert "there is no bin/python in /not/there" in found["reason"], found["reason"]
+    assert "/not/there has no bin/python" in found["reason"], found["reason"]
     assert "node3" in found["reason"] or "node4" in found["reason"], found["reason"]
 
 

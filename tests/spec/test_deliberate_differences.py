@@ -14,7 +14,7 @@ REPLICAS = EXPERIMENT + "framework: tensorflow\nenvironment: {replicas: {n_worke
 
 def test_an_undefined_name_in_a_template_is_an_error_with_a_suggestion_not_an_empty_text() -> None:
     error = error_of(EXPERIMENT + "params: {rate: 0.1}\nrun:\n  cmd: train --lr {{ rte }}\n")
-    assert error.message == "no param is named `rte`"
+    assert error.message == "unknown param `rte`"
     assert error.suggestion == "did you mean `rate`?"
     assert (error.path, error.place.line, error.place.column) == ("run.cmd", 5, 8)
 
@@ -37,7 +37,7 @@ def test_an_index_that_is_listed_twice_is_an_error() -> None:
 
 def test_an_entry_without_an_index_is_an_error() -> None:
     error = error_of(REPLICAS % "worker: [{resources: {cpu: {requests: 1}}}]")
-    assert error.message == "this entry of `worker` does not say which replica it means"
+    assert error.message == "this entry of `worker` has no `index`"
 
 
 @pytest.mark.parametrize("key", ["n_workers", "n_ps"])
@@ -49,7 +49,7 @@ def test_a_negative_count_is_an_error(key: str) -> None:
 @pytest.mark.parametrize("name", ["cpu", "memory", "gpu", "tpu"])
 def test_a_limit_below_its_request_is_an_error(name: str) -> None:
     error = error_of(f"{EXPERIMENT}environment: {{resources: {{{name}: {{requests: 2, limits: 1}}}}}}\n")
-    assert error.message == "the limit (1) lies below the request (2)"
+    assert error.message == "the limit (1) is below the request (2)"
 
 
 def test_quantities_with_units_are_accepted_as_well_as_bare_numbers() -> None:

@@ -104,7 +104,7 @@ def test_exec_is_run() -> None:
 )
 def test_an_old_and_a_new_name_at_once_are_a_fault(old: str, new: str, values: tuple[str, str]) -> None:
     error = error_of(f"{EXPERIMENT}{old}: {values[0]}\n{new}: {values[1]}\n")
-    assert error.message == f"`{old}` is the old name of `{new}`, which is there too"
+    assert error.message == f"`{old}` is the old name of `{new}`, which is also set"
     assert error.suggestion == f"keep only `{new}`"
     assert where(error) == (3, 1)
     assert error.path == old
@@ -114,21 +114,21 @@ def test_an_old_and_a_new_name_at_once_are_a_fault(old: str, new: str, values: t
     ("section", "note"),
     [
         ("project: {name: x}\n", "`project` is not used: it is chosen with `--project NAME`"),
-        ("logging: {path: logs/x}\n", "`path` is not used: it is decided by the run's own folder"),
-        ("logging: {run_config: {}}\n", "`run_config` is not used: it means nothing inside `logging`"),
+        ("logging: {path: logs/x}\n", "`path` is not used: it is set by the run's folder"),
+        ("logging: {run_config: {}}\n", "`run_config` is not used: it has no effect inside `logging`"),
         (
             "logging: {delay_workers_by_global_step: true}\n",
-            "`delay_workers_by_global_step` is not used: it means nothing inside `logging`",
+            "`delay_workers_by_global_step` is not used: it has no effect inside `logging`",
         ),
-        ("environment: {cluster_uuid: abc}\n", "`cluster_uuid` is not used: it is decided by the run"),
+        ("environment: {cluster_uuid: abc}\n", "`cluster_uuid` is not used: it is set by the run"),
         ("environment: {outputs: {foo: 1}}\n", "`foo` is not used: it names neither `jobs` nor `experiments`"),
         (
             "environment: {run_config: {a: 1}}\n",
-            "`run_config` is not used: it held TensorFlow's own settings, which the training code sets now",
+            "`run_config` is not used: it held TensorFlow settings, which the training code now sets itself",
         ),
         (
             "environment: {config: {a: 1}}\n",
-            "`config` is not used: it held TensorFlow's own settings, which the training code sets now",
+            "`config` is not used: it held TensorFlow settings, which the training code now sets itself",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_field_of_the_build_inside_run_is_read(old: str, new: str, value: str)
         (
             "run: {git: url, cmd: c}",
             "run: {cmd: c}",
-            "`git` is not used: it is said by `build.commit` and `build.branch` now",
+            "`git` is not used: it was replaced by `build.commit` and `build.branch`",
         ),
         ("run: {image: x}", "build: {image: x}", "`run.image` read as `build.image`"),
         ("build: {install: [a]}", "build: {build_steps: [a]}", "`install` read as `build_steps`"),
@@ -183,11 +183,11 @@ def test_a_field_of_the_build_inside_run_is_read(old: str, new: str, value: str)
         (
             "build: {git: url, image: x}",
             "build: {image: x}",
-            "`git` is not used: it is said by `commit` and `branch` now",
+            "`git` is not used: it was replaced by `commit` and `branch`",
         ),
         ("backend: external", "backend: other", "`external` read as `other`"),
-        ("build: {image: x, name: y}", "build: {image: x}", "`name` is not used: it means nothing inside `build`"),
-        ("build: {image: x, kind: build}", "build: {image: x}", "`kind` is not used: it means nothing inside `build`"),
+        ("build: {image: x, name: y}", "build: {image: x}", "`name` is not used: it has no effect inside `build`"),
+        ("build: {image: x, kind: build}", "build: {image: x}", "`kind` is not used: it has no effect inside `build`"),
     ],
 )
 def test_what_has_another_name_or_no_meaning_any_more_is_noted(old: str, modern: str, note: str) -> None:
@@ -196,7 +196,7 @@ def test_what_has_another_name_or_no_meaning_any_more_is_noted(old: str, modern:
 
 def test_a_field_of_a_build_in_two_homes_is_a_fault() -> None:
     error = error_of(EXPERIMENT + "build: {image: a}\nrun: {image: b, cmd: c}\n")
-    assert error.message == "`image` means `build.image`, which is there too"
+    assert error.message == "`image` means `build.image`, which is also set"
     assert error.suggestion == "keep only `build.image`"
     assert where(error) == (4, 7)
 
@@ -261,7 +261,7 @@ def test_a_search_method_with_a_number_of_experiments_is_a_search(method: str, s
     assert (spec.search.algorithm, spec.search.n_experiments, spec.search.concurrency) == (search, 5, 2)
     assert {note.message for note in spec.notes} == {
         "`matrix` read as `hptuning.matrix`",
-        "`run_type` is not used: it is said by the backend now",
+        "`run_type` is not used: it is set by `backend`",
         f"`settings.n_experiments` read as `hptuning.{search}.n_experiments`",
         "`settings.concurrent_experiments` read as `hptuning.concurrency`",
     }
@@ -286,9 +286,9 @@ def test_the_settings_of_a_search_without_a_matrix_are_left_out() -> None:
     text = EXPERIMENT + "settings: {concurrent_experiments: 2, search_method: grid, export_strategies: x}\n"
     assert load_text(text) == load_text(EXPERIMENT)
     assert sorted(notes_of(text)) == [
-        "`concurrent_experiments` is not used: it means nothing without a matrix",
+        "`concurrent_experiments` is not used: it has no effect without a matrix",
         "`export_strategies` is not used: it belonged to Polyaxon's TensorFlow library",
-        "`search_method` is not used: it means nothing without a matrix",
+        "`search_method` is not used: it has no effect without a matrix",
     ]
 
 
@@ -303,7 +303,7 @@ def test_a_matrix_at_the_top_belongs_to_hptuning() -> None:
 
 def test_a_matrix_in_two_homes_is_a_fault() -> None:
     error = error_of(GROUP + "hptuning: {matrix: {a: {values: [1]}}}\nmatrix: {a: {values: [2]}}\n")
-    assert error.message == "`matrix` means `hptuning.matrix`, which is there too"
+    assert error.message == "`matrix` means `hptuning.matrix`, which is also set"
     assert where(error) == (4, 1)
 
 
@@ -320,7 +320,7 @@ def test_early_stopping_by_higher_is_an_optimization(higher: str, optimization: 
 def test_logging_inside_hptuning_is_left_out() -> None:
     text = GROUP + "hptuning: {matrix: {a: {values: [1]}}%s}\n"
     assert_same(
-        text % ", logging: {level: DEBUG}", text % "", "`logging` is not used: it means nothing inside `hptuning`"
+        text % ", logging: {level: DEBUG}", text % "", "`logging` is not used: it has no effect inside `hptuning`"
     )
 
 

@@ -96,13 +96,13 @@ def test_a_worker_whose_resources_stand_in_both_lists_is_a_fault() -> None:
         "    worker: [{index: 1, resources: {cpu: {requests: 1}}}]\n"
         "    worker_resources: [{index: 1, cpu: {requests: 1}}]\n"
     )
-    assert [error.message for error in errors_of(text)] == ["worker 1 has its resources twice"]
+    assert [error.message for error in errors_of(text)] == ["worker 1 has `resources` twice"]
 
 
 @pytest.mark.parametrize("value", ["5", "{cpu: {requests: 1}}", "text"])
 def test_a_list_of_resources_that_is_no_list_is_a_fault(value: str) -> None:
     error = error_of(f"{REPLICAS}    worker_resources: {value}\n")
-    assert error.message == "`worker_resources` is a list of entries with an `index`"
+    assert error.message == "`worker_resources` must be a list of entries with an `index`"
 
 
 @pytest.mark.parametrize("worker", ["[5]", "[null]", "[[1]]", "[{}]", "5", "{a: 1}"])
@@ -132,7 +132,7 @@ def test_a_section_of_a_framework_that_is_empty_is_a_framework_without_replicas(
 def test_parameter_servers_of_a_framework_that_has_none_are_left_out(name: str) -> None:
     spec = load_text(f"{EXPERIMENT}environment: {{{name}: {{n_workers: 2, n_ps: 1}}}}\n")
     assert _replicas(spec).n_ps == 0
-    assert f"`n_ps` is not used: it means nothing to {name}, which has no parameter servers" in [
+    assert f"`n_ps` is not used: it has no effect with {name}, which has no parameter servers" in [
         note.message for note in spec.notes
     ]
 
@@ -159,7 +159,7 @@ def test_counts_directly_in_environment_are_the_first_releases_tensorflow() -> N
     assert_same(
         f"{EXPERIMENT}environment: {counts}\n",
         f"{EXPERIMENT}framework: tensorflow\nenvironment: {{replicas: {counts}}}\n",
-        "read as `framework: tensorflow`, the only one when this form was in use",
+        "read as `framework: tensorflow`, the only framework when this form was in use",
         "`environment.n_workers` read as `environment.replicas.n_workers`",
         "`environment.n_ps` read as `environment.replicas.n_ps`",
         "`environment.delay_workers_by_global_step` read as `environment.replicas.delay_workers_by_global_step`",
@@ -182,14 +182,14 @@ def test_tensorflows_own_settings_are_left_out_of_replicas(key: str) -> None:
     spec = assert_same(
         f"{EXPERIMENT}framework: tensorflow\nenvironment: {{replicas: {{n_workers: 1, {key}: {{a: 1}}}}}}\n",
         f"{EXPERIMENT}framework: tensorflow\nenvironment: {{replicas: {{n_workers: 1}}}}\n",
-        f"`{key}` is not used: it held TensorFlow's own settings, which the training code sets now",
+        f"`{key}` is not used: it held TensorFlow settings, which the training code now sets itself",
     )
     assert _replicas(spec).n_workers == 1
 
 
 def test_two_frameworks_are_a_fault_at_the_second_one() -> None:
     error = error_of(EXPERIMENT + "environment:\n  tensorflow: {n_workers: 1}\n  pytorch: {n_workers: 1}\n")
-    assert error.message == "a run has one framework; `tensorflow` and `pytorch` are both here"
+    assert error.message == "a run has one framework; `tensorflow` and `pytorch` are both set"
     assert where(error) == (5, 3)
     assert error.path == "environment.pytorch"
     assert error.place.width == len("pytorch")
@@ -197,7 +197,7 @@ def test_two_frameworks_are_a_fault_at_the_second_one() -> None:
 
 def test_a_framework_that_contradicts_its_section_is_a_fault() -> None:
     error = error_of(EXPERIMENT + "framework: mxnet\nenvironment:\n  pytorch: {n_workers: 1}\n")
-    assert error.message == "`framework: mxnet` does not go with `environment.pytorch`"
+    assert error.message == "`framework: mxnet` conflicts with `environment.pytorch`"
     assert where(error) == (5, 3)
 
 
@@ -207,7 +207,7 @@ def test_a_framework_that_says_the_same_as_its_section_is_fine() -> None:
 
 def test_a_section_of_a_framework_beside_replicas_is_a_fault() -> None:
     error = error_of(EXPERIMENT + "environment: {replicas: {n_workers: 1}, tensorflow: {n_workers: 1}}\n")
-    assert error.message == "`environment.tensorflow` and `environment.replicas` say the same twice"
+    assert error.message == "`environment.tensorflow` and `environment.replicas` define the replicas twice"
     assert error.suggestion == "keep `replicas`"
 
 
@@ -260,7 +260,7 @@ def test_a_single_outputs_store_is_a_list_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [("{foo: 1}", "unknown key `foo` in persistence"), ("5", "`persistence` is a map of `data` and `outputs`")],
+    [("{foo: 1}", "unknown key `foo` in persistence"), ("5", "`persistence` must be a map of `data` and `outputs`")],
 )
 def test_persistence_that_says_something_else_is_a_fault(value: str, message: str) -> None:
     assert error_of(f"{EXPERIMENT}environment: {{persistence: {value}}}\n").message == message
@@ -278,7 +278,7 @@ def test_an_amount_in_the_singular_is_read(name: str, old: str, new: str) -> Non
 
 def test_an_amount_in_singular_and_plural_is_a_fault() -> None:
     error = error_of(EXPERIMENT + "environment:\n  resources:\n    gpu: {requests: 1, request: 2}\n")
-    assert error.message == "`request` is the old name of `requests`, which is there too"
+    assert error.message == "`request` is the old name of `requests`, which is also set"
     assert where(error) == (5, 24)
 
 

@@ -85,7 +85,7 @@ def test_a_matrix_value_of_another_type_than_its_input_is_a_fault() -> None:
 
 def test_a_name_that_neither_params_nor_matrix_give_is_a_fault() -> None:
     error = error_of(GROUP + "hptuning: {matrix: {rate: {values: [1]}}}\nrun: {cmd: 'x {{ rte }}'}\n")
-    assert (error.message, error.suggestion) == ("no param is named `rte`", "did you mean `rate`?")
+    assert (error.message, error.suggestion) == ("unknown param `rte`", "did you mean `rate`?")
 
 
 def test_replicas_work_in_groups_and_may_depend_on_the_matrix() -> None:

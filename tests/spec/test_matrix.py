@@ -123,16 +123,16 @@ def test_a_distribution_makes_the_space_endless() -> None:
         ("{logspace: '0:1'}", "`logspace` takes 3 numbers, start:stop:num[:base]"),
         ("{uniform: '0'}", "`uniform` takes 2 numbers, low:high"),
         ("{uniform: '0:1:2'}", "`uniform` takes 2 numbers, low:high"),
-        ("{range: '5:1:1'}", "the start (5) must lie below the stop (1)"),
-        ("{linspace: '1:1:3'}", "the start (1) must lie below the stop (1)"),
+        ("{range: '5:1:1'}", "the start (5) must be below the stop (1)"),
+        ("{linspace: '1:1:3'}", "the start (1) must be below the stop (1)"),
         ("{range: '0:1:0'}", "the step must be above 0"),
         ("{range: '0:1:-1'}", "the step must be above 0"),
         ("{linspace: '0:1:0'}", "the number of values must be above 0"),
-        ("{linspace: '0:1:2.5'}", "the number of values must be whole"),
-        ("{geomspace: '0:1:2'}", "`geomspace` starts above 0"),
+        ("{linspace: '0:1:2.5'}", "the number of values must be a whole number"),
+        ("{geomspace: '0:1:2'}", "the start of `geomspace` must be above 0"),
         ("{logspace: '0:1000:2'}", "`logspace` takes exponents: 10^start to 10^stop"),
-        ("{uniform: '1:0'}", "the low end (1) must lie below the high end (0)"),
-        ("{normal: '0:-1'}", "the scale must not be below 0"),
+        ("{uniform: '1:0'}", "the low end (1) must be below the high end (0)"),
+        ("{normal: '0:-1'}", "the scale must not be negative"),
         ("{pvalues: [[a, 1.0]]}", "expected `[value, probability]`, with a probability from 0 to below 1"),
         ("{pvalues: [[a]]}", "expected `[value, probability]`, with a probability from 0 to below 1"),
         ("{pvalues: [[a, 0.6], [b, 0.6]]}",
@@ -297,7 +297,7 @@ def test_an_unknown_acquisition_function_is_one_fault() -> None:
 
 def test_two_searches_are_a_fault_at_the_second() -> None:
     error = error_of(_group("{values: [1]}", "grid_search: {}\n  random_search: {n_experiments: 1}"))
-    assert error.message == "a group has one search; `grid_search` and `random_search` are both here"
+    assert error.message == "a group has one search; `grid_search` and `random_search` are both set"
     assert where(error) == (7, 3)
 
 
@@ -305,21 +305,21 @@ def test_a_distribution_without_a_search_is_searched_at_random_with_notes() -> N
     text = GROUP + "hptuning: {matrix: {a: {uniform: '0:1'}}}\n"
     assert _search(text).algorithm == "random_search"
     assert notes_of(text) == [
-        "`a` is a distribution, which a grid cannot enumerate: read as random search",
-        "running it needs `random_search: {n_experiments: N}`",
+        "`a` is a distribution, not enumerable by grid search: read as random search",
+        "running it requires `random_search: {n_experiments: N}`",
     ]
 
 
 @pytest.mark.parametrize("dimension", ["{uniform: '0:1'}", "{pvalues: [[1, 0.5]]}"])
 def test_a_distribution_in_a_grid_is_a_fault(dimension: str) -> None:
     error = error_of(_group(dimension, "grid_search: {n_experiments: 3}"))
-    assert error.message == "`a` is a distribution, which a grid cannot enumerate"
+    assert error.message == "`a` is a distribution, which grid search cannot enumerate"
     assert error.suggestion == "write `random_search: {n_experiments: N}`"
 
 
 def test_bayesian_optimisation_searches_uniform_and_listed_values_alone() -> None:
     error = error_of(_group("{normal: '0:1'}", BO))
-    assert error.message == "bo searches uniform and listed values; `a` is `normal`"
+    assert error.message == "bo supports only uniform and listed values; `a` is `normal`"
     assert _search(_group("{values: [1, 2]}", BO)).algorithm == "bo"
 
 

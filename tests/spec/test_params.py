@@ -48,7 +48,7 @@ def test_a_param_made_of_another_keeps_its_type() -> None:
 def test_params_that_need_each_other_are_a_fault(params: str) -> None:
     errors = errors_of(f"{EXPERIMENT}params: {params}\nrun: {{cmd: 'x {{{{ a }}}}'}}\n")
     assert len(errors) == 1
-    assert errors[0].message.startswith("params that need each other: a -> ")
+    assert errors[0].message.startswith("circular params: a -> ")
     assert errors[0].path.startswith("params.")
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_param_is_told_once_and_not_blamed_on_those_who_use_it() -> None
     text = "params: {a: '{{ nothing }}', b: '{{ a }}', c: 'x {{ b }}'}\nrun: {cmd: 'x {{ a }} {{ c }}'}\n"
     error = error_of(EXPERIMENT + text)
     assert error.path == "params.a"
-    assert error.message == "no param is named `nothing`"
+    assert error.message == "unknown param `nothing`"
 
 
 def test_a_param_that_no_template_can_name_is_noted() -> None:
@@ -84,7 +84,7 @@ def test_a_param_that_no_template_can_name_is_noted() -> None:
 def test_the_output_of_another_run_is_filled_in_when_this_one_starts(entity: str) -> None:
     text = f"{EXPERIMENT}params: {{data: '{{{{ {entity}.prep-1.outputs.path }}}}'}}\n"
     assert load_text(text).params["data"] == f"{{{{ {entity}.prep-1.outputs.path }}}}"
-    assert notes_of(text) == ["filled in with another run's output when this one starts"]
+    assert notes_of(text) == ["resolved from another run's output when this one starts"]
 
 
 # the command line --------------------------------------------------------------------------------------------
@@ -169,14 +169,14 @@ def test_an_input_without_a_type_takes_anything() -> None:
 
 def test_an_input_that_is_required_and_missing_is_told_how_to_give_it() -> None:
     error = error_of(_inputs("type: int"))
-    assert error.message == "input `a` got no value"
-    assert error.suggestion == "give it in `params`, or with -P a=..."
+    assert error.message == "input `a` has no value"
+    assert error.suggestion == "set it in `params` or with -P a=..."
     assert error.path == "inputs[0]"
     assert where(error) == (3, 10)
 
 
 def test_a_missing_input_is_not_blamed_on_the_templates_that_use_it() -> None:
-    assert messages_of(_inputs("type: int") + "run: {cmd: 'x {{ a }}'}\n") == ["input `a` got no value"]
+    assert messages_of(_inputs("type: int") + "run: {cmd: 'x {{ a }}'}\n") == ["input `a` has no value"]
 
 
 def test_an_optional_input_gives_its_default() -> None:
@@ -194,7 +194,7 @@ def test_a_default_of_another_type_than_declared_is_a_fault() -> None:
 
 def test_a_default_without_is_optional_is_a_fault() -> None:
     errors = errors_of(_inputs("type: int, default: 5"))
-    assert ("only an optional input has a default", "add `is_optional: true`") in [
+    assert ("only an optional input can have a default", "add `is_optional: true`") in [
         (error.message, error.suggestion) for error in errors
     ]
 
@@ -207,7 +207,7 @@ def test_a_flag_renders_as_an_option_or_as_nothing() -> None:
 
 
 def test_a_flag_that_is_no_boolean_is_a_fault() -> None:
-    assert "`is_flag` goes with `type: bool`" in messages_of(_inputs("type: int, is_flag: true", "{a: 1}"))
+    assert "`is_flag` requires `type: bool`" in messages_of(_inputs("type: int, is_flag: true", "{a: 1}"))
 
 
 def test_an_input_with_options_takes_one_of_them() -> None:
@@ -226,7 +226,7 @@ def test_a_list_input_takes_a_list_of_its_type() -> None:
 
 def test_with_inputs_declared_another_param_is_a_fault_with_what_was_meant() -> None:
     error = error_of(EXPERIMENT + "inputs: [{name: rate}]\nparams: {rate: 1, rte: 2}\n")
-    assert error.message == "no input is named `rte`"
+    assert error.message == "unknown input `rte`"
     assert error.suggestion == "did you mean `rate`?"
     assert where(error) == (4, 19)
 
@@ -248,7 +248,7 @@ def test_outputs_are_declared_like_inputs() -> None:
 def test_an_input_without_a_name_is_a_fault() -> None:
     error = error_of(EXPERIMENT + "inputs: [{type: int}]\n")
     assert error.path == "inputs[0].name"
-    assert error.message == "an input or output needs `name`: the name under which templates use it"
+    assert error.message == "an input or output needs `name`: the name used in templates"
 
 
 def test_the_output_of_another_run_suits_an_input_of_any_type() -> None:

@@ -129,25 +129,25 @@ def test_the_output_of_an_op_suits_an_input_of_any_type() -> None:
 @pytest.mark.parametrize(
     ("ops", "message", "suggestion"),
     [
-        (["name: a, template: {name: prepar}"], "op `a` uses the template `prepar`, which is not here",
+        (["name: a, template: {name: prepar}"], "op `a` uses the unknown template `prepar`",
          "did you mean `prepare`?"),
-        (["name: a, template: {name: prepare}, dependencies: [b]"], "op `a` depends on `b`, which is no op", None),
+        (["name: a, template: {name: prepare}, dependencies: [b]"], "op `a` depends on the unknown op `b`", None),
         (["name: first, template: {name: prepare}", "name: b, template: {name: prepare}, dependencies: [frist]"],
-         "op `b` depends on `frist`, which is no op", "did you mean `first`?"),
-        (["name: a, template: {name: prepare}", "name: a, template: {name: prepare}"], "two ops are named `a`", None),
-        (["name: a, template: {name: prepare}, dependencies: [a]"], "ops that wait for each other: a", None),
+         "op `b` depends on the unknown op `frist`", "did you mean `first`?"),
+        (["name: a, template: {name: prepare}", "name: a, template: {name: prepare}"], "duplicate op name `a`", None),
+        (["name: a, template: {name: prepare}, dependencies: [a]"], "circular dependency between ops: a", None),
         (["name: a, template: {name: prepare, path: x}"],
-         "a template is named by exactly one of name, url, path, action, event", None),
-        (["name: a, template: {}"], "a template is named by exactly one of name, url, path, action, event", None),
+         "a template requires exactly one of name, url, path, action, event", None),
+        (["name: a, template: {}"], "a template requires exactly one of name, url, path, action, event", None),
         (["name: a"], "an op needs `template`: what the op runs", None),
         (["template: {name: prepare}"], "an op needs `name`: the op's name", None),
         (["name: a, template: {name: prepare}, trigger: never"],
          f"expected one of {', '.join(TRIGGERS)}, found the text `never`",
          None),
-        (["name: a, template: {name: train}"], "input `lr` got no value", "give it in `params`, or with -P lr=..."),
+        (["name: a, template: {name: train}"], "input `lr` has no value", "set it in `params` or with -P lr=..."),
         (["name: a, template: {name: train}, params: {lr: fast}"], "`lr` must be a number, found the text `fast`",
          None),
-        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "no input is named `x`", None),
+        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "unknown input `x`", None),
     ],
 )  # fmt: skip
 def test_an_op_that_is_wrong_is_one_fault(ops: list[str], message: str, suggestion: str | None) -> None:
@@ -159,7 +159,7 @@ def test_an_op_that_is_wrong_is_one_fault(ops: list[str], message: str, suggesti
 def test_ops_that_wait_for_each_other_are_a_fault_that_names_them() -> None:
     op = "name: {}, template: {{name: prepare}}, dependencies: [{}]"
     assert messages_of(_ops(op.format("a", "b"), op.format("b", "c"), op.format("c", "a"))) == [
-        "ops that wait for each other: a, b, c"
+        "circular dependency between ops: a, b, c"
     ]
 
 
@@ -186,7 +186,7 @@ def test_a_template_without_a_name_is_a_fault() -> None:
 def test_two_templates_of_one_name_are_a_fault() -> None:
     text = HEAD + "ops: [{name: a, template: {name: t}}]\ntemplates: [{kind: job, name: t}, {kind: job, name: t}]\n"
     error = error_of(text)
-    assert error.message == "two templates are named `t`"
+    assert error.message == "duplicate template name `t`"
     assert where(error) == (4, 53)
 
 
@@ -227,7 +227,7 @@ def test_faults_of_all_ops_and_templates_are_told_at_once() -> None:
 def test_a_circle_of_many_ops_is_told_with_a_few_of_them() -> None:
     ops = [f"name: op{n}, template: {{path: x}}, dependencies: [op{(n + 1) % 500}]" for n in range(500)]
     error = error_of(_ops(*ops))
-    assert error.message.startswith("ops that wait for each other: op")
+    assert error.message.startswith("circular dependency between ops: op")
     assert len(error.message) < 400
 
 

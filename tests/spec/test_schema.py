@@ -240,7 +240,7 @@ def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
         ("environment: {env_vars: 5}\n", (3, 25), "environment.env_vars",
          "expected a list of `[NAME, value]` pairs, or a map, found the number 5"),
         ("environment: {env_vars: [[A B, 1]]}\n", (3, 27), "environment.env_vars[0][0]",
-         "`A B` cannot name an environment variable"),
+         "`A B` is not a valid environment variable name"),
         ("environment: {env_vars: {A: {b: 1}}}\n", (3, 29), "environment.env_vars.A",
          "expected text or a number, found a map"),
         ("environment: {timeout: soon}\n", (3, 24), "environment.timeout",
@@ -253,11 +253,11 @@ def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
          "expected a map, found a list"),
         ("build: {nocache: maybe}\n", (3, 18), "build.nocache", "expected true or false, found the text `maybe`"),
         ("build: {image: a b}\n", (3, 16), "build.image",
-         "`a b` is not the name of an image: it has white space or is empty"),
-        ("build: {image: 'a:b:c'}\n", (3, 16), "build.image", "`a:b:c` is not the name of an image"),
+         "`a b` is not an image name: it is empty or contains white space"),
+        ("build: {image: 'a:b:c'}\n", (3, 16), "build.image", "`a:b:c` is not an image name"),
         ("build: {image: x, dockerfile: y}\n", (3, 19), "build.dockerfile",
          "`image` and `dockerfile` exclude each other"),
-        ("backend: nowhere\n", (3, 10), "backend", "there is no backend `nowhere`"),
+        ("backend: nowhere\n", (3, 10), "backend", "unknown backend `nowhere`"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_with_its_place(text: str, place: tuple[int, int], path: str, message: str) -> None:
@@ -281,7 +281,7 @@ def test_the_name_of_an_image_may_have_a_registry_a_tag_or_a_digest(image: str) 
     [
         ("experment", "did you mean `experiment`?"),
         ("plugin", "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"),
-        ("component", "this is a file for Polyaxon 1.x; Phalanx reads version 1 of the format, of the releases 0.x"),
+        ("component", "this is a Polyaxon 1.x file; Phalanx reads format version 1, used by the releases 0.x"),
         ("xyzzy", None),
     ],
 )
@@ -308,7 +308,7 @@ def test_a_number_where_text_is_wanted_is_told_how_to_write_it() -> None:
 def test_a_job_has_no_replicas_and_says_who_has() -> None:
     error = error_of("version: 1\nkind: job\nenvironment: {replicas: {n_workers: 1}}\n")
     assert error.message == "unknown key `replicas` in environment"
-    assert error.suggestion == "`replicas` belong to `kind: experiment` and `kind: group`"
+    assert error.suggestion == "`replicas` is only allowed in `kind: experiment` and `kind: group`"
 
 
 def test_a_group_without_its_matrix_is_told_where_it_belongs() -> None:
@@ -359,7 +359,7 @@ def test_an_index_that_is_no_index_is_a_fault(index: str) -> None:
 
 def test_a_limit_below_its_request_is_told_at_the_limit() -> None:
     error = error_of(EXPERIMENT + "environment:\n  resources:\n    memory:\n      requests: 2Gi\n      limits: 512Mi\n")
-    assert error.message == "the limit (512) lies below the request (2048)"
+    assert error.message == "the limit (512) is below the request (2048)"
     assert error.path == "environment.resources.memory.limits"
     assert where(error) == (7, 15)
     assert error.place.width == len("512Mi")
@@ -386,7 +386,7 @@ def test_an_index_that_is_listed_twice_is_told_at_the_second() -> None:
 def test_an_entry_without_an_index_is_told_what_to_write() -> None:
     error = error_of(TENSORFLOW + "environment: {replicas: {n_workers: 2, worker: [{index: 0}, {resources: {}}]}}\n")
     assert error.path == "environment.replicas.worker[1].index"
-    assert error.message == "this entry of `worker` does not say which replica it means"
+    assert error.message == "this entry of `worker` has no `index`"
     assert error.suggestion == "write `index: 1`"
 
 

@@ -146,21 +146,21 @@ def test_two_keys_that_render_to_the_same_are_a_fault() -> None:
 @pytest.mark.parametrize(
     ("template", "message", "suggestion"),
     [
-        ("x {{ rte }}", "no param is named `rte`", "did you mean `rate`?"),
-        ("{{ rte }}", "no param is named `rte`", "did you mean `rate`?"),
-        ("{{ rte + 1 }} {{ xyz }}", "no param is named `rte`, `xyz`", "did you mean `rate`?"),
-        ("{{ xyzzy }}", "no param is named `xyzzy`", "give it a value in `params`, or with -P xyzzy=..."),
-        ("{% for a in xyzzy %}{% endfor %}", "no param is named `xyzzy`",
-         "give it a value in `params`, or with -P xyzzy=..."),
-        ("{{ rte.deep }}", "no param is named `rte`", "did you mean `rate`?"),
-        ("{{ rate.deep }}", "not in the params: 'float object' has no attribute 'deep'", None),
-        ("{{ deep.shallow }}", "not in the params: 'dict object' has no attribute 'shallow'", None),
+        ("x {{ rte }}", "unknown param `rte`", "did you mean `rate`?"),
+        ("{{ rte }}", "unknown param `rte`", "did you mean `rate`?"),
+        ("{{ rte + 1 }} {{ xyz }}", "unknown param `rte`, `xyz`", "did you mean `rate`?"),
+        ("{{ xyzzy }}", "unknown param `xyzzy`", "set it in `params` or with -P xyzzy=..."),
+        ("{% for a in xyzzy %}{% endfor %}", "unknown param `xyzzy`",
+         "set it in `params` or with -P xyzzy=..."),
+        ("{{ rte.deep }}", "unknown param `rte`", "did you mean `rate`?"),
+        ("{{ rate.deep }}", "not found in the params: 'float object' has no attribute 'deep'", None),
+        ("{{ deep.shallow }}", "not found in the params: 'dict object' has no attribute 'shallow'", None),
         ("{{ rate", "not a valid template: unexpected end of template, expected 'end of print statement'.", None),
         ("{% if rate %}", None, None),
         ("{% nonsense %}", "not a valid template: Encountered unknown tag 'nonsense'.", None),
         ("{{ rate | nonsense }}", "not a valid template: No filter named 'nonsense'.", None),
-        ("{{ 1 / 0 }}", "cannot be computed: division by zero", None),
-        ("{{ 'a' + 1 }}", 'cannot be computed: can only concatenate str (not "int") to str', None),
+        ("{{ 1 / 0 }}", "the template failed: division by zero", None),
+        ("{{ 'a' + 1 }}", 'the template failed: can only concatenate str (not "int") to str', None),
     ],
 )  # fmt: skip
 def test_a_template_that_is_wrong_is_one_fault(template: str, message: str | None, suggestion: str | None) -> None:
@@ -190,7 +190,7 @@ def test_all_wrong_templates_are_told_at_once() -> None:
 
 def test_a_wrong_template_in_a_key_is_told_at_the_key() -> None:
     error = error_of(EXPERIMENT + "environment:\n  labels:\n    '{{ a }}': 1\n")
-    assert error.message == "no param is named `a`"
+    assert error.message == "unknown param `a`"
     assert where(error) == (5, 5)
 
 
@@ -267,8 +267,8 @@ BOMBS = {
     "minus signs": "{{ " + "-" * 3_000 + "1 }}",
     "negations": "{{ " + "not " * 3_000 + "1 }}",
     "conditions in conditions": "{% if 1 %}" * 150 + "x" + "{% endif %}" * 150,
-    "a number of many digits": "{{ " + "9" * 5_000 + " }}",
-    "a float of many digits": "{{ " + "9" * 5_000 + ".0 }}",
+    "a number with many digits": "{{ " + "9" * 5_000 + " }}",
+    "a float with many digits": "{{ " + "9" * 5_000 + ".0 }}",
     "attributes of attributes": "{{ 'a'" + ".a" * 3_000 + " }}",
     "a sum of many numbers": "{{ " + " + ".join(["1"] * 4_000) + " }}",
 }  # fmt: skip
@@ -315,7 +315,9 @@ def test_many_templates_of_long_results_are_refused() -> None:
 
 def test_many_templates_are_refused_once() -> None:
     steps = "build:\n  build_steps:\n" + "  - 'a{{ n }}'\n" * 20_000
-    assert messages_of(EXPERIMENT + "params: {n: 1}\n" + steps) == ["too many templates, or too slow ones, in one file"]
+    assert messages_of(EXPERIMENT + "params: {n: 1}\n" + steps) == [
+        "the templates of this file are too many or too slow"
+    ]
 
 
 def test_a_template_of_a_mebibyte_is_refused_quickly() -> None:

@@ -225,7 +225,7 @@ def test_more_than_can_wait_is_counted(
         time.sleep(0.01)
     for step in range(15):
         run.log(loss=Tensor(float(step)), step=step)
-    assert run.dropped == {"too many values that are not computed yet": 5}
+    assert run.dropped == {"too many values waiting to be computed": 5}
     impatient.set()
     tracking.finish()
     assert replica.points()["loss"] == [(step, float(step)) for step in range(5, 15)]

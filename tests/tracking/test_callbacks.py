@@ -216,8 +216,8 @@ def test_what_goes_wrong_is_said_once_and_stays_there(capfd: pytest.CaptureFixtu
     fail("second")
     said = capfd.readouterr().err.splitlines()
     assert [line.partition("ValueError: ")[2] for line in said] == [
-        "first; the training goes on",
-        "second; the training goes on",
+        "first; training continues",
+        "second; training continues",
     ]
 
 

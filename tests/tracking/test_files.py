@@ -230,7 +230,7 @@ def test_what_is_missing_is_named(run: TrackedRun, files: Path) -> None:
     run.artifacts(files / "a.txt")
     run.artifacts(files / "gone")
     assert list(run.dropped) == [
-        f"artifact: {files / 'missing'} is not there",
+        f"artifact: {files / 'missing'} does not exist",
         "artifacts: Not a directory",
         "artifacts: No such file or directory",
     ]
@@ -276,7 +276,7 @@ def test_a_model_by_any_name(run: TrackedRun, replica: Replica, files: Path) -> 
         run.model(files / "a.txt", name)  # type: ignore[arg-type]
     folders = {Path(event["path"]).parts[1] for event in replica.events("model")}
     assert folders == {"a_b", "_._x", "net_", "5"}
-    assert run.dropped == {"model: a name is empty": 1}
+    assert run.dropped == {"model: a name must not be empty": 1}
 
 
 # images ------------------------------------------------------------------------------------------------------------

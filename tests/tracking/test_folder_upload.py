@@ -177,7 +177,7 @@ def test_trouble_that_stays(
     assert only_run(outbox).end()["cause"] == "finished"
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "`phalanx sync` sends the rest" in said
+    assert "send the rest with `phalanx sync`" in said
 
 
 def test_half_of_what_was_sent(outbox: Path, post: Post, tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_what_is_an_address(address: str, is_one: bool, monkeypatch: pytest.Monk
     if is_one:
         assert folder_upload.server_url(address) == address
     elif address:
-        with pytest.raises(ValueError, match="a server's address is like"):
+        with pytest.raises(ValueError, match="a server URL looks like"):
             folder_upload.server_url(address)
     else:
         assert folder_upload.server_url(address) is None

@@ -233,7 +233,7 @@ print("trained")
     answer = script(text, PHALANX_HOME=str(tmp_path / "home"))
     assert (answer.code, answer.out) == (0, "trained\n")
     assert "the files of the run were removed while it ran" in answer.err
-    assert "the end of the run could not be kept" in answer.err
+    assert "the end of the run could not be recorded" in answer.err
     assert "Traceback" not in answer.err
 
 
@@ -284,7 +284,9 @@ print("trained")
     lost = 20_000 - sum(100_000 <= (step or 0) < 120_000 for step, _ in points)
     assert lost > 1000
     assert told["count"] >= lost
-    assert told["why"]["No space left on device"] + told["why"].get("the disk took only a part of a record", 0) >= lost
+    assert (
+        told["why"]["No space left on device"] + told["why"].get("a record was only partly written to disk", 0) >= lost
+    )
     assert "No space left on device" in answer.err
     assert answer.err.count("\n") <= 6
     assert run.end()["cause"] == "finished"
@@ -311,10 +313,10 @@ print("trained")
     assert losses[-1] == (10_000, -1.0)
     assert 1000 < len(losses) < 5000
     told = run.event("dropped")
-    assert told["why"].get("File too large", 0) + told["why"].get("the disk took only a part of a record", 0) == 2 * (
-        10_000 - (len(losses) - 2)
-    )
-    assert f"{told['count']} values could not be kept" in answer.err
+    assert told["why"].get("File too large", 0) + told["why"].get(
+        "a record was only partly written to disk", 0
+    ) == 2 * (10_000 - (len(losses) - 2))
+    assert f"{told['count']} values could not be recorded" in answer.err
 
 
 # What becomes of the process ---------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ print("trained")
 """)
     assert answer.stdout == "trained\n"
     assert kept.series()["good"] == [(None, 1.0), (None, 3.0)]
-    assert "log_data_ref was left out: RuntimeError: no text" in answer.stderr
+    assert "log_data_ref was skipped: RuntimeError: no text" in answer.stderr
 
 
 def test_no_op_does_nothing_at_all(inside: Run, kept: Kept) -> None:
@@ -357,7 +357,7 @@ experiment.log_artifact("weights")
 assert experiment.get_outputs_path() == experiment.run.outputs
 """
     answer = run_script(text, tmp_path)
-    assert (answer.returncode, answer.stderr) == (0, "nothing is kept of a Experiment before its `create()`\n")
+    assert (answer.returncode, answer.stderr) == (0, "a Experiment records nothing before its `create()`\n")
     kept = outside_run(tmp_path / "home")
     assert kept.series() == {"loss": [(None, 1.0)]}
     about = json.loads((kept.run / "run.json").read_text())
@@ -474,7 +474,7 @@ Experiment().log_metrics(loss=1)
         POLYAXON_RUN_DATA_PATHS="",
         POLYAXON_TIMEOUT="soon",
     )
-    assert "POLYAXON_PARAMS is not JSON" in answer.stderr
+    assert "POLYAXON_PARAMS is not valid JSON" in answer.stderr
     assert kept.series() == {"loss": [(None, 1.0)]}
 
 

@@ -107,7 +107,7 @@ def test_whatever_is_no_number_is_said_and_costs_nothing_else(
     assert replica.points() == {"before": [(3, 1.0)], "after": [(3, 2.0)]}
     assert sum(run.dropped.values()) == 2
     assert "bad: " in next(iter(run.dropped))
-    assert capsys.readouterr().err.count("could not be kept") == 1  # the same reason is said once
+    assert capsys.readouterr().err.count("could not be recorded") == 1  # the same reason is said once
     tracking.finish()
     assert replica.event("dropped")["count"] == 2
 
@@ -203,7 +203,7 @@ def test_a_long_name_is_cut_and_stays_one_name(run: TrackedRun, replica: Replica
 def test_an_empty_name_is_said(run: TrackedRun, replica: Replica) -> None:
     run.log({"": 1.0, "good": 2.0})
     assert replica.points() == {"good": [(None, 2.0)]}
-    assert list(run.dropped) == [": a name is empty"]
+    assert list(run.dropped) == [": a name must not be empty"]
 
 
 def test_names_that_are_no_texts_become_texts(run: TrackedRun, replica: Replica) -> None:

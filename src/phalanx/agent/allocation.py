@@ -1,8 +1,8 @@
-"""An attempt on a cluster: where every rank is, told by the ranks themselves; and what became of them.
+"""An attempt on a cluster: collects where every rank runs, and concludes how they ended.
 
-The script of a job calls us three times. `here`, beside every rank, prepares its node and prints where it is. `gather`
-makes of these lines the facts of the attempt: hosts, ports, folders, GPUs, how long the job may run. `settle`, when all
-is over, says whether the run is, too. Standard library only, Python 3.8+.
+The script of a job calls it three times. `here` runs beside every rank, prepares its node and prints where it is.
+`gather` turns these lines into the facts of the attempt: hosts, ports, folders, GPUs, time limit. `settle`, after all
+ranks ended, reports whether the run is over. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from phalanx.agent.virtualenv import VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 
-PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself
-PORTS_APART = 256  # ranks on a node: each looks among ports that none of the others looks at
+PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
+PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
 GRACE_S = 10.0
 HANDLE = "slurm"
-ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often means to the node itself
+ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
 
 
 def report_host(plan: dict[str, Any], facts_file: str) -> int:
-    """Prepares the node of this rank and prints where it is, as one line of JSON."""
+    """Prepare the node of this rank and print where it is, as one line of JSON."""
     name = plan["order"][int(os.environ["SLURM_PROCID"])]
     place = int(os.environ.get("SLURM_LOCALID", "0"))
     host = host_here()
@@ -66,7 +66,7 @@ def report_host(plan: dict[str, Any], facts_file: str) -> int:
 
 
 def _scratch(plan: dict[str, Any]) -> str:
-    """Storage of this node alone, as the site calls it."""
+    """The node-local storage, as the site names it."""
     for name in (plan.get("scratch") or "", "SLURM_TMPDIR", "TMPDIR"):
         folder = os.environ.get(name, "")
         if folder and os.access(folder, os.W_OK | os.X_OK):
@@ -80,13 +80,13 @@ def _archive(facts_file: str) -> str | None:
 
 
 def host_here() -> str:
-    """The name of this node, as its scheduler has it."""
+    """The name of this node, as the scheduler knows it."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def address_of(host: str) -> str:
-    """The address at which the other nodes find this one. A node's own name may mean only itself to itself; then that
-    of its first network is taken. Not every framework can listen at a name."""
+    """The address at which other nodes reach this one. If the node's own name resolves to the loopback, use that
+    of its first network. Not every framework can listen at a name."""
     try:
         address = socket.gethostbyname(host)
     except OSError:
@@ -97,8 +97,8 @@ def address_of(host: str) -> str:
 
 
 def free_port(seed: int, place: int) -> int:
-    """One that nobody uses now. Nobody holds it until it is used, a moment later: what goes wrong there is told by the
-    meeting. Raises OSError."""
+    """A port that is free now. It is not reserved until it is used, a moment later; the preflight check reports
+    conflicts. Raises OSError."""
     blocks = len(PORTS) // PORTS_APART
     for step in range(blocks):
         port = PORTS.start + (seed * 7 + step) % blocks * PORTS_APART + place % PORTS_APART
@@ -109,18 +109,18 @@ def free_port(seed: int, place: int) -> int:
             except OSError:
                 continue
             return port
-    raise OSError("no port is free on this node")
+    raise OSError("no free port on this node")
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has an address; empty when none of this machine's has."""
+    """The network interface with an address; empty if this machine has none."""
     if address.startswith("127."):
         return "lo"
     return next((name for name, found in _interfaces() if found == address), "")
 
 
 def _interfaces() -> list[tuple[str, str]]:
-    """The network interfaces that have an address, by name."""
+    """The network interfaces and their addresses."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -133,7 +133,7 @@ def _interfaces() -> list[tuple[str, str]]:
 
 
 def _give_up(name: str, facts_file: str, message: str, lines: list[str]) -> None:
-    """The end of a replica that never began."""
+    """Write the end of a replica that never started."""
     attempt = attempt_of(facts_file)
     launcher.write_failure(_folder(facts_file, name, attempt), name, attempt, End("setup", None, None, message), lines)
 
@@ -154,12 +154,12 @@ def _folder(facts_file: str, name: str, attempt: int) -> str:
 
 
 def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[str]) -> int:
-    """`first`: the attempt that the run's time is counted from."""
+    """Write the facts of the attempt. `first`: the attempt from which the run's time counts."""
     told = [json.loads(line) for line in lines if line.startswith("{")]
     found = {rank["name"]: rank for rank in told}
     missing = [name for name in plan["order"] if name not in found]
     if missing:
-        print(f"phalanx: nothing was heard of {', '.join(missing[:8])}", file=sys.stderr)
+        print(f"phalanx: no report from {', '.join(missing[:8])}", file=sys.stderr)
         return 1
     attempt, run = attempt_of(facts_file), _run_folder(facts_file)
     job = os.path.join(run, run_paths.JOB)
@@ -216,8 +216,8 @@ def client_paths(job: str) -> list[str]:
 
 
 def _gpus(plan: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Those of a node, handed out among its replicas; the processes of one share them. Where Slurm gives none, nothing
-    is said: then a program may see whatever there is."""
+    """The GPUs of each node, split among its replicas; the processes of one share them. Empty where Slurm assigns
+    none: programs then see all GPUs."""
     given: dict[str, list[str]] = {}
     used: dict[str, int] = {}
     for name in plan["order"]:
@@ -238,7 +238,7 @@ def _gpus(plan: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, l
 
 
 def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> float:
-    """How long earlier segments of this run took."""
+    """Time spent in earlier segments of this run."""
     if plan.get("segment_s") is None:
         return 0.0
     spent = 0.0
@@ -252,7 +252,7 @@ def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> f
 
 
 def time_left() -> float | None:
-    """How long Slurm lets this job run; None when it does not say."""
+    """Time left for this job in Slurm; None when unknown."""
     job = os.environ.get("SLURM_JOB_ID", "")
     try:
         answer = subprocess.run(
@@ -274,7 +274,7 @@ def seconds_left(text: str) -> float | None:
 
 
 def conclude(plan: dict[str, Any], facts_file: str) -> int:
-    """0 when the run has finished, 85 when its next segment shall follow, 1 when something failed."""
+    """Return 0 when the run has finished, 85 when its next segment follows, 1 when something failed."""
     attempt = attempt_of(facts_file)
     running = {replica_name(replica): replica for replica in plan["replicas"] if replica["argv"]}
     essential = [name for name in running if not is_helper(name)] or list(running)
@@ -293,7 +293,7 @@ def conclude(plan: dict[str, Any], facts_file: str) -> int:
 
 
 def release_node(facts_file: str) -> int:
-    """Leaves the node of this rank as it was found."""
+    """Clean up the node of this rank."""
     prepared = _read(facts_file).get("python", {}).get(host_here(), {})
     virtualenv.leave(prepared.get("variables", {}))
     return 0

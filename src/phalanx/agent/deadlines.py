@@ -1,4 +1,4 @@
-"""When a replica is told to save what it has, and when it must have ended. Standard library only, Python 3.8+."""
+"""Deadlines of a replica: when to send the checkpoint signal and when to end it. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from phalanx.agent.processes import Stat
 
-CHECKPOINT_S = 300.0  # before the end of a segment, where the file does not say
-LEAVE_S = 30.0  # before the place ends the job: for all to be ended by us, and to say so
-CHECKPOINTED = 85  # the exit code of a program that saved and wants to go on in the next segment
+CHECKPOINT_S = 300.0  # before the end of a segment, unless the file sets it
+LEAVE_S = 30.0  # before the cluster ends the job: time for the agents to end all replicas and report it
+CHECKPOINTED = 85  # exit code of a program that saved and continues in the next segment
 
 
 class TimeLimits(NamedTuple):
-    """`timeout_s`: of the run, as far as it is left of `whole_s`. `ends_at`: when the place ends the job. `is_segment`:
-    the run goes on then, in another job. `signal` is sent `before_s` before the end, whichever it is."""
+    """`timeout_s`: what is left of the run's `whole_s`. `ends_at`: when the cluster ends the job. `is_segment`:
+    the run then continues in another job. `signal` is sent `before_s` before the earlier end."""
 
     timeout_s: float | None = None
     ends_at: float | None = None
@@ -44,7 +44,7 @@ def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> TimeLimits:
 
 
 class Deadline:
-    """Says once that it is time to save, and once that it is over. Clocks that are set do not move it."""
+    """Reports once that it is time to save, and once that time is up. Changes of the system clock do not affect it."""
 
     def __init__(self, limits: TimeLimits) -> None:
         now = time.monotonic()
@@ -71,7 +71,7 @@ class Deadline:
 
 
 def processes_handling(tree: Iterable[Stat], number: int) -> list[int]:
-    """The processes that have a handler for a signal: whoever has none would die of it."""
+    """The processes that have a handler for a signal: it would kill the others."""
     return [stat.pid for stat in tree if _caught(stat.pid) >> (number - 1) & 1]
 
 

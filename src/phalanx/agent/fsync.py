@@ -1,6 +1,6 @@
-"""What training code tracked, brought to the disk itself every second: a loss of power costs no more.
+"""Syncs tracked data to disk every second, so that a power loss costs at most one second.
 
-In a thread of its own, because a disk may take its time, and the replica must be watched meanwhile.
+Runs in a separate thread, because a disk may be slow, and the replica must be watched meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TRACKED = (".points", ".events")
 
 
 def tracked_files(folder: str) -> dict[str, int]:
-    """Their sizes."""
+    """The sizes of the tracked files, by path."""
     try:
         with os.scandir(folder) as entries:
             return {entry.path: entry.stat().st_size for entry in entries if entry.name.endswith(TRACKED)}
@@ -23,7 +23,7 @@ def tracked_files(folder: str) -> dict[str, int]:
 
 
 def keep_syncing(folder: str) -> None:
-    """Until the process ends."""
+    """Sync until the process ends."""
     threading.Thread(target=_work, args=(folder,), daemon=True).start()
 
 
@@ -39,7 +39,7 @@ def _work(folder: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Whoever wrote it: the kernel brings a file to the disk, not a writer's part of it."""
+    """Sync a file, also data of other writers: the kernel syncs whole files."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""GPUs, where nvidia-smi tells of them."""
+"""GPU usage, from nvidia-smi."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _QUERY = "index,utilization.gpu,memory.used,memory.total"
 
 
 def sample_gpus(indices: list[str]) -> list[dict[str, float]]:
-    """Use of the given GPUs; nothing when nvidia-smi is not there or does not answer."""
+    """Usage of the given GPUs; empty if nvidia-smi is missing or does not respond."""
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits", "-i", ",".join(indices)]
     try:
         answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=True)

@@ -1,6 +1,6 @@
-"""Prepares the replica of a pod, mostly in an init container: puts the code in its place and runs the file's steps.
+"""Prepares the replica of a pod, usually in an init container: unpacks the code and runs the file's steps.
 
-What fails here is the end of the replica. Standard library only, Python 3.8+.
+A failure here is the end of the replica. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FETCH_S = 300.0
 
 
 def prepare() -> int:
-    """All that an init container does. Answers its exit code."""
+    """Run the init container. Returns its exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     hide_environment()
     pod = arrived()
@@ -39,9 +39,9 @@ def prepare() -> int:
 
 
 def prepare_replica(pod: Pod) -> int:
-    """The code in its place, and the steps of the file run. What fails is the end of the replica. Answers an exit code.
+    """Unpack the code and run the steps of the file. A failure is the end of the replica. Returns an exit code.
 
-    The caller has blocked the signals in `WATCHED`, so that none arrives before the handlers are there; they are
+    The caller has blocked the signals in `WATCHED`, so that none arrives before the handlers are set; they are
     blocked again when this returns.
     """
     processes.adopt_orphans()
@@ -62,13 +62,13 @@ def prepare_replica(pod: Pod) -> int:
 
 
 def _leave_at_once(*_: object) -> None:
-    """Kills by what the kernel lists as below us: there is no moment at which a child is not on that list."""
+    """Kill all descendants by the kernel's list: a child is on that list at every moment."""
     processes.kill_descendants()
     os._exit(STOPPED)
 
 
 def _bring_code(pod: Pod) -> None:
-    """Raises NotPrepared."""
+    """Raises VirtualenvError."""
     code = pod.place.get("code") or {}
     if code.get("kind") not in ("bundle", "server"):
         return
@@ -78,7 +78,7 @@ def _bring_code(pod: Pod) -> None:
         unpack_code(bundle, target)
         return
     if not (pod.server and pod.token):
-        raise VirtualenvError("the run's code did not come along, and there is no server to fetch it from", [])
+        raise VirtualenvError("the run's code is missing, and there is no server to fetch it from", [])
     fetched = os.path.join(target, ".phalanx-code.tar.gz")
     try:
         os.makedirs(target, exist_ok=True)
@@ -92,8 +92,8 @@ def _bring_code(pod: Pod) -> None:
 
 
 def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
-    """Raises NotPrepared."""
-    os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nobody installs it a second time here
+    """Raises VirtualenvError."""
+    os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nothing is installed twice here
     asked = {"steps": pod.place.get("steps") or (), "requirements": _requirements(pod)}
     if not asked["steps"] and not asked["requirements"]:
         return
@@ -102,7 +102,7 @@ def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
         os.makedirs(pod.build, mode=0o700)
     except OSError as fault:
         raise VirtualenvError(
-            f"{pod.build} cannot be made: {fault.strerror or fault}{permission_hint(fault)}", []
+            f"{pod.build} cannot be created: {fault.strerror or fault}{permission_hint(fault)}", []
         ) from None
     working = pod.working if os.path.isdir(pod.working) else os.getcwd()
     install(asked, os.path.join(pod.build, "venv"), working, say, make_venv_above)
@@ -115,10 +115,10 @@ def _requirements(pod: Pod) -> tuple[str, ...]:
 
 
 def _advice(fault: Exception) -> str:
-    """For what cannot work in a pod."""
+    """Advice for steps that cannot work in a pod."""
     if any(word in str(fault).split() for word in ("`apt-get", "`apt", "`yum", "`dnf", "`apk", "`sudo")):
         return (
-            ": pods are not root, so nothing is installed into their system. Name an image that has it "
-            "(`build: {image: …}`), or set `registry` in kubernetes.yml so that one is built"
+            ": pods do not run as root, so nothing can be installed into their system. Use an image that has it "
+            "(`build: {image: …}`), or set `registry` in kubernetes.yml to have one built"
         )
     return ""

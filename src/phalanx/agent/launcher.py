@@ -1,7 +1,7 @@
-"""From `plan.json` and the facts of a place to running replicas.
+"""Starts replicas from `plan.json` and the facts of an attempt.
 
-A plan leaves hosts, ports and folders open; the facts (one small file per attempt, written by the backend) fill them
-in. All replicas that belong on this machine are started from one process, which forks one supervisor for each.
+A plan has placeholders for hosts, ports and folders; the facts (one small file per attempt, written by the backend)
+resolve them. One process starts all replicas of this machine and forks one supervisor for each.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from phalanx.atomic_files import write_atomic, write_new
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 from phalanx.placeholders import Hole, decode, fill
 
-AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, so that they are found again
+AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, to find them again
 AS_RANK = "--as-rank"
 APPEARS_S = 60.0
 NO_PYTHON: dict[str, Any] = {"variables": {}, "path": "", "before": []}
-SERVED_S = 10.0  # for ranks elsewhere to be done with a server whose own replica has ended
-LINGER_S = 3.0  # whoever fails on a cluster takes the others along: they have a moment to end by themselves first
+SERVED_S = 10.0  # for ranks elsewhere to finish with a server whose own replica has ended
+LINGER_S = 3.0  # a failed rank ends the others on a cluster: give them a moment to exit by themselves
 
 
 def read_plan(plan_file: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def read_plan(plan_file: str) -> dict[str, Any]:
 
 
 def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """On a shared filesystem a file that was just written elsewhere may take a while to appear."""
+    """Read both files. On a shared filesystem a file just written elsewhere may take a while to appear."""
     deadline = time.monotonic() + APPEARS_S
     while not os.path.exists(facts_file) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -49,8 +49,8 @@ def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any
 
 
 def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = None) -> list[Task]:
-    """The tasks of the replicas that the facts name, less those that a launcher starts; of one rank when that is told
-    by a launcher."""
+    """The tasks of the replicas in the facts, without those that a launcher starts; only those of one rank if `rank` is
+    given."""
     members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
 
     def answer(hole: Hole) -> str:
@@ -63,14 +63,14 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
     shared = filled(plan["environment"])
     base = facts.get("environment") or dict(os.environ)
     base.pop(AGENT_MARK, None)
-    base.pop("PHALANX_OUTSIDE", None)  # a tracked script may have called us; its replicas have an agent
+    base.pop("PHALANX_OUTSIDE", None)  # a tracked script may be the caller; its replicas have an agent
     places = addresses(plan, facts)
     first = next(iter(places.values()), None)
     patience_s = facts.get("meeting_s", preflight.PATIENCE_S)
     key = f"{plan.get('run_id')}.{facts['attempt']}"
     meetings = preflight.meetings(plan, places, key, patience_s)
     is_remote = "job" in facts
-    is_shared = is_remote and "pod" not in facts  # a job whose processes are signalled alike, and see the same files
+    is_shared = is_remote and "pod" not in facts  # a job whose processes all get its signals and see the same files
     tasks = []
     for replica in plan["replicas"]:
         name = replica_name(replica)
@@ -111,7 +111,7 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
 
 
 def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
-    """The one that was prepared on this node."""
+    """Use the Python that was prepared on this node."""
     if python["path"]:
         environment["PATH"] = python["path"] + os.pathsep + environment.get("PATH", "")
         environment.pop("PYTHONHOME", None)
@@ -119,7 +119,7 @@ def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
 
 
 def _served(plan: dict[str, Any], facts: dict[str, Any]) -> tuple[str, ...]:
-    """The folders of those for whom a server is there: when they have ended, it may end."""
+    """The folders of the replicas that a server serves: it may end when they have ended."""
     names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
     return tuple(facts["folders"][name] for name in names if not is_helper(name))
 
@@ -131,7 +131,7 @@ def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None
 
 
 def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
-    """What only this machine and this attempt know, and what makes a program easier to watch."""
+    """Add variables known only on this machine and in this attempt, and some that make a program easier to watch."""
     environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
     told = (plan.get("checkpoint") or {}).get("signal")
     if told:
@@ -143,28 +143,28 @@ def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], fact
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
     if is_launcher(name):
         environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
-    elif "PHALANX_MLFLOW" in environment:  # every replica has an address of its own, for metrics of its own
+    elif "PHALANX_MLFLOW" in environment:  # a separate URL for each replica, for separate metrics
         environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
     if plan.get("launch") == "own":
-        environment["PHALANX_LAUNCH"] = "own"  # ranks are told by whoever starts them
+        environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
-    environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash, or a hang that is ended, says where it was
+    environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
 
 
 def _argv(plan: dict[str, Any], replica: dict[str, Any]) -> list[Any]:
-    """What a replica runs. A launcher runs agents, which know by their ranks which replica they are for."""
+    """The command of a replica. A launcher runs agents, which find their replica by rank."""
     argv: list[Any] = replica["argv"]
     return argv if replica["role"] != LAUNCHER else [*plan["launcher"], *_this_agent(), AS_RANK]
 
 
 def _this_agent() -> list[str]:
-    """How this very program was called, on the same plan and facts."""
+    """The command line of this program, with the same plan and facts."""
     program = ["-I", "-S", sys.argv[0]] if sys.argv[0].endswith(".pyz") else ["-m", "phalanx.agent"]
     return [sys.executable, *program, *sys.argv[1:3]]
 
 
 def launched_rank(plan: dict[str, Any]) -> int:
-    """Which rank a launcher says we are. Slurm numbers the ranks as they are placed, which may be another order."""
+    """The rank that the launcher set. Slurm numbers the ranks by placement, which may be a different order."""
     number = _launched_number()
     if "order" not in plan or plan.get("launch") == "mpirun":
         return number
@@ -176,18 +176,18 @@ def _launched_number() -> int:
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    raise SystemExit("phalanx: no launcher has said which rank this is")
+    raise SystemExit("phalanx: the launcher did not set the rank of this process")
 
 
 def supervise_here(task: Task) -> int:
-    """Supervise it here, for a launcher that waits for us. Answers its exit code, as a shell has it."""
+    """Supervise a task in this process, for a launcher that waits for it. Returns the exit code, as in a shell."""
     os.makedirs(task.folder, mode=0o700, exist_ok=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
     if task.is_remote and end.cause in ("finished", "segment", "stopped"):
-        return 0  # it is not for Slurm to take the others along
+        return 0  # so that Slurm does not end the others
     if task.is_remote:
         time.sleep(LINGER_S)
     if end.code is not None:
@@ -196,15 +196,15 @@ def supervise_here(task: Task) -> int:
 
 
 def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]:
-    """Of all replicas that run something."""
+    """The addresses of all replicas that run something."""
     hosts, ports = facts["host"], facts["port"]
     names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
     return {name: Address(name, str(hosts.get(name, hosts.get("*"))), int(ports[name])) for name in names}
 
 
 def serve(plan: dict[str, Any], facts: dict[str, Any]) -> int | None:
-    """The key-value server of a run that needs one, where its first replica is, until the last one has ended: its
-    process. Raises NotMet when its port is taken."""
+    """Start the key-value server of a run that needs one, beside its first replica, until all have ended. Returns its
+    pid. Raises PreflightFailed if the port is in use."""
     first = replica_name(plan["replicas"][0])
     if not plan.get("service") or first not in facts["folders"]:
         return None
@@ -221,7 +221,7 @@ def serve(plan: dict[str, Any], facts: dict[str, Any]) -> int | None:
 
 
 def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str], longer_s: float) -> None:
-    """`longer_s`: for those whose ends cannot be seen from here to be done with it, too."""
+    """`longer_s`: extra time for replicas whose ends cannot be seen from here."""
     from threading import Thread
 
     from phalanx.agent.rendezvous import serving
@@ -236,7 +236,7 @@ def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str
 
 
 def launch(tasks: list[Task]) -> dict[int, Task]:
-    """One supervisor per task, each in a session of its own, so that it outlives whoever called us; by its process."""
+    """Start one supervisor per task, each in its own session, so that it outlives the caller. Returns tasks by pid."""
     launched = {}
     for task in tasks:
         pid = os.fork()
@@ -250,7 +250,7 @@ def _supervise(task: Task) -> None:
     code = 1
     try:
         os.setsid()
-        # Whoever sees us announced may tell us to end: from then on that must reach the supervisor, not kill it.
+        # Once announced, the agent may be signalled to end: the signal must reach the supervisor, not kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         os.makedirs(task.folder, mode=0o700, exist_ok=True)
         log = os.open(os.path.join(task.folder, run_paths.AGENT_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -271,8 +271,8 @@ def _supervise(task: Task) -> None:
 
 
 def _announce(folder: str) -> bool:
-    """Who watches this replica, so that others can tell whether it still does. False when another agent was faster,
-    or when the replica was given up before we came: it must not run then."""
+    """Record which process watches this replica, so that others can check it. False when another agent was faster,
+    or when the replica was given up before: it must not run then."""
     stat = processes.read_stat(os.getpid())
     content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
     if os.path.exists(os.path.join(folder, run_paths.END)):
@@ -285,7 +285,7 @@ def _announce(folder: str) -> bool:
 
 
 def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Sequence[str] = ()) -> None:
-    """The end of a replica that never began; one that has an end keeps it."""
+    """Write the end of a replica that never started, unless it already has one."""
     os.makedirs(task_folder, mode=0o700, exist_ok=True)
     path = os.path.join(task_folder, run_paths.END)
     if os.path.exists(path):

@@ -1,11 +1,11 @@
-"""The agent of a pod: the first process of its container, and all that a replica has there.
+"""The agent of a pod: the first process of its container.
 
-Which replica this is, the container's variables say; what it runs and where the others are stands in the files that the
-run's objects carry (`/phalanx/job`). It starts the replica's processes, passes on what they write, buries whoever is
-left without a parent, hands on the word to end, and leaves with the exit code of the command. Before it, in a container
-of its own, `readying` unpacks the code and runs the steps of the file.
+The container's variables identify the replica; the files that the run's objects carry (`/phalanx/job`) define what it
+runs and where the others are. The agent starts the replica's processes, forwards what they write, reaps orphans,
+forwards termination signals, and exits with the exit code of the command. Before it, in a separate container,
+`init_container` unpacks the code and runs the steps of the file.
 
-PHALANX_POD_ROOT stands for `/phalanx`, for tests. Standard library only, Python 3.8+.
+PHALANX_POD_ROOT replaces `/phalanx` in tests. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from phalanx.naming import member_name, replica_name
 
 ROOT, ROOT_VARIABLE = "/phalanx", "PHALANX_POD_ROOT"
 TOKEN, SERVER = "PHALANX_RUN_TOKEN", "PHALANX_RUN_SERVER"
-OURS = (TOKEN, SERVER, ROOT_VARIABLE, "PHALANX_MEMBERS", "PHALANX_POD_INDEX")  # not for the training
-MARK = ".pod"  # whose a replica's folder is
-TERMINATION_LOG = "/dev/termination-log"  # what is written there stands in the pod's status
+OURS = (TOKEN, SERVER, ROOT_VARIABLE, "PHALANX_MEMBERS", "PHALANX_POD_INDEX")  # hidden from the training
+MARK = ".pod"  # the owner of a replica's folder
+TERMINATION_LOG = "/dev/termination-log"  # Kubernetes copies it into the pod's status
 MOST_SAID = 3_000  # bytes of it; Kubernetes keeps 4096
 LOOK_S = 0.2
 GRACE_S = 20.0
-LATE_S = 4.0  # past its grace a replica and its supervisor are killed
-FAREWELL_S = 8.0  # past its grace, until Kubernetes kills us
-FALL_BACK_S = 5.0  # of that, for the other way home
-MOST_OUTPUTS = 4 << 20  # bytes of them that come home with the log: kubelets keep 10 MiB of it
+LATE_S = 4.0  # after the grace period a replica and its supervisor are killed
+FAREWELL_S = 8.0  # after the grace period, until Kubernetes kills the agent
+FALL_BACK_S = 5.0  # of that, for the fallback delivery
+MOST_OUTPUTS = 4 << 20  # bytes of outputs delivered with the log: kubelets keep 10 MiB of it
 PORT = 2222
-MISUSED = 78  # as sysexits has it: the configuration is wrong
+MISUSED = 78  # EX_CONFIG of sysexits
 STOPPED = 128 + signal.SIGTERM
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)  # an image may choose which of them a container is sent
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)  # an image may choose which one a container gets
 _PR_SET_DUMPABLE = 4
 
 
 class PodError(Exception):
-    """Why nothing can be run in this container, in words for the user."""
+    """Nothing can run in this container. The message is for the user."""
 
 
 class Pod(NamedTuple):
-    """Where we are. `member`: the replica, by the name of its first process; `names`: of all its processes."""
+    """This pod. `member`: the replica, named after its first process; `names`: all its processes."""
 
     root: str
     plan: dict[str, Any]
@@ -75,7 +75,7 @@ class Pod(NamedTuple):
 
     @property
     def courier(self) -> str:
-        """As the place says, unless that way is not open."""
+        """The configured courier, unless it is not available."""
         told = str(self.place.get("courier") or "frames")
         return "frames" if told == "server" and not (self.server and self.token) else told
 
@@ -89,12 +89,12 @@ class Pod(NamedTuple):
 
     @property
     def grace_s(self) -> float:
-        """How long the command has to end when it is told to."""
+        """How long the command has to exit after a signal."""
         return float(self.place.get("grace_s") or GRACE_S)
 
     @property
     def build(self) -> str:
-        """Where `prepare` makes the Python of this replica."""
+        """Where `prepare` creates the Python environment of this replica."""
         return os.path.join(self.run_folder, ".phalanx-build", f"{self.member}.{self.attempt}")
 
     def folder(self, name: str) -> str:
@@ -102,7 +102,7 @@ class Pod(NamedTuple):
 
 
 def find(environment: dict[str, str]) -> Pod:
-    """Raises NotHere."""
+    """Raises PodError."""
     root = environment.get(ROOT_VARIABLE) or ROOT
     job = os.path.join(root, run_paths.JOB)
     try:
@@ -111,12 +111,12 @@ def find(environment: dict[str, str]) -> Pod:
         with open(os.path.join(job, "place.json"), "rb") as stream:
             place = json.loads(stream.read())
     except (OSError, EOFError, ValueError) as fault:
-        raise PodError(f"the run's plan cannot be read in {job}: {fault}. Is its ConfigMap still there?") from None
-    plan["segment_s"] = None  # of another kind of cluster
+        raise PodError(f"cannot read the run's plan in {job}: {fault}. Does its ConfigMap still exist?") from None
+    plan["segment_s"] = None  # Slurm only
     member = _member(environment)
     names = [replica_name(row) for row in plan["replicas"] if member_name(row["role"], row["index"]) == member]
     if not names:
-        raise PodError(f"the plan knows no replica {member!r}")
+        raise PodError(f"the plan has no replica {member!r}")
     replicas = {member_name(row["role"], row["index"]) for row in plan["replicas"]}
     left = {name for name in environment if name.partition(".")[0] in replicas}  # secrets of one: `worker-1.TOKEN`
     left.update(OURS)
@@ -132,12 +132,12 @@ def _member(environment: Mapping[str, str]) -> str:
     members = [name for name in environment.get("PHALANX_MEMBERS", "").split(",") if name]
     told = environment.get("PHALANX_POD_INDEX") or environment.get("JOB_COMPLETION_INDEX") or "0"
     if not told.isdigit() or int(told) >= len(members):
-        raise PodError(f"this is pod {told!r} of {len(members)}: PHALANX_MEMBERS does not say which replica that is")
+        raise PodError(f"this is pod {told!r} of {len(members)}: PHALANX_MEMBERS has no replica for it")
     return members[int(told)]
 
 
 def facts_of(pod: Pod) -> dict[str, Any]:
-    """What the plan leaves open, as `launching` wants it."""
+    """Values for the placeholders of the plan, as `launcher` takes them."""
     hosts, ports, data = (pod.place.get(key) or {} for key in ("host", "port", "data"))
     host: dict[str, str] = {"*": str(hosts.get("*", "127.0.0.1"))}
     port: dict[str, int] = {}
@@ -175,7 +175,7 @@ def facts_of(pod: Pod) -> dict[str, Any]:
 
 
 def _interface() -> str:
-    """Of the pod's network; pods have one."""
+    """The network interface of the pod; pods have one."""
     from phalanx.agent.allocation import address_of, interface_of
 
     try:
@@ -185,7 +185,7 @@ def _interface() -> str:
 
 
 def _python(pod: Pod) -> dict[str, Any]:
-    """The one that `prepare` has made, where it has."""
+    """The Python that `prepare` created, if it did."""
     venv = os.path.join(pod.build, "venv")
     if not os.path.exists(os.path.join(pod.build, "done")):
         return launcher.NO_PYTHON
@@ -198,7 +198,7 @@ def _client(pod: Pod) -> list[str]:
 
 
 def _gpus(pod: Pod) -> list[str]:
-    """In a container they are counted from 0, and are all its own."""
+    """The GPUs of the container: numbered from 0, and all its own."""
     first = next(row for row in pod.plan["replicas"] if replica_name(row) == pod.member)
     amount = first["resources"].get("gpu") or {}
     return [str(index) for index in range(int(amount.get("limits") or amount.get("requests") or 0))]
@@ -208,7 +208,7 @@ def _gpus(pod: Pod) -> list[str]:
 
 
 def arrived() -> Pod | None:
-    """Who we are. From here on what is secret is ours alone. None when nobody can say; then that is told."""
+    """This pod, with secrets hidden from other processes from here on. None after reporting why it is unknown."""
     try:
         pod = find(dict(os.environ))
     except PodError as fault:
@@ -220,7 +220,7 @@ def arrived() -> Pod | None:
 
 
 def run() -> int:
-    """Everything. Answers the exit code of the container."""
+    """Run the pod. Returns the exit code of the container."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     hide_environment()
     pod = arrived()
@@ -228,20 +228,22 @@ def run() -> int:
 
 
 class PodOutcome(NamedTuple):
-    """`code`: for the container to exit with. `is_told`: whether it was told to end."""
+    """`code`: exit code of the container. `is_told`: whether it was signalled to end."""
 
     code: int
     is_told: bool
 
 
 def run_replica(pod: Pod) -> PodOutcome:
-    """The replica from its start to its end. The caller has blocked the signals in `WATCHED`."""
+    """Run the replica from start to end. The caller has blocked the signals in `WATCHED`."""
     processes.adopt_orphans()
     try:
         for name in pod.names:
             _make(pod.folder(name))
             if _go_on(pod, pod.folder(name)):
-                pod = pod._replace(plan={**pod.plan, "meets": []})  # the others are at work: nobody waits for us there
+                pod = pod._replace(
+                    plan={**pod.plan, "meets": []}
+                )  # the others are running and do not wait for this one
     except PodError as fault:
         report_end(pod, str(fault), [])
         return PodOutcome(MISUSED, is_told=False)
@@ -251,8 +253,8 @@ def run_replica(pod: Pod) -> PodOutcome:
 
 
 def _go_on(pod: Pod, folder: str) -> bool:
-    """After a container of this very pod, which its kubelet has started again: its end was not the last. Whether it is
-    so."""
+    """Whether the kubelet restarted a container of this same pod: then the end of the first container is
+    removed."""
     us, mark = pod.environment.get("PHALANX_POD", ""), os.path.join(folder, MARK)
     try:
         with open(mark, encoding="utf-8") as stream:
@@ -272,7 +274,7 @@ def _go_on(pod: Pod, folder: str) -> bool:
 
 
 class PodReplica:
-    """From the start of a pod's replica until all is said."""
+    """Runs the replica of a pod until everything is delivered."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -281,8 +283,8 @@ class PodReplica:
             pod.replicas, pod.attempt, pod.member, self.output, is_log_alone=pod.courier != "frames"
         )
         self.supervisors: dict[int, Task] = {}
-        self.refused: set[str] = set()  # replicas that another agent has
-        self.helper: int | None = None  # the process of the key-value server
+        self.refused: set[str] = set()  # replicas that another agent runs
+        self.helper: int | None = None  # the pid of the key-value server
         self.told_at: float | None = None
         self.kills_before = processes.kernel_kills_for_memory()
 
@@ -303,9 +305,11 @@ class PodReplica:
         if pod.courier in ("frames", "none"):
             self._bring_outputs()
         if courier is not None and not courier.finish(pulse=lambda: self._is_late(FALL_BACK_S)):
-            why = courier.trouble or next(iter(courier.unwanted.values()), "it did not answer in time")
+            why = courier.trouble or next(iter(courier.unwanted.values()), "it did not respond in time")
             print(
-                f"phalanx: not all came to the server, so it is sent with the log: {why}", file=sys.stderr, flush=True
+                f"phalanx: not everything reached the server, so it is sent with the log: {why}",
+                file=sys.stderr,
+                flush=True,
             )
             self.relay.send_everything()
             self._bring_outputs()
@@ -318,14 +322,14 @@ class PodReplica:
         return exit_code([_read_end(pod.folder(name)) for name in pod.names])
 
     def _start(self) -> None:
-        """The processes of the replica. What keeps them from starting is their end."""
+        """Start the processes of the replica. A failure to start is their end."""
         pod = self.pod
         try:
             _make(pod.outputs)
             facts = facts_of(pod)
             tasks = launcher.tasks_of(pod.plan, facts)
             if not os.path.isdir(pod.working):
-                raise PodError(f"there is no folder {pod.working} in this pod to run in")
+                raise PodError(f"the working folder {pod.working} does not exist in this pod")
             if not tasks:
                 raise PodError("the plan has no command for this replica")
             self.helper = launcher.serve(pod.plan, facts)
@@ -335,7 +339,7 @@ class PodReplica:
         except PodError as fault:
             self._give_up(End("setup", None, None, str(fault)))
         except (OSError, LookupError, TypeError, ValueError) as fault:
-            self._give_up(End("setup", None, None, f"this pod cannot start it: {type(fault).__name__}: {fault}"))
+            self._give_up(End("setup", None, None, f"cannot start it in this pod: {type(fault).__name__}: {fault}"))
 
     def _give_up(self, end: End) -> None:
         for name in self.pod.names:
@@ -344,7 +348,7 @@ class PodReplica:
             launcher.write_failure(self.pod.folder(name), name, self.pod.attempt, end)
 
     def _attend(self, patience_s: float) -> None:
-        """What we are told, and who has ended: ours, and orphans of whoever has gone."""
+        """Handle signals, and reap ended children and orphans."""
         caught = signal.sigtimedwait(WATCHED, patience_s)
         told = caught.si_signo if caught is not None else None
         if told in ENDING:
@@ -363,7 +367,7 @@ class PodReplica:
             self.helper = None if pid == self.helper else self.helper
 
     def _is_late(self, reserve_s: float) -> bool:
-        """Asked while the end is waited for: whether Kubernetes will end us before long."""
+        """Whether Kubernetes will kill the agent soon; polled while waiting for the end."""
         self._attend(0)
         self.relay.turn()
         return self.told_at is not None and time.monotonic() > self.told_at + self.pod.grace_s + FAREWELL_S - reserve_s
@@ -373,31 +377,31 @@ class PodReplica:
             processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
 
     def _see_to_ends(self) -> None:
-        """Of replicas whose supervisor could say none; but not of those that another pod has."""
+        """Write the ends of replicas whose supervisor could not; but not of those that another pod runs."""
         for name in self.pod.names:
             folder = self.pod.folder(name)
             if _read_end(folder):
                 continue
             if name in self.refused:
-                print(f"phalanx: another pod has {name} of this attempt", file=sys.stderr, flush=True)
+                print(f"phalanx: another pod already runs {name} of this attempt", file=sys.stderr, flush=True)
                 continue
             if self.told_at is not None:
-                end = End("stopped", None, signal.SIGKILL, "stopped; it did not end in time, and was killed")
+                end = End("stopped", None, signal.SIGKILL, "stopped; it did not exit in time and was killed")
             elif processes.kernel_kills_for_memory() > self.kills_before:
-                end = End("memory", None, signal.SIGKILL, "the kernel killed it for memory, and its agent")
+                end = End("memory", None, signal.SIGKILL, "the kernel killed it and its agent for memory")
             else:
                 end = End("lost", None, None, "its agent was killed")
             launcher.write_failure(folder, name, self.pod.attempt, end)
 
     def _wait_for_helper(self) -> None:
-        """Ranks elsewhere may need the key-value server a little longer than we do."""
+        """Wait for the key-value server: ranks elsewhere may need it a little longer."""
         until = time.monotonic() + launcher.SERVED_S + 2.0
         while self.helper is not None and self.told_at is None and time.monotonic() < until:
             self._attend(LOOK_S)
             self.relay.turn()
 
     def _bring_outputs(self) -> None:
-        """Small ones come home with the log; of what stays is told."""
+        """Deliver small outputs with the log, and report the ones that are lost."""
         pod = self.pod
         self.relay.turn()
         stay = [_size(path) for path in self.relay.left_behind]
@@ -411,8 +415,8 @@ class PodReplica:
                 stay.append(size)
         if stay:
             text = (
-                f"phalanx: {len(stay)} files ({sum(stay) / 2**20:.1f} MiB) of outputs end with this pod: to keep them, "
-                "name a store in `environment.artifact_refs`, or run with a Phalanx server that pods reach\n"
+                f"phalanx: {len(stay)} files ({sum(stay) / 2**20:.1f} MiB) of outputs are lost with this pod. To keep "
+                "them, set a store in `environment.artifact_refs`, or use a Phalanx server that pods can reach\n"
             )
             with open(os.path.join(pod.folder(pod.member), run_paths.LOG), "ab") as log:
                 log.write(text.encode())
@@ -426,13 +430,13 @@ def _size(path: str) -> int:
 
 
 def _outputs(pod: Pod) -> str | None:
-    """The folder of outputs; None when it is kept elsewhere, and nobody needs to bring it home."""
+    """The folder of outputs; None when they are stored elsewhere and need no delivery."""
     is_ours = os.path.abspath(pod.outputs).startswith(os.path.abspath(pod.run_folder) + os.sep)
     return pod.outputs if is_ours else None
 
 
 def write_termination_log(pod: Pod, end: End | None = None) -> None:
-    """How it ended, in the pod's status: for where nothing else came home. `end`: that of all, where no file has it."""
+    """Write the end to the pod's status, in case nothing else is delivered. `end`: if no file has it."""
     path = TERMINATION_LOG if pod.root == ROOT else os.path.join(pod.root, "termination-log")
     ends = {name: _read_end(pod.folder(name)) if end is None else end._asdict() for name in pod.names}
     told = {name: {key: end.get(key) for key in ("cause", "code", "signal", "message")} for name, end in ends.items()}
@@ -446,7 +450,7 @@ def write_termination_log(pod: Pod, end: End | None = None) -> None:
 
 
 def exit_code(ends: list[dict[str, Any]]) -> int:
-    """As a shell has it, of the first process that did not finish."""
+    """The exit code, as in a shell, of the first process that did not finish."""
     return next((code for code in map(_code, ends) if code), 0)
 
 
@@ -473,22 +477,22 @@ def _read_end(folder: str) -> dict[str, Any]:
 
 
 def _make(folder: str) -> None:
-    """Raises NotHere."""
+    """Raises PodError."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         is_ours = os.access(folder, os.W_OK | os.X_OK)
     except OSError as fault:
-        raise PodError(f"{folder} cannot be made: {fault.strerror or fault}{permission_hint(fault)}") from None
+        raise PodError(f"{folder} cannot be created: {fault.strerror or fault}{permission_hint(fault)}") from None
     if not is_ours:
-        raise PodError(f"nothing can be written to {folder}{permission_hint(PermissionError())}")
+        raise PodError(f"cannot write to {folder}{permission_hint(PermissionError())}")
 
 
 def permission_hint(fault: OSError) -> str:
-    """What to do about a volume that is somebody else's."""
+    """Advice for a volume that belongs to another user."""
     if not isinstance(fault, PermissionError):
         return ""
     return (
-        f". This pod is user {os.getuid()}: let it write there, or name another by `runAsUser` and `fsGroup` in "
+        f". This pod runs as user {os.getuid()}: allow it to write there, or set `runAsUser` and `fsGroup` in "
         "`environment.kubernetes.pod`"
     )
 
@@ -500,7 +504,7 @@ def forget(folder: str) -> None:
 
 
 def hide_environment() -> None:
-    """Our variables hold the token: others of our user shall not read them in /proc. What we start has its own."""
+    """Hide the agent's variables, which hold the token, from /proc. Started processes have their own environment."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, AttributeError):
@@ -516,14 +520,14 @@ def _courier(pod: Pod) -> Any:
 
 
 def report_end(pod: Pod, message: str, lines: list[str]) -> None:
-    """In the output of this container, which is the only one that runs, and wherever else ends are looked for."""
+    """Report the end in the output of this container, the only one that runs, and everywhere else ends are read."""
     print(f"phalanx: {pod.member} could not be prepared: {message}", *lines, sep="\n", flush=True)
     end = End("setup", None, None, message)
     try:
         for name in pod.names:
             launcher.write_failure(pod.folder(name), name, pod.attempt, end, lines)
     except OSError:
-        pass  # where nothing can be written, the pod's status has it
+        pass  # if nothing can be written, the pod's status has it
     write_termination_log(pod, end)
     output = Output(1)
     relay = StdoutCourier(pod.replicas, pod.attempt, pod.member, output)

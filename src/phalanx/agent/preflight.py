@@ -1,9 +1,9 @@
-"""Before anything starts: every replica reaches the addresses that it is given, or it is said which pair does not.
+"""The preflight check: before anything starts, every replica reaches its addresses, or the failing pair is reported.
 
-A replica whose address others are given listens at it until all of them have come by and said who they are. Then it
-closes the door, so that the framework finds the port free, and tells them to go on: nobody starts before that, or a
-framework's first words would be said to us. The visitors hang up: whoever does so first keeps its port busy for a
-minute, and not every framework can bind one that is. Standard library only, Python 3.8+.
+A replica whose address others use listens at it until all of them have connected and sent their names. Then it
+closes the listening socket, so that the framework finds the port free, and lets them go on: if one started earlier, its
+framework would connect to this check. The clients close the connections: the side that closes first keeps its port busy
+for a minute, and not every framework can bind such a port. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-PATIENCE_S = 120.0  # for all to come: nodes of a cluster do not start at the same moment
-MOST_MET = 64  # addresses that each replica goes to
-MOST_MEMBERS = 256  # of a run that meets: beyond, frameworks find out by themselves
+PATIENCE_S = 120.0  # timeout for all to connect: the nodes of a cluster do not start at the same moment
+MOST_MET = 64  # most addresses that each replica connects to
+MOST_MEMBERS = 256  # larger runs skip the check: their frameworks find out themselves
 RETRY_S = 0.05
-UNKNOWN_S = 1.0  # until a name is asked for again that nobody knows yet: the pods of a run may be many
-HANG_UP_S = 2.0  # for visitors to hang up once they were told to go on
-TELL_S = 10.0  # after so long, and each time again, it is said who is awaited
+UNKNOWN_S = 1.0  # between lookups of a host name that is not known yet: a run may have many pods
+HANG_UP_S = 2.0  # for clients to close their connections once they may go on
+TELL_S = 10.0  # how often the awaited replicas are logged
 _HELLO = "phalanx"
 _HERE = b"here\n"
 _GO = b"go\n"
@@ -39,34 +39,34 @@ class Address(NamedTuple):
 
 
 class PreflightPlan(NamedTuple):
-    """What one replica has to do of it. `key` tells this attempt of this run from others that use the same ports."""
+    """The part of one replica. `key` distinguishes this attempt from others that use the same ports."""
 
     name: str
     key: str
-    home: Address | None  # where it is visited; None when nobody has its address
+    home: Address | None  # where it listens; None if no other replica uses its address
     visitors: frozenset[str]
     visits: tuple[Address, ...]
     patience_s: float = PATIENCE_S
 
 
 class PreflightFailed(Exception):
-    """Why it did not come about, in words for the user."""
+    """The check failed. The message is for the user."""
 
 
 class PreflightInterrupted(Exception):
-    """Somebody does not want to wait any longer."""
+    """The caller stopped the wait."""
 
 
 def meetings(
     plan: Mapping[str, Any], addresses: Mapping[str, Address], key: str, patience_s: float = PATIENCE_S
 ) -> dict[str, PreflightPlan]:
-    """Of every replica with an address, by its name."""
+    """The preflight plans of all replicas with an address, by name."""
     if not 1 < len(addresses) <= MOST_MEMBERS:
         return {}
     roles = {name: name.rpartition("-")[0] for name in addresses}
     met = [name for name in addresses if name in plan.get("meets", ()) or roles[name] in plan.get("meets", ())]
     if plan.get("service"):
-        met = []  # it is there before anyone starts, and stays: see `reach`
+        met = []  # it is up before any replica starts, and stays: see `reach`
     met = met[:MOST_MET]
     return {
         name: PreflightPlan(
@@ -82,7 +82,7 @@ def meetings(
 
 
 def run_preflight(meeting: PreflightPlan, say: Callable[[str], None], is_over: Callable[[], bool]) -> None:
-    """Returns when this replica may start. Raises NotMet, and Interrupted once `is_over` says so."""
+    """Return when this replica may start. Raises PreflightFailed, or PreflightInterrupted once `is_over` is true."""
     if meeting.home is None and not meeting.visits:
         return
     with _ListeningSocket(meeting) as door:
@@ -90,7 +90,7 @@ def run_preflight(meeting: PreflightPlan, say: Callable[[str], None], is_over: C
 
 
 def listen(address: Address) -> socket.socket:
-    """At an address of ours. Raises NotMet."""
+    """Listen at an address of this replica. Raises PreflightFailed."""
     listener = _socket_for(address.host)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     everywhere = "::" if listener.family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - a name may mean any interface
@@ -104,14 +104,14 @@ def listen(address: Address) -> socket.socket:
                 f"{address.name} cannot listen at {address.host}:{address.port}: {fault.strerror}"
             ) from None
         raise PreflightFailed(
-            f"port {address.port}, which {address.name} was given, is taken by another program{_owner(address.port)}: "
-            "end that program, or run again to be given another port"
+            f"port {address.port}, assigned to {address.name}, is used by another program{_owner(address.port)}: "
+            "stop that program, or run again to get another port"
         ) from None
     return listener
 
 
 def _socket_for(host: str) -> socket.socket:
-    """Of the kind of its address. What a name means, others find out: it may be of either kind, or both."""
+    """A socket of the address family of a host. For a name, which may resolve to either family, one for both."""
     is_address = host.replace(".", "").isdigit()
     if is_address or not (":" in host or socket.has_dualstack_ipv6()):
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -122,7 +122,7 @@ def _socket_for(host: str) -> socket.socket:
 
 
 class _ListeningSocket:
-    """Where others come by."""
+    """The listening side."""
 
     def __init__(self, meeting: PreflightPlan) -> None:
         self.meeting = meeting
@@ -150,13 +150,13 @@ class _ListeningSocket:
 
     @property
     def is_done(self) -> bool:
-        """Whether all came, were told, and hung up."""
+        """Whether all connected, were dismissed, and closed."""
         if self.dismissed_at is None:
             return False
         return not self.guests or time.monotonic() - self.dismissed_at > HANG_UP_S
 
     def attend(self, ready: Iterable[socket.socket]) -> None:
-        """Whoever knocks, and what they say. Strangers are not answered."""
+        """Accept connections and read names. Unknown clients get no response."""
         for connection in ready:
             if connection is self.listener:
                 try:
@@ -171,7 +171,7 @@ class _ListeningSocket:
                 connection.close()
                 name = self.guests.pop(connection)
                 if self.dismissed_at is None and name not in self.guests.values():
-                    self.awaited.add(name)  # it left before all had come
+                    self.awaited.add(name)  # it left before all had connected
 
     def _hear(self, guest: socket.socket) -> None:
         try:
@@ -191,12 +191,12 @@ class _ListeningSocket:
             try:
                 guest.sendall(_HERE)
             except OSError:
-                pass  # gone again: it comes back, or its own agent tells why
+                pass  # disconnected: it reconnects, or its own agent reports why
         else:
             _drop(guest)
 
     def dismiss(self) -> None:
-        """The door first, then the word."""
+        """Close the listening socket, then let the clients go on."""
         if self.listener is not None:
             self.listener.close()
             self.listener = None
@@ -205,12 +205,12 @@ class _ListeningSocket:
                 guest.setblocking(True)
                 guest.sendall(_GO)
             except OSError:
-                pass  # gone again: its own agent tells why
+                pass  # disconnected: its own agent reports why
         self.dismissed_at = time.monotonic()
 
 
 class _Caller:
-    """Goes to all others while the door is attended."""
+    """The connecting side: connects to all others while the listening side is served."""
 
     def __init__(
         self, meeting: PreflightPlan, door: _ListeningSocket, say: Callable[[str], None], is_over: Callable[[], bool]
@@ -245,7 +245,7 @@ class _Caller:
                     raise PreflightFailed(self._why())
                 if now >= tell_at:
                     tell_at = now + TELL_S
-                    self.say(f"phalanx: {self.meeting.name} waits before it starts: {self._why(is_over=False)}")
+                    self.say(f"phalanx: {self.meeting.name} is waiting to start: {self._why(is_over=False)}")
                 self._listen()
         finally:
             for connection in self.calls.values():
@@ -261,9 +261,9 @@ class _Caller:
             self.calls[address] = connection
         except socket.gaierror as fault:
             self.retry_at[address] = time.monotonic() + UNKNOWN_S
-            self.faults[address] = f"the name {address.host} is unknown there ({fault.strerror or fault})"
+            self.faults[address] = f"the host name {address.host} is unknown there ({fault.strerror or fault})"
         except TimeoutError:
-            self.faults[address] = "nobody answers: a firewall between the two, or the wrong interface"
+            self.faults[address] = "no response: a firewall between the two, or the wrong interface"
         except OSError as fault:
             self.faults[address] = (fault.strerror or str(fault)).lower()
 
@@ -293,37 +293,37 @@ class _Caller:
                 self.said_go.add(address)
                 connection.close()
             return
-        # It closed the door on us: another program that took the port, or a replica that was ended and comes again.
+        # It closed the connection: another program that took the port, or a replica that was ended and restarts.
         connection.close()
         self.calls[address] = None
         if self.heard.pop(address, None):
             self.left.add(address)
-        self.faults[address] = "something else answers at this port" if heard else "it closed the connection"
+        self.faults[address] = "another program responds at this port" if heard else "it closed the connection"
 
     def _why(self, *, is_over: bool = True) -> str:
-        """Every pair that has not met."""
+        """Every pair that has not connected."""
         me = self.meeting.name
         unreached = [
-            f"{address} was there, and gave up waiting for others"
+            f"{address} was reached, but gave up waiting for others"
             if address in self.left
-            else f"{me} cannot reach {address}: {self.faults.get(address, 'nobody there answers as a replica does')}"
+            else f"{me} cannot reach {address}: {self.faults.get(address, 'nothing there responds like a replica')}"
             for address, connection in self.calls.items()
             if connection is None or not self.heard.get(address)
         ]
         absent = sorted(self.door.awaited)
         if absent:
             named = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
-            unreached.append(f"{named} did not come to {self.meeting.home}")
+            unreached.append(f"{named} did not connect to {self.meeting.home}")
         held = [str(address) for address in self.heard if address not in self.said_go]
         if held and not unreached:
-            unreached.append(f"{', '.join(held[:8])} still waits for others")
+            unreached.append(f"{', '.join(held[:8])} is still waiting for others")
         how_long = f"{'waited' if is_over else 'for at most'} {self.meeting.patience_s:g} s"
         waited = f"{how_long} for all replicas to reach each other" if is_over else how_long
         return f"{'; '.join(unreached)} ({waited})" if unreached else waited
 
 
 def _said(connection: socket.socket) -> bytes:
-    """What it says; nothing when it hung up."""
+    """The received bytes; empty when the connection was closed."""
     try:
         return connection.recv(512)
     except OSError:
@@ -331,7 +331,7 @@ def _said(connection: socket.socket) -> bytes:
 
 
 def _drop(connection: socket.socket) -> None:
-    """Hang up on it, at once: nothing of it stays at our port."""
+    """Reset a connection, so that nothing of it stays on the port."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:
@@ -346,7 +346,7 @@ def connect(
     is_over: Callable[[], bool],
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """For an address where something serves already, or will. Raises NotMet, Interrupted."""
+    """Wait for the server at an address. Raises PreflightFailed, PreflightInterrupted."""
     now = time.monotonic()
     deadline, tell_at = now + patience_s, now + TELL_S
     while True:
@@ -362,12 +362,12 @@ def connect(
                 raise PreflightFailed(f"{why} (waited {patience_s:g} s)") from None
             if now >= tell_at:
                 tell_at = now + TELL_S
-                say(f"phalanx: {name} waits before it starts: {why} (for at most {patience_s:g} s)")
+                say(f"phalanx: {name} is waiting to start: {why} (for at most {patience_s:g} s)")
             time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else RETRY_S)
 
 
 def _owner(port: int) -> str:
-    """Who listens at a port, as far as we may see: ` (pid 7: nc)`."""
+    """The process that listens at a port, as far as visible: ` (pid 7: nc)`."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

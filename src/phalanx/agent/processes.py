@@ -1,4 +1,4 @@
-"""The process tree of a replica, as Linux tells it in /proc."""
+"""The process tree of a replica, from /proc."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_stat(pid: int) -> Stat | None:
             text = stream.read()
     except OSError:
         return None
-    # the name stands in brackets and may itself hold spaces and brackets
+    # the name is in brackets and may itself contain spaces and brackets
     fields = text[text.rindex(b")") + 2 :].split()
     return Stat(
         pid=pid,
@@ -56,13 +56,13 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """The very process that was started then, not another one with its number, and not a dead one unburied."""
+    """Whether the process that started then is running: not another one with its pid, and not a zombie."""
     stat = read_stat(pid)
     return stat is not None and stat.started == started and stat.state not in ("Z", "X")
 
 
 def descendants(root: int) -> list[Stat]:
-    """Everything below a process, itself not included."""
+    """All descendants of a process."""
     find = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _Table().children
     found: list[Stat] = []
     waiting = [root]
@@ -74,7 +74,7 @@ def descendants(root: int) -> list[Stat]:
 
 
 def _children(pid: int) -> list[int]:
-    """As the kernel lists them: the cost is that of the tree, not of the whole machine."""
+    """The kernel's list of children: the cost depends on the tree, not on the whole machine."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -86,7 +86,7 @@ def _children(pid: int) -> list[int]:
 
 
 class _Table:
-    """The same for kernels without such lists: all processes of the machine, read once."""
+    """Children for kernels without such lists: reads all processes of the machine once."""
 
     def __init__(self) -> None:
         self.below: dict[int, list[int]] = {}
@@ -100,7 +100,7 @@ class _Table:
 
 
 class UsageMeter:
-    """Adds up what a changing tree uses: processes that end keep their share of the sums."""
+    """Sums the usage of a changing tree, including processes that have ended."""
 
     def __init__(self) -> None:
         self.ticks: dict[int, int] = {}
@@ -140,8 +140,8 @@ def _read_io(pid: int) -> list[int] | None:
 
 
 def shared_fairly_mib(tree: Iterable[Stat]) -> float:
-    """Memory with shared pages split among their users; slower to read than the resident size, which counts them
-    for each, and so the judge when that one is over the limit."""
+    """Memory with shared pages split among their users. Slower to read than the resident size, which counts them
+    for each process, so it is used only when that one exceeds the limit."""
     total = 0
     for stat in tree:
         try:
@@ -174,12 +174,12 @@ def _kills(path: str) -> int:
 
 
 def adopt_orphans() -> None:
-    """Processes that leave their parent become ours, so that none gets away."""
+    """Become the parent of orphaned descendants, so that none escapes."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Called in the child: when the agent is killed, the command goes with it."""
+    """Call in the child: when the agent is killed, the kernel kills the command."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -197,9 +197,9 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def kill_descendants(patience_s: float = 5.0) -> None:
-    """Kills and reaps everything below this process, also what is forked meanwhile. Orphans are only found again after
+    """Kill and reap all descendants, also those forked meanwhile. Orphans are only found after
     `adopt_orphans`."""
-    until = time.monotonic() + patience_s  # the kernel may hold a process longer than anyone can wait
+    until = time.monotonic() + patience_s  # the kernel may block a process indefinitely
     while time.monotonic() < until:
         send((stat.pid for stat in descendants(os.getpid())), signal.SIGKILL)
         try:
@@ -211,7 +211,7 @@ def kill_descendants(patience_s: float = 5.0) -> None:
 
 
 def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
-    """Processes of this user whose environment holds one of NAME=value: what a run left behind, whoever its parent
+    """Processes of this user whose environment has one of NAME=value: what a run left behind, whatever its parent
     is."""
     wanted = {f"{name}={value}".encode() for name, value in marks}
     mine = os.getuid()
@@ -231,7 +231,7 @@ def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
 
 
 def boot_id() -> str:
-    """Which start of which machine this is; process numbers mean nothing beyond it."""
+    """The id of this boot of this machine; pids are only valid within it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             return stream.read().strip()
@@ -240,5 +240,5 @@ def boot_id() -> str:
 
 
 def is_alive_here(process: Mapping[str, Any]) -> bool:
-    """Whether a process of this machine, by its number, its start and the machine's, is there."""
+    """Whether a process is running on this machine, by pid, start time and boot id."""
     return process["boot"] == boot_id() and is_alive(process["pid"], process["started"])

@@ -1,8 +1,8 @@
-"""A key-value store over HTTP, by which Horovod's ranks tell each other their addresses before they meet over Gloo.
+"""A key-value store over HTTP, through which Horovod's ranks exchange addresses before they connect over Gloo.
 
-horovodrun would serve it; where every rank is started by itself, this does, beside the first replica, until the last of
-them has ended. `GET`, `PUT` and `DELETE` of `/scope/key`. A scope whose members have all said DELETE is empty again, so
-that `shutdown` and another `init` find nothing of the first. Standard library only, Python 3.8+.
+Normally horovodrun serves it. Where ranks are started separately, this server runs beside the first replica until the
+last has ended. `GET`, `PUT` and `DELETE` of `/scope/key`. A scope is emptied once all its members sent DELETE, so
+that a second `init` after `shutdown` finds no old values. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IDLE_S = 60.0
 
 
 class KeyValueStore:
-    """Values by scope and key. `sizes`: how many members the scopes have that are emptied when all are done."""
+    """Values by scope and key. `sizes`: member counts of the scopes that are emptied when all members are done."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = dict(sizes)
@@ -35,7 +35,7 @@ class KeyValueStore:
             return self.values.get(scope, {}).get(key)
 
     def put(self, scope: str, key: str, value: bytes) -> bool:
-        """False when there is no room for more."""
+        """False when the store is full."""
         with self.lock:
             kept = self.values.setdefault(scope, {})
             if key not in kept:
@@ -57,7 +57,7 @@ class KeyValueStore:
                 self.count -= 1
 
     def is_used(self) -> bool:
-        """Whether some of a scope's members are not done with it."""
+        """Whether some members of a scope are not done yet."""
         with self.lock:
             return any(scope in self.sizes for scope in self.values)
 
@@ -114,7 +114,7 @@ class RendezvousServer(ThreadingHTTPServer):
     store: KeyValueStore
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A rank that was killed in the middle of a request is told by others."""
+        """Ignored: others report a rank that was killed in the middle of a request."""
 
 
 def serving(listener: socket.socket, sizes: Mapping[str, int]) -> RendezvousServer:

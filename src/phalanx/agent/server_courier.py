@@ -1,7 +1,7 @@
-"""What replicas write into their folders, brought to the server of their home, as it grows.
+"""Sends what replicas write into their folders to the server of their home, as it grows.
 
-The files are kept here first, so nothing waits for the network: a thread sends what is new, and tries again as long as
-the pod is there. The run's token opens nothing but this attempt; the training never sees it. Standard library only,
+The files are stored here first, so nothing waits for the network: a thread sends new data and retries as long as
+the pod exists. The run's token gives access to this attempt only; the training never sees it. Standard library only,
 Python 3.8+.
 """
 
@@ -18,20 +18,20 @@ from phalanx.agent.stdout_courier import attempt_files, is_growing, kept_files
 from phalanx.uploads import Uploader, UploadRefused, UploadTargetUnknown, UploadUnavailable, started
 
 TURN_S = 1.0
-LONGEST_TURN_S = 30.0  # while the server cannot be reached
-LAST_S = 60.0  # how long the end of a pod may wait for the server
-KEPT_EVERY_S = 60.0  # how often outputs are looked at
-SETTLED_S = 10.0  # a file that was not written to for so long is finished
+LONGEST_TURN_S = 30.0  # between passes while the server is unreachable
+LAST_S = 60.0  # timeout for the server at the end of a pod
+KEPT_EVERY_S = 60.0  # how often outputs are checked
+SETTLED_S = 10.0  # a file not written to for this long is finished
 
 
 class PendingFile(NamedTuple):
     path: str
-    inside: str  # its place in the run's folder, at home
+    inside: str  # its path in the run's folder on the server
     is_settled: bool
 
 
 class ServerCourier:
-    """`outputs`: the folder whose files come home, too; None when they are kept elsewhere."""
+    """`outputs`: the folder whose files are also sent; None when they are stored elsewhere."""
 
     def __init__(self, post: Uploader, run_id: str, attempt: int, run_folder: str, outputs: str | None) -> None:
         self.post = post
@@ -40,8 +40,8 @@ class ServerCourier:
         self.run_folder = run_folder
         self.outputs = outputs
         self.trouble = ""
-        self.is_refused = False  # for good: nothing of this attempt is taken
-        self.unwanted: dict[str, str] = {}  # files that the server does not take, and why
+        self.is_refused = False  # permanently: the server accepts nothing of this attempt
+        self.unwanted: dict[str, str] = {}  # files that the server rejected, and why
         self.kept_at = 0.0
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
@@ -55,7 +55,7 @@ class ServerCourier:
             pause_s = TURN_S if self.run_pass() else min(2 * pause_s, LONGEST_TURN_S)
 
     def run_pass(self, *, is_last: bool = False) -> bool:
-        """Send what is new. False when not all of it was taken; `trouble` tells. Raises nothing."""
+        """Send new data. False when not all was accepted; see `trouble`. Raises nothing."""
         self.trouble = ""
         try:
             is_time = time.monotonic() >= self.kept_at
@@ -70,7 +70,7 @@ class ServerCourier:
         return not self.trouble
 
     def _files(self, is_last: bool, is_time: bool) -> Iterator[tuple[str, str, bool]]:
-        """What the server is to have. Ends last, after outputs: the server takes nothing more once all have ended."""
+        """The files to send. Ends come last, after outputs: the server accepts nothing more once all have ended."""
         ends = []
         for member, name, path in attempt_files(os.path.join(self.run_folder, run_paths.REPLICAS), self.attempt):
             if name == run_paths.END:
@@ -90,22 +90,22 @@ class ServerCourier:
             yield PendingFile(path, name, os.stat(path).st_mtime < settled_at)
 
     def _send(self, name: str, path: str, *, grows: bool) -> None:
-        """Raises Refused when the server has done with this attempt, and Unavailable."""
+        """Raises UploadRefused when the server has closed this attempt, and UploadUnavailable."""
         if name in self.unwanted:
             return
         try:
             self.post.send(path, f"{self.address}/{name}", is_growing=grows)
         except FileNotFoundError:
-            pass  # removed meanwhile
+            pass  # removed in the meantime
         except UploadTargetUnknown as fault:
             self.unwanted[name] = str(fault)
         except UploadRefused as fault:
             if fault.code in (401, 403, 409):
                 raise
-            self.unwanted[name] = str(fault)  # perhaps one of many
+            self.unwanted[name] = str(fault)  # possibly only this file
 
     def finish(self, most_s: float = LAST_S, pulse: Callable[[], object] = lambda: None) -> bool:
-        """Everything, ends included, unless `pulse`, which is called meanwhile, says that it is time to go. False when
+        """Send everything, ends included, unless `pulse`, which is called meanwhile, asks to stop. False when
         the server does not have the ends."""
         self.stopped.set()
         finished = threading.Event()
@@ -132,7 +132,7 @@ class ServerCourier:
 
 
 def fetch(post: Uploader, run_id: str, attempt: int, target: str, patience_s: float) -> None:
-    """The code of the run, as a file. Raises Refused, Unavailable."""
+    """Download the code of the run to a file. Raises UploadRefused, UploadUnavailable."""
     until = time.monotonic() + patience_s
     pause_s = 1.0
     while True:

@@ -1,7 +1,7 @@
-"""What replicas write into their folders, passed on to the output of their container, from where it comes home.
+"""Forwards what replicas write into their folders to the output of their container, which the scheduler collects.
 
-The command writes to files, and never waits for us. We read them a few times a second and write what the output takes;
-one that takes nothing, because nobody reads it, costs no more than the news. Standard library only, Python 3.8+.
+The command writes to files and never waits for the agent, which reads them a few times a second and writes as much as
+the output accepts. A blocked output, without a reader, costs only these records. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDINGS = (".points", ".events")
 
 
 class Output:
-    """A descriptor that may be slow, or stuck, or gone: what it does not take yet waits here, up to a point."""
+    """A file descriptor that may be slow, blocked or closed, with a bounded buffer."""
 
     def __init__(self, descriptor: int = 1) -> None:
         self.descriptor = descriptor
@@ -46,7 +46,7 @@ class Output:
             self.waiting += line
 
     def drain(self) -> int:
-        """Write what it takes now: so many bytes."""
+        """Write as much as it accepts now; return the number of bytes."""
         taken = 0
         while self.waiting and not self.is_gone:
             try:
@@ -64,12 +64,12 @@ class Output:
         return taken
 
     def wait(self, patience_s: float) -> None:
-        """Until it takes something, or that long."""
+        """Wait until it accepts data, or until the timeout."""
         if self.waiting and not self.is_gone:
             select.select([], [self.descriptor], [], patience_s)
 
     def release(self) -> None:
-        """As it was found: others may write to it."""
+        """Restore its flags: others may write to it."""
         try:
             os.set_blocking(self.descriptor, True)
         except OSError:
@@ -77,7 +77,7 @@ class Output:
 
 
 def attempt_files(replicas: str, attempt: int) -> Iterator[tuple[str, str, str]]:
-    """What there is of an attempt that belongs at home: the member, the file's name, its path. Ends come last."""
+    """The files of an attempt to deliver: member, file name and path. Ends come last."""
     for member in _listed(replicas):
         folder = os.path.join(replicas, member, run_paths.attempt_name(attempt))
         names = [name for name in _listed(folder) if name not in WHOLE and name != run_paths.MEDIA]
@@ -89,8 +89,8 @@ def attempt_files(replicas: str, attempt: int) -> Iterator[tuple[str, str, str]]
 
 
 def kept_files(run_folder: str, outputs: str | None) -> Iterator[tuple[str, str]]:
-    """What is to be kept of a run, by its name in the run's folder, and its path: outputs, unless they are kept
-    elsewhere, and what the client keeps beside them. Names that begin with a dot are drafts."""
+    """The files of a run to keep, by name in the run's folder and path: outputs, unless they are stored
+    elsewhere, and what the client stores beside them. Names that begin with a dot are drafts."""
     bases = [(base, os.path.join(run_folder, base)) for base in KEPT[1:]]
     bases += [(KEPT[0], outputs)] if outputs is not None else []
     for inside, base in bases:
@@ -114,7 +114,7 @@ def _listed(folder: str) -> list[str]:
 
 
 class StdoutCourier:
-    """`first`: the member whose log is shown as it is. `is_log_alone`: all else comes home in another way."""
+    """`first`: the member whose log is written unencoded. `is_log_alone`: everything else is delivered another way."""
 
     def __init__(self, replicas: str, attempt: int, first: str, output: Output, *, is_log_alone: bool = False) -> None:
         self.replicas = replicas
@@ -123,23 +123,23 @@ class StdoutCourier:
         self.output = output
         self.is_log_alone = is_log_alone
         self.encoder = Encoder(first, is_quiet=is_log_alone)
-        self.sent: dict[str, int] = {}  # how far, by path; of whole files when they were written
-        self.cut: tuple[int, float] | None = None  # where an unfinished line begins, and since when it is known
-        self.left_behind: set[str] = set()  # what is too large to be sent in this way
-        self.kept: list[tuple[str, str]] = []  # files of the run's own folders that go along, before ends
+        self.sent: dict[str, int] = {}  # offset by path; for whole files their modification time
+        self.cut: tuple[int, float] | None = None  # start of an unfinished line, and when it was first seen
+        self.left_behind: set[str] = set()  # too large to be sent this way
+        self.kept: list[tuple[str, str]] = []  # files of the run's folders to send before the ends
         self.begin = 0
 
     def greet(self) -> None:
-        """Whoever reads the output knows then that there is an agent."""
+        """Announce to the reader of the output that there is an agent."""
         self.output.put(self.encoder.greeting())
         self.output.drain()
 
     def send_everything(self) -> None:
-        """From now on: the other way home is closed."""
+        """Send everything from now on: the other way of delivery has failed."""
         self.is_log_alone = self.encoder.is_quiet = False
 
     def turn(self, *, is_last: bool = False) -> bool:
-        """Pass on what is new, as far as the output takes it, for a moment. True when nothing is left."""
+        """Forward new data for a moment, as far as the output accepts it. True when nothing is left."""
         until = time.monotonic() + TURN_S
         while True:
             is_done = self._pass_on(is_last)
@@ -148,8 +148,8 @@ class StdoutCourier:
                 return is_done and not self.output.waiting
 
     def finish(self, most_s: float = LAST_S, pulse: Callable[[], object] = lambda: None) -> bool:
-        """Everything, unless the output takes nothing any more, or `pulse`, which is called meanwhile, says that it is
-        time to go. False when that was so."""
+        """Forward everything, unless the output is blocked, or `pulse`, which is called meanwhile, says that it is
+        time to exit. False in those cases."""
         now = time.monotonic()
         until, stuck_at = now + most_s, now + STUCK_S
         before = -1
@@ -165,10 +165,10 @@ class StdoutCourier:
         return True
 
     def _pass_on(self, is_last: bool) -> bool:
-        """One stretch of every file that has something new. True when there is no more to be passed on now."""
+        """Forward one chunk of every file with new data. True when nothing is left for now."""
         files = self._files()
         if files:
-            self.begin = (self.begin + 1) % len(files)  # not always the same ones first, where there is little room
+            self.begin = (self.begin + 1) % len(files)  # rotate the order, so that all files get their share
             files = files[self.begin :] + files[: self.begin]
         behind: set[str] = set()
         is_more = False
@@ -176,14 +176,14 @@ class StdoutCourier:
             if not self.output.has_room:
                 return False
             if name == WHOLE[1] and member in behind:
-                continue  # with its end, all that a member says is there
+                continue  # after its end a member has nothing more
             try:
                 if not is_growing(name):
                     self._whole(member, name, path)
                     continue
                 passed, left = self._grown(member, name, path, is_last)
             except OSError:
-                continue  # removed, or not to be read: others may be
+                continue  # removed or unreadable: continue with the others
             if left:
                 behind.add(member)
             is_more = is_more or (passed > 0 and left > 0)
@@ -197,7 +197,7 @@ class StdoutCourier:
         return [*attempt_files(self.replicas, self.attempt), *along]
 
     def _grown(self, member: str, name: str, path: str, is_last: bool) -> tuple[int, int]:
-        """How many bytes were passed on, and how many are left."""
+        """How many bytes were forwarded, and how many are left."""
         offset = self.sent.get(path, 0)
         size = os.stat(path).st_size
         if size <= offset:
@@ -214,7 +214,7 @@ class StdoutCourier:
         return len(data), size - self.sent[path]
 
     def _whole_lines(self, offset: int, data: bytes) -> bytes:
-        """Less the last line while it may still be finished."""
+        """The data without an unfinished last line, while it may still be finished."""
         end = data.rfind(b"\n") + 1
         if end == len(data) or len(data) - end >= LONGEST:
             self.cut = None

@@ -1,8 +1,8 @@
-"""One replica from its start to its end.
+"""Supervises one replica from start to end.
 
-The command writes to the log file itself: no pipe stands between it and the disk, so it is never slowed, and a killed
-agent costs not a byte. The agent looks at the file's size a few times a second and notes in the spool when it had grown
-how far: that is where the time of a line comes from.
+The command writes to the log file directly: without a pipe in between it is never slowed, and a killed
+agent loses nothing. The agent checks the file's size a few times a second and records in the spool when it grew
+to which size: the time of a line is derived from this.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processe
 from phalanx.agent.preflight import PATIENCE_S
 from phalanx.spool import Writer
 
-LOOK_S = 0.2  # how often the log is looked at
+LOOK_S = 0.2  # how often the size of the log is checked
 MEASURE_S = 1.0  # how often the process tree is measured
-MEASURE_LIMITED_S = 0.4  # the same where a memory limit is to be kept
-SAMPLE_S = 5.0  # how often use is written down
-ENDS_KEPT = 60  # last lines of the log in end.json: enough for where a program was, frame by frame
+MEASURE_LIMITED_S = 0.4  # the same with a memory limit
+SAMPLE_S = 5.0  # how often usage is recorded
+ENDS_KEPT = 60  # last lines of the log in end.json: enough for a traceback
 TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
 NO_SPACE = ", and no space was left on the disk of its run"
@@ -38,7 +38,7 @@ WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Task(NamedTuple):
-    """What the agent needs to know of a replica."""
+    """What the agent needs to know about a replica."""
 
     name: str
     attempt: int
@@ -51,17 +51,17 @@ class Task(NamedTuple):
     grace_s: float = 10.0
     gpus: list[str] | None = None
     meeting: preflight.PreflightPlan | None = None
-    server: preflight.Address | None = None  # to be reached before it starts
-    serves: tuple[str, ...] = ()  # the folders of those whose ends it waits for, to end as well
-    is_remote: bool = False  # nobody can send us a signal: what there is to be told stands in a file
-    shares_signals: bool = False  # whoever ends the job tells the command, too, and not us alone
-    patience_s: float = PATIENCE_S  # for the server to be there
+    server: preflight.Address | None = None  # must be reachable before it starts
+    serves: tuple[str, ...] = ()  # the folders of the replicas whose ends it waits for before it ends
+    is_remote: bool = False  # no signals from the scheduler: requests come by file
+    shares_signals: bool = False  # the cluster signals the command as well as the agent
+    patience_s: float = PATIENCE_S  # timeout for the server
 
 
 class End(NamedTuple):
     """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost; `meeting` when it could not reach
-    the others, `stalled` when nobody did anything any more, `setup` when its node could not be prepared, `segment` when
-    it goes on in the next job."""
+    the others, `stalled` when no replica made progress, `setup` when its node could not be prepared, `segment` when
+    it continues in the next job."""
 
     cause: str
     code: int | None
@@ -70,7 +70,7 @@ class End(NamedTuple):
 
 
 class ProcessExit(NamedTuple):
-    """What the kernel says of a command that ended: its own largest process, and all CPU time below it."""
+    """The kernel's report on a command that ended: the size of its largest process, and its total CPU time."""
 
     status: int
     at: float
@@ -91,8 +91,8 @@ class Supervisor:
         self.last_sample = float("-inf")
         self.over_memory = False
         self.is_syncing = False
-        self.was_full = False  # the disk, at any moment: room that was made later does not help the command
-        self.cause: str | None = None  # why we ended it ourselves
+        self.was_full = False  # whether the disk was ever full: space freed later does not help the command
+        self.cause: str | None = None  # why the agent ended it
         self.deadline = Deadline(task.limits)
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
@@ -108,18 +108,18 @@ class Supervisor:
             os.close(descriptor)
 
     def run(self) -> End:
-        """Starts the command and stays until nothing of it is left. Writes end.json, once and whole."""
+        """Start the command and wait until none of its processes is left. Writes end.json once, atomically."""
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         end = self._meet()
         ended_at = time.time()
         if end is None:
             child = self._start()
-            self.deadline = Deadline(self.task.limits)  # the time in which the replicas met does not count
+            self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
             ended = self._watch(child)
             ended_at = ended.at
-            self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # what passed between two looks
+            self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             self._end_rest()
             end = self._judge(ended.status)
         self._look_at_log()
@@ -128,7 +128,7 @@ class Supervisor:
         return end
 
     def _meet(self) -> End | None:
-        """That all can reach each other; how it ended when they cannot."""
+        """Check that all replicas reach each other; the end if they do not."""
         task = self.task
         try:
             if task.meeting is not None:
@@ -143,7 +143,7 @@ class Supervisor:
         return None
 
     def _say(self, text: str) -> None:
-        """A line of ours in the replica's log."""
+        """Write a line of the agent to the replica's log."""
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             os.write(log, f"{text}\n".encode())
@@ -175,7 +175,7 @@ class Supervisor:
             os._exit(127)
 
     def _watch(self, child: int) -> ProcessExit:
-        """Until the command itself ends."""
+        """Watch the command until it ends."""
         deadline = self.deadline
         kill_at: float | None = None
         measure_at = listen_at = 0.0
@@ -188,7 +188,7 @@ class Supervisor:
                     self.cause = self.cause or "stopped"
                 return ended
             now = time.monotonic()
-            is_told = told in _TO_END and self.task.shares_signals  # the command must not be told twice
+            is_told = told in _TO_END and self.task.shares_signals  # the command must not be signalled twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
                 told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
@@ -217,7 +217,7 @@ class Supervisor:
         self._note({"checkpoint": len(heeding)})
 
     def _ask_to_end(self, child: int, cause: str, kill_at: float | None, *, is_told: bool = False) -> float:
-        """Asked twice is asked once: a second TERM would break into what the command does about the first."""
+        """Send TERM at most once: a second one would interrupt the handling of the first."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or cause
@@ -226,7 +226,7 @@ class Supervisor:
         return time.monotonic() + self.task.grace_s
 
     def _abort(self, child: int, kill_at: float | None) -> float:
-        """Ends a command that hangs, and has it say where: Python does on this signal, see PYTHONFAULTHANDLER."""
+        """End a hanging command with a signal on which Python prints a traceback, see PYTHONFAULTHANDLER."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or "stalled"
@@ -234,7 +234,7 @@ class Supervisor:
         return time.monotonic() + ABORT_S
 
     def _signal_tree(self, child: int, number: int) -> None:
-        """The command's group first, then whatever left it."""
+        """Signal the command's process group first, then processes that left it."""
         try:
             os.killpg(child, number)
         except (ProcessLookupError, PermissionError):
@@ -243,7 +243,7 @@ class Supervisor:
         processes.send((stat.pid for stat in tree if stat.pid != child), number)
 
     def _end_rest(self) -> None:
-        """Daemons that outlived the command: asked once, then killed, until none is left."""
+        """End daemons that outlived the command: TERM once, then KILL until none is left."""
         for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
             until = time.monotonic() + patience_s
             tree = processes.descendants(os.getpid())
@@ -275,7 +275,7 @@ class Supervisor:
             self.over_memory = self.peak["fair_mib"] > limit
 
     def _sync_what_is_tracked(self) -> None:
-        """From when there is anything: most replicas never track, and threads take a while to import."""
+        """Start syncing once there is tracked data: most replicas never track, and `threading` is slow to import."""
         if not self.is_syncing and self._has_tracked():
             from phalanx.agent.fsync import keep_syncing
 
@@ -293,7 +293,7 @@ class Supervisor:
         try:
             return any(name.endswith((".points", ".events")) for name in os.listdir(self.task.folder))
         except OSError:
-            return False  # somebody removed it: no reason not to watch the replica
+            return False  # it was removed: continue to watch the replica
 
     def _raise_peak(self, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -326,9 +326,9 @@ class Supervisor:
             return End("finished", 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
             if self.deadline.cause == "timeout":  # no segment follows: the time of the whole run is nearly over
-                saved = f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s"
+                saved = f"saved and exited before its time limit of {self.task.limits.whole_s or 0:g} s"
                 return End("timeout", code, None, saved)
-            return End("segment", code, None, "saved, and left for the next segment")
+            return End("segment", code, None, "saved and exited for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End("memory", None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
@@ -350,7 +350,7 @@ class Supervisor:
         return self.cause or "stopped"
 
     def _write_end(self, end: End, ended_at: float) -> None:
-        """Into the space that was set aside, then under its name in one step."""
+        """Write into the reserved space, then rename."""
         content: dict[str, Any] = {
             "version": 1,
             "replica": self.task.name,
@@ -364,13 +364,13 @@ class Supervisor:
             "peak": {name: round(value, 3) for name, value in self.peak.items()},
         }
         data = json.dumps(content).encode()
-        while len(data) > END_RESERVED and content["last_lines"]:  # junk takes up to six bytes for one
+        while len(data) > END_RESERVED and content["last_lines"]:  # a control character takes up to six bytes
             content["last_lines"] = content["last_lines"][1:]
             data = json.dumps(content).encode()
         descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CLOEXEC)
         try:
             if os.write(descriptor, data) != len(data):
-                raise OSError("the disk took only a part of the end")
+                raise OSError("the end was only partly written to disk")
             os.ftruncate(descriptor, len(data))
             os.fsync(descriptor)
         finally:
@@ -379,7 +379,7 @@ class Supervisor:
 
 
 def last_lines(path: str) -> list[str]:
-    """The end of a log, whatever is in it: no line longer than a terminal's few, no byte that is not text."""
+    """The last lines of a log as clean text: long lines are cut, undecodable bytes replaced."""
     try:
         with open(path, "rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -399,7 +399,7 @@ def _is_full(folder: str) -> bool:
 
 
 def _is_told_too(task: Task, ended: ProcessExit) -> bool:
-    """A cluster tells all processes of a job to end at once: the command may be gone before we hear of it."""
+    """Whether the agent is signalled, too: a cluster signals all processes of a job; the command may exit first."""
     if _is_told_to_end():
         return True
     was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
@@ -407,7 +407,7 @@ def _is_told_too(task: Task, ended: ProcessExit) -> bool:
 
 
 def _become(argv: list[str], environment: dict[str, str]) -> None:
-    """Never returns. Commands are for bash; small images have only its ancestor."""
+    """Replace this process by the command; never returns. Commands are for bash; small images only have sh."""
     try:
         os.execvpe(argv[0], argv, environment)
     except FileNotFoundError:
@@ -440,7 +440,7 @@ def _signal_name(number: int) -> str:
 
 
 def _reap(child: int) -> ProcessExit | None:
-    """The end of the child if it has ended; orphans that ended are buried on the way."""
+    """The exit of the child if it has ended; also reaps orphans."""
     while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -453,7 +453,7 @@ def _reap(child: int) -> ProcessExit | None:
 
 
 def _reap_any() -> bool:
-    """Bury the dead; False when no child is left."""
+    """Reap one child; False when no child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

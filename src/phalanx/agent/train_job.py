@@ -1,14 +1,14 @@
-"""The agent of a TrainJob's pod, where one container has to do everything, and may be started more than once.
+"""The agent of a TrainJob's pod, where one container does everything and may be started more than once.
 
 A TrainJob can add no init container, so this one prepares the replica before it runs it. Nor can a TrainJob say that
 containers are not restarted: in most runtimes the kubelet restarts each one that fails. So the first container leaves a
 marker in the memory that the containers of the pod share. One that finds it runs nothing. It reports the end again,
-where there is one, because a restart hides what the first container wrote; then it waits for the scheduler to remove
+if there is one, because a restart hides what the first container wrote; then it waits for the scheduler to remove
 the pod. It does not exit at once: a Job whose pods have restarted six times removes all of them, also those whose ends
-nobody has read yet.
+have not been read yet.
 
 Signals are blocked from the first line on. While the replica is prepared, a handler takes them; otherwise they wait
-until they are asked for. Standard library only, Python 3.8+.
+until they are polled. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HELD_S = 600.0  # for the scheduler to see the end and remove the pod; start.sh 
 
 
 def run(*, is_prepared: bool) -> int:
-    """Answers the exit code of the container. `is_prepared`: there is nothing to do before the replica starts."""
+    """Returns the exit code of the container. `is_prepared`: nothing needs to be done before the replica starts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     pod_entry.hide_environment()
     is_restarted = not _leave_marker(_shared_memory())
@@ -47,7 +47,7 @@ def _shared_memory() -> str:
 
 
 def _leave_marker(folder: str) -> bool:
-    """Whether this is the first container of its pod, as far as anyone can tell."""
+    """Whether this is the first container of its pod, as far as can be detected."""
     try:
         os.close(os.open(os.path.join(folder, MARKER), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""The Python that a run asks for, on a machine without containers: made once per node, in its own storage. And the code
-of a run, where it travels as an archive.
+"""Prepares the Python environment of a run without containers, once per node in local storage. Also unpacks the code
+of a run from an archive.
 
-All ranks of a node call this at the same moment. The first makes the virtual environment; the others wait for it.
+All ranks of a node call this at the same moment. The first creates the virtual environment; the others wait for it.
 Standard library only, Python 3.8+.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from phalanx.locks import locked
 
 STEP_LINES = 30
-# Of a Python: whether it has pip, and where its packages are when that is a virtual environment.
+# About a Python: whether it has pip, and where its packages are if it is a virtual environment.
 _ABOUT = """
 import importlib.util, json, sys, sysconfig
 paths = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")} if sys.prefix != sys.base_prefix else ()
@@ -31,7 +31,7 @@ print(json.dumps([importlib.util.find_spec("pip") is not None, sorted(paths)]))
 
 
 class VirtualenvError(Exception):
-    """Why not, in words for the user, and what was said last."""
+    """The environment cannot be prepared. Message for the user, and the last lines of output."""
 
     def __init__(self, message: str, lines: list[str]) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class VirtualenvError(Exception):
 
 
 class PreparedPython(NamedTuple):
-    """The variables that make it the Python of a command, what stands before the command, and what was installed."""
+    """The variables that select this Python, the prefix of the command, and the installed packages."""
 
     variables: dict[str, str]
     before: list[str]
@@ -47,7 +47,7 @@ class PreparedPython(NamedTuple):
 
 
 def prepare(asked: Mapping[str, Any], scratch: str, archive: str | None, working: str) -> PreparedPython:
-    """`archive`: a virtual environment that was made elsewhere. Raises NotPrepared."""
+    """`archive`: a virtual environment created elsewhere. Raises VirtualenvError."""
     if asked.get("venv") or asked.get("conda"):
         return _existing(asked)
     if asked.get("image"):
@@ -60,7 +60,7 @@ def prepare(asked: Mapping[str, Any], scratch: str, archive: str | None, working
 
 
 def expand(path: str) -> str:
-    """`~` and `$NAME`, as a shell has them, and nothing else that a shell would do."""
+    """Expand `~` and `$NAME` as a shell does, and nothing else."""
     return os.path.abspath(os.path.expanduser(os.path.expandvars(path)))
 
 
@@ -68,7 +68,7 @@ def _existing(asked: Mapping[str, Any]) -> PreparedPython:
     kind = "venv" if asked.get("venv") else "conda"
     place = expand(asked[kind])
     if not os.access(os.path.join(place, "bin", "python"), os.X_OK):
-        raise VirtualenvError(f"`environment.python.{kind}`: there is no bin/python in {place} on this node", [])
+        raise VirtualenvError(f"`environment.python.{kind}`: {place} has no bin/python on this node", [])
     name = "VIRTUAL_ENV" if kind == "venv" else "CONDA_PREFIX"
     return PreparedPython({name: place, "PATH": _first(place)}, [], [])
 
@@ -80,14 +80,14 @@ def _first(place: str) -> str:
 def _container(image: str, working: str) -> list[str]:
     program = shutil.which("apptainer") or shutil.which("singularity")
     if program is None:
-        raise VirtualenvError("`environment.python.image` needs apptainer, which is not on this node's PATH", [])
+        raise VirtualenvError("`environment.python.image` requires apptainer, which is not on this node's PATH", [])
     if not os.path.exists(image):
-        raise VirtualenvError(f"`environment.python.image`: there is no {image} on this node", [])
+        raise VirtualenvError(f"`environment.python.image`: {image} does not exist on this node", [])
     return [program, "exec", "--pwd", working, "--bind", working, image]
 
 
 def _key(asked: Mapping[str, Any], *more: str) -> str:
-    """What the environment depends on."""
+    """A key of everything that the environment depends on."""
     digest = hashlib.sha256(json.dumps([asked, sys.version, more], sort_keys=True).encode())
     for item in asked.get("requirements") or ():
         if is_file(item):
@@ -95,7 +95,7 @@ def _key(asked: Mapping[str, Any], *more: str) -> str:
                 with open(os.path.join(more[0], item), "rb") as stream:
                     digest.update(stream.read())
             except OSError:
-                pass  # pip says so
+                pass  # pip reports it
     return digest.hexdigest()[:16]
 
 
@@ -104,7 +104,7 @@ def is_file(requirement: str) -> bool:
 
 
 def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], None]) -> PreparedPython:
-    """By whoever comes first; those who wait take what it made."""
+    """Create the environment in the first process; the others wait and use it."""
     place = os.path.join(scratch, f"phalanx-{os.environ.get('SLURM_JOB_ID', 'job')}-{key}")
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -133,7 +133,7 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
 
 
 def _raise_as_before(place: str) -> None:
-    """Whoever waited for another that failed says what that one said."""
+    """Raise the error of the process that tried to create the environment."""
     try:
         with open(os.path.join(place, "failed")) as stream:
             message, lines = json.load(stream)
@@ -143,7 +143,7 @@ def _raise_as_before(place: str) -> None:
 
 
 def leave(variables: Mapping[str, str]) -> None:
-    """Removes what was made for this job alone, where the site does not do so."""
+    """Remove what was created for this job only, where the site does not do so."""
     place = os.path.dirname(variables.get("VIRTUAL_ENV", ""))
     if os.path.basename(place).startswith(f"phalanx-{os.environ.get('SLURM_JOB_ID', 'job')}-"):
         shutil.rmtree(place, ignore_errors=True)
@@ -160,8 +160,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _unpack(archive: str, place: str) -> None:
-    """Our own archive, from our own home. Scripts in it name the Python that they were made with, which is still
-    where it was; what they import is read from here."""
+    """Unpack an archive from the home of the run. Scripts in it refer to the Python that created them, which is still
+    in place; they import from here."""
     try:
         with tarfile.open(archive) as stream:
             stream.extractall(place)  # noqa: S202 - it is ours
@@ -170,7 +170,7 @@ def _unpack(archive: str, place: str) -> None:
 
 
 def unpack_code(archive: str, place: str) -> None:
-    """Files and folders, and links among them; nothing that leads elsewhere. Raises NotPrepared."""
+    """Unpack files, folders, and links among them; reject anything that leads elsewhere. Raises VirtualenvError."""
     os.makedirs(place, exist_ok=True)
     root = os.path.realpath(place)
     links = []
@@ -186,26 +186,28 @@ def unpack_code(archive: str, place: str) -> None:
                     links.append((target, entry.linkname))
                 else:
                     raise VirtualenvError(
-                        f"the code holds `{entry.name[:200]}`, which is neither a file nor a folder", []
+                        f"the code contains `{entry.name[:200]}`, which is neither a file nor a folder", []
                     )
         for target, goal in links:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             _remove(target)
             os.symlink(goal, target)
-        for target, _ in links:  # now that all of them are there, and each may change where another leads
+        for target, _ in links:  # once all exist, because each may change the target of another
             if not f"{os.path.realpath(target)}{os.sep}".startswith(f"{root}{os.sep}"):
                 os.unlink(target)
-                raise VirtualenvError(f"the code holds a link out of it: `{os.path.relpath(target, root)[:200]}`", [])
+                raise VirtualenvError(
+                    f"the code contains a link that leaves it: `{os.path.relpath(target, root)[:200]}`", []
+                )
     except (OSError, EOFError, zlib.error, tarfile.TarError) as fault:
         raise VirtualenvError(f"the code cannot be unpacked: {fault}", []) from None
 
 
 def _inside(root: str, name: str) -> str:
-    """Where an entry belongs. Links come last, so no step of it is one, unless it was there before."""
+    """The target path of an entry. Links come last, so no part of it is a link, unless it existed before."""
     steps = [step for step in name.split("/") if step not in ("", ".")]
     target = os.path.join(root, *steps)
     if name.startswith("/") or ".." in steps or os.path.dirname(os.path.realpath(target)) != os.path.dirname(target):
-        raise VirtualenvError(f"the code holds a path out of it: `{name[:200]}`", [])
+        raise VirtualenvError(f"the code contains a path that leaves it: `{name[:200]}`", [])
     return target
 
 
@@ -232,7 +234,7 @@ def install(
     say: Callable[[str], None],
     make: Callable[..., None] | None = None,
 ) -> None:
-    """A new virtual environment with what a file asks for. `make`: how, where not from nothing. Raises NotPrepared."""
+    """Create a virtual environment with the requirements. `make`: how to create the base. Raises VirtualenvError."""
     (make or make_venv)(place, working, say)
     inside = {**os.environ, "VIRTUAL_ENV": place, "PATH": _first(place)}
     inside.pop("PYTHONHOME", None)
@@ -248,8 +250,8 @@ def make_venv(place: str, working: str, say: Callable[[str], None]) -> None:
 
 
 def make_venv_above(place: str, working: str, say: Callable[[str], None]) -> None:
-    """One that has what the image has, pip included: a Python of an image may itself be that of a virtual environment.
-    Raises NotPrepared."""
+    """Create one that includes the image's packages and pip: the image's Python may itself be a virtual environment.
+    Raises VirtualenvError."""
     asked = subprocess.run(
         [sys.executable, "-c", _ABOUT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=working, check=False
     )
@@ -266,7 +268,7 @@ def make_venv_above(place: str, working: str, say: Callable[[str], None]) -> Non
 
 
 def pip_words(asked: Mapping[str, Any]) -> list[str]:
-    """What pip is told: folders of wheels are all that there is, where some are named."""
+    """Arguments of pip: if wheel folders are given, nothing else is searched."""
     words = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     houses = [word for folder in asked.get("wheelhouse") or () for word in ("--find-links", expand(folder))]
     if houses or asked.get("no_index"):
@@ -293,7 +295,7 @@ def call(what: str, command: list[str], working: str, environment: dict[str, str
 
 
 def packages_of(venv: str) -> list[str]:
-    """What is in it, as `name==version`."""
+    """The installed packages, as `name==version`."""
     command = [os.path.join(venv, "bin", "python"), "-m", "pip", "freeze", "--disable-pip-version-check", "--local"]
     try:
         answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True)

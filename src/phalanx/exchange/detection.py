@@ -1,4 +1,4 @@
-"""Which tool a source is of."""
+"""Detects which tool wrote a source."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from phalanx.formats import metric_tables, mlflow_files, mlflow_sqlite, tensorbo
 from phalanx.formats.foreign_run import FoundRuns
 from phalanx.formats.safe_files import walk
 
-LOOKED_AT = 20_000  # files of a folder, for the first that tells
+LOOKED_AT = 20_000  # files of a folder searched for the first known one
 
 
 def path_of(source: str) -> Path:
-    """`sqlite:///mlflow.db` and `file:///…` are understood, too. Raises CallError."""
+    """The path of a source; also accepts `sqlite:///mlflow.db` and `file:///…`. Raises CallError."""
     for scheme in ("sqlite:///", "file://"):
         if source.startswith(scheme):
             source = source.removeprefix(scheme)
     if "://" in source:
-        raise CallError(f"{source}: only files and folders of this machine can be imported; fetch it first")
+        raise CallError(f"{source}: only local files and folders can be imported; download it first")
     path = Path(source).expanduser()
     try:
         path.stat()
     except OSError as fault:
         raise CallError(f"cannot read {source}: {(fault.strerror or str(fault)).lower()}") from None
     except ValueError:
-        raise CallError(f"{source!r} is not a name of a file") from None
+        raise CallError(f"{source!r} is not a valid file name") from None
     return path
 
 
 def kind_of(path: Path) -> str:
-    """Raises CallError when it is none that we know."""
+    """The format of a source. Raises CallError when it is unknown."""
     found = _kind_of_file(path) if path.is_file() else _kind_of_folder(path)
     if found is None:
         raise CallError(
-            f"{path} is nothing that is known: it can be MLflow's `mlruns` or database, a folder of TensorBoard or "
-            "W&B, a CSV or JSON file of metrics, or a run of Phalanx; --from says which"
+            f"{path} has no known format. Supported: MLflow's `mlruns` or database, a folder of TensorBoard or "
+            "W&B, a CSV or JSON file of metrics, or a run of Phalanx. Set the format with --from"
         )
     return found
 
@@ -94,7 +94,7 @@ def _find_mlflow(path: Path) -> FoundRuns:
         return mlflow_sqlite.find(path)
     stores = mlflow_in(path)
     if len(stores) > 1:
-        raise CallError(f"{path} has several stores of MLflow: name one of {', '.join(map(str, stores))}")
+        raise CallError(f"{path} has several MLflow stores: import one of {', '.join(map(str, stores))}")
     if not stores:
-        raise CallError(f"{path} is not a store of MLflow: name its `mlruns` folder, or its database")
+        raise CallError(f"{path} is not an MLflow store: pass its `mlruns` folder or its database")
     return mlflow_sqlite.find(stores[0]) if stores[0].is_file() else mlflow_files.find(stores[0])

@@ -1,7 +1,7 @@
-"""Runs as plain files: for people, for other tools, and to come back by `phalanx import`.
+"""Exports runs as plain files: for people, for other tools, and for `phalanx import`.
 
-An exported run's folder is the run's own, without what belongs to this machine (its environment, its processes), and
-with everything that is binary in it also written as text: `metrics/*.csv`, `events.jsonl`.
+An exported folder is a copy of the run's folder, without what belongs to this machine (environment, processes), and
+with all binary content also written as text: `metrics/*.csv`, `events.jsonl`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Exporter:
-    """Writes runs below a folder. `told` hears of every file."""
+    """Writes runs below a folder. `told` is called for every file."""
 
     def __init__(self, home: Home, store: Store, *, with_files: bool, told: Callable[[], None] = lambda: None) -> None:
         self.home = home
@@ -51,7 +51,7 @@ class Exporter:
         self.counts: Counter[str] = Counter()
 
     def write(self, runs: Sequence[Run], folder: Path) -> None:
-        """All runs, each in a folder of its own. Raises OSError, CallError."""
+        """Write all runs, each in its own folder. Raises OSError, CallError."""
         for run in runs:
             self._write_run(run, folder / run.id)
         listed = [{"id": run.id, "name": run.name, "project": run.project, "status": run.status} for run in runs]
@@ -60,7 +60,7 @@ class Exporter:
     def _write_run(self, run: Run, folder: Path) -> None:
         source = self.home.run(run.id).path
         if not phalanx_runs.is_run(source):
-            raise CallError(f"run {run.id} has no folder in {self.home.runs}: `phalanx doctor` tells more")
+            raise CallError(f"run {run.id} has no folder in {self.home.runs}: run `phalanx doctor` for details")
         safe_files.make_folder(folder)
         safe_files.write(folder / run_paths.RUN, encode_run(run))
         _write_json(folder / "params.json", dict(run.params))
@@ -89,11 +89,11 @@ class Exporter:
         self.told()
 
     def _write_plan(self, source: Path, folder: Path) -> None:
-        """Who ran, and not with which variables: those may be secrets."""
+        """Write the plan without variables, which may be secrets."""
         try:
             plan = phalanx_runs.document(source / run_paths.PLAN, source)
         except (OSError, FileRefused, ValueError):
-            raise CallError(f"the plan of run {source.name} cannot be read: `phalanx doctor` tells more") from None
+            raise CallError(f"the plan of run {source.name} cannot be read: run `phalanx doctor` for details") from None
         bare: dict[str, Any] = {"environment": {}, "defaults": {}}
         replicas = [{**replica, **bare} for replica in plan.get("replicas", ())]
         _write_json(folder / run_paths.PLAN, {**plan, "environment": {}, "replicas": replicas})
@@ -151,7 +151,7 @@ def _events(path: Path, losses: ImportLosses) -> Iterator[dict[str, Any]]:
 
 
 def _without_variables(node: Any, left: list[int]) -> Any:
-    """`left` is how many nodes may still come: aliases unfold to more than any disk holds."""
+    """`left` is the number of nodes still allowed: aliases may expand endlessly."""
     left[0] -= 1
     if left[0] < 0:
         raise ValueError("too many nodes")
@@ -162,9 +162,9 @@ def _without_variables(node: Any, left: list[int]) -> Any:
 
 @contextmanager
 def target_folder(path: Path) -> Iterator[Path]:
-    """Where to write; it becomes the folder, or the zip, that was wanted once everything is there. Raises CallError."""
+    """A temporary folder that becomes the requested folder or zip once complete. Raises CallError."""
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
-        raise CallError(f"{path} is there already: name a new folder with -o")
+        raise CallError(f"{path} already exists: choose a new folder with -o")
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         draft.mkdir(mode=0o700)

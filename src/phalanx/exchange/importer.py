@@ -1,4 +1,4 @@
-"""Puts a run of another tool into a home: the folder of a run like any other, and files copied into it."""
+"""Imports a run of another tool into a home: a run folder like any other, with copied files."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def remove(home: Home, store: Store, run_id: str) -> None:
     folder = home.run(run_id).path
     grave = folder.with_name(f".removed-{run_id}")
     if folder.exists():
-        folder.rename(grave)  # gone in one step, so that nobody adopts half of it
+        folder.rename(grave)  # removed in one step, so that no part of it is adopted
     store.delete(run_id)
     shutil.rmtree(grave, ignore_errors=True)
 
 
 class Importer:
-    """Brings runs into a home. `told` hears of every record."""
+    """Imports runs into a home. `told` is called for every record."""
 
     def __init__(self, home: Home, store: Store, told: Callable[[], None] = lambda: None) -> None:
         self.home = home
@@ -77,12 +77,12 @@ class Importer:
         self.known = self._known()
 
     def _known(self) -> dict[str, str]:
-        """The runs that were imported before, by where they came from. Those whose import was killed halfway are not
-        among them: they are done again."""
+        """The runs that were imported before, by source. Those whose import was killed are not
+        included: they are imported again."""
         return self.store.labelled(SOURCE)
 
     def look(self, run: ForeignRun, project: str, losses: ImportLosses) -> ImportOutcome:
-        """What an import would bring, without writing anything. Raises CallError."""
+        """What an import would do, without writing anything. Raises CallError."""
         counts: Counter[str] = Counter()
         status = "succeeded"
         for record in _records(run, losses):
@@ -94,7 +94,7 @@ class Importer:
         return ImportOutcome("found", run.source, run.name, project, None, status, counts)
 
     def bring_in(self, run: ForeignRun, project: str, losses: ImportLosses) -> ImportOutcome:
-        """The run with everything of it; not there at all when something goes wrong. Raises CallError."""
+        """Import a run completely, or not at all on an error. Raises CallError."""
         source = plain_values.name(run.source)
         before = self.known.get(source)
         if before is not None and not self._is_unfinished(before):
@@ -162,7 +162,7 @@ def _word(record: Record) -> str:
 
 
 class _Points(PointWriter):
-    """Many points by one write. A killed import is done again from its beginning: nothing needs to be whole before."""
+    """Writes many points at once. A killed import starts over, so nothing needs to be complete before."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -186,7 +186,7 @@ class _Points(PointWriter):
 
 
 class RunImport:
-    """Takes the records of one run into the folder of its attempt."""
+    """Writes the records of one run into the folder of its attempt."""
 
     def __init__(self, attempt: Path, started: float, losses: ImportLosses) -> None:
         self.attempt = attempt

@@ -1,7 +1,7 @@
-"""Runs of Phalanx itself: folders of another home, a backup, or what `phalanx export` wrote.
+"""Imports runs of Phalanx itself: folders of another home, a backup, or of `phalanx export`.
 
-A run's folder is the truth of that run: it is copied in. It may come from anyone, so what our own rooms trust (the run,
-its history, its plan, its ends) is read with suspicion, and a run that was not over is over here: importing starts
+A run's folder is the truth of that run: it is copied. It may be untrusted, so what other packages trust (the run,
+its history, its plan, its ends) is validated, and a run that was not over is over here: importing starts
 nothing.
 """
 
@@ -57,7 +57,7 @@ def is_run(folder: Path) -> bool:
 
 
 def runs_in(source: Path) -> list[Path]:
-    """The folders of runs: the one named, or those in a folder or in the home that it is."""
+    """The folders of runs: the given one, or those in a folder or a home."""
     if is_run(source):
         return [source]
     inside = [path for path in source.glob("*") if path.is_dir() and not path.is_symlink()]
@@ -69,7 +69,7 @@ def runs_in(source: Path) -> list[Path]:
 
 
 def read(folder: Path) -> PhalanxRun:
-    """Raises Refused when it is none that we could have written."""
+    """Read a run. Raises FileRefused when Phalanx could not have written it."""
     try:
         run = _run(document(folder / run_paths.RUN, folder))
         history = list(_history(folder, run.id))
@@ -79,7 +79,7 @@ def read(folder: Path) -> PhalanxRun:
             if not (is_ours and _is_count(replica["index"]) and _is_count(replica["rank"])):
                 raise FileRefused("runs whose plan cannot be read")
     except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        raise FileRefused("folders that are not a run's") from None
+        raise FileRefused("folders that are not runs") from None
     if not history:
         raise FileRefused("runs without a history")
     return PhalanxRun(folder, run, history, plan)
@@ -98,7 +98,7 @@ def _is_count(value: Any) -> bool:
 
 def _run(data: dict[str, Any]) -> Run:
     if not _ID.fullmatch(_text(data["id"])):
-        raise FileRefused("runs whose ids are none of ours")
+        raise FileRefused("runs with ids that are not valid")
     values: dict[str, Any] = {name: _text(data[name]) for name in _TEXTS}
     values |= {name: None if data.get(name) is None else _text(data[name]) for name in _MAYBE_TEXTS}
     values |= {name: None if data.get(name) is None else _time(data[name]) for name in _TIMES}
@@ -150,7 +150,7 @@ def _json(record: Record) -> dict[str, Any]:
 
 
 class PhalanxImporter:
-    """Brings runs of Phalanx into a home. `told` hears of every file."""
+    """Imports runs of Phalanx into a home. `told` is called for every file."""
 
     def __init__(self, home: Home, store: Store, told: Callable[[], None] = lambda: None) -> None:
         self.home = home
@@ -162,7 +162,7 @@ class PhalanxImporter:
         return _outcome("found", own, project, own.run.id, counts)
 
     def bring_in(self, own: PhalanxRun, project: str | None, losses: ImportLosses, *, as_new: bool) -> ImportOutcome:
-        """The run, complete or not at all. Raises CallError."""
+        """Import the run completely or not at all. Raises CallError."""
         run_id = new_id() if as_new else own.run.id
         if (self.home.runs / run_id).exists() or run_id in self.store.ids():
             return _outcome("known", own, project, run_id, {})
@@ -204,7 +204,7 @@ class PhalanxImporter:
                 counts["files"] += 1
             except FileRefused as fault:
                 losses.add(str(fault), example=name)
-            os.utime(draft)  # whoever tidies leaves a draft alone that somebody works on
+            os.utime(draft)  # the cleanup leaves a draft in use alone
             self.told()
         for name, data in documents_of(own.folder, losses):
             safe_files.write(draft / name, data)
@@ -212,7 +212,7 @@ class PhalanxImporter:
 
 
 def _copy_events(path: Path, root: Path, target: Path, losses: ImportLosses) -> None:
-    """Those that are events: whoever gathers them counts on it."""
+    """Copy only valid events: ingest relies on it."""
     os.close(safe_files.open_within(path, root))
     safe_files.make_folder(target.parent)
     writer = Writer(target)
@@ -264,11 +264,11 @@ def documents_of(folder: Path, losses: ImportLosses) -> Iterator[tuple[str, byte
     except FileMissing:
         return
     except (OSError, FileRefused, ValueError, RecursionError):
-        losses.add("records of surroundings that could not be read", example=folder.name)
+        losses.add("environment records that could not be read", example=folder.name)
 
 
 def _end(data: dict[str, Any]) -> dict[str, Any]:
-    """As an agent writes it, with the types that are counted on. Raises KeyError, TypeError, ValueError."""
+    """An end with validated types. Raises KeyError, TypeError, ValueError."""
     for name in ("code", "signal"):
         if data.get(name) is not None and not _is_code(data[name]):
             raise TypeError(f"{name} is no number")

@@ -18,14 +18,14 @@ from phalanx.store import Run, Store
 from phalanx.store.series.run_series import RunSeries, Series
 
 COLUMNS = ("run", "replica", "rank", "attempt", "metric", "step", "time", "value")
-GROUP = 500_000  # rows that are written together
+GROUP = 500_000  # rows written at once
 MOST_WAITING = 2_000  # series
 _PLAIN = ("id", "project", "kind", "name", "description", "framework", "backend", "user", "status", "reason", "attempt")
 _TIMES = ("created_at", "started_at", "finished_at")
 
 
 def write(home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str) -> int:
-    """`runs` and `metrics` in that form; answers how many points there are. Raises OSError, CallError."""
+    """Write `runs` and `metrics` in that format; return the number of points. Raises OSError, CallError."""
     if form == "parquet":
         return _write_parquet(home, store, runs, folder)
     points = 0
@@ -56,7 +56,7 @@ def write(home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str
 
 
 def json_line(data: Any) -> str:
-    """JSON lacks infinities and NaN: they are written as texts."""
+    """One line of JSON. It lacks infinities and NaN, so they are written as strings."""
     try:
         return json.dumps(data, allow_nan=False) + "\n"
     except ValueError:
@@ -83,7 +83,7 @@ def _rows(run_id: str, line: Series) -> Iterator[list[Any]]:
 
 
 def about(store: Store, run: Run) -> dict[str, Any]:
-    """A run as JSON has it; the values of its metrics are the last ones."""
+    """A run as JSON, with the last values of its metrics."""
     row = {name: getattr(run, name) for name in _PLAIN}
     row |= {name: None if (time := getattr(run, name)) is None else time.isoformat() for name in _TIMES}
     inner = {"params": dict(run.params), "metrics": dict(run.summary), "labels": store.labels(run.id)}
@@ -149,7 +149,7 @@ def _table(run_id: str, line: Series, pyarrow: Any) -> Any:
 
 
 def _column_type(name: str, pyarrow: Any) -> Any:
-    """The same in every export, whatever the runs have."""
+    """The type of a column, the same in every export."""
     if name.startswith("metrics."):
         return pyarrow.float64()
     return pyarrow.int64() if name == "attempt" else pyarrow.string()

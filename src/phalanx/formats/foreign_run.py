@@ -1,4 +1,4 @@
-"""What every reader gives and the one writer takes: runs of other tools, in neutral words."""
+"""Runs of other tools in a neutral form: what every reader produces and the importer consumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Points(NamedTuple):
 
 
 class ForeignEvent(NamedTuple):
-    """Anything else that a run tracked, in the words of our own events: text, histogram, table, params, dataset…"""
+    """Anything else that a run tracked, as a Phalanx event: text, histogram, table, params, dataset…"""
 
     kind: str
     time: float
@@ -58,14 +58,14 @@ class ForeignModel(NamedTuple):
 
 
 class ForeignLog(NamedTuple):
-    """More of what the run printed: itself, or a file below `root`."""
+    """More output of the run: the text, or a file below `root`."""
 
     printed: bytes | Path
     root: Path | None = None
 
 
 class Ending(NamedTuple):
-    """How a run ended. The last word counts; without one it succeeded."""
+    """How a run ended. The last one counts; without one it succeeded."""
 
     status: str
     reason: str
@@ -76,7 +76,7 @@ Record = Points | ForeignEvent | ForeignImage | ForeignFile | ForeignModel | For
 
 
 class ImportLosses:
-    """What does not carry over: how often, with the first few examples."""
+    """What cannot be imported: counts, with the first few examples."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -102,8 +102,8 @@ Reading = Callable[[ImportLosses], Iterator[Record]]
 
 @dataclass(frozen=True, slots=True)
 class ForeignRun:
-    """A run as another tool has it. `read` gives everything that may be long, once and in order; it tells what it must
-    leave behind, and may raise OSError. `source` names the run for ever, to recognise it when it comes again."""
+    """A run of another tool. `read` yields everything that may be long, once and in order; it reports what it must
+    skip, and may raise OSError. `source` identifies the run permanently, to recognise it in a later import."""
 
     source: str
     name: str
@@ -118,7 +118,7 @@ class ForeignRun:
 
 
 class FoundRuns(NamedTuple):
-    """The runs of a source, and what of the source belongs to none of them."""
+    """The runs of a source, and losses that belong to none of them."""
 
     kind: str
     runs: Iterator[ForeignRun]

@@ -1,4 +1,4 @@
-"""Metrics in plain files: CSV and JSON, as Keras, Lightning, Hugging Face and people themselves write them."""
+"""Reads metrics from CSV and JSON files of Keras, Lightning, Hugging Face and users."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LONGEST_LINE = 16 << 20
 MOST_COLUMNS = 10_000
 MOST_PARAMS = 10_000
 DEEPEST = 8
-EARLIEST = 1e8  # seconds: what is smaller is no time of a computer's clock
+EARLIEST = 1e8  # seconds: smaller numbers are not timestamps
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")  # the first of them that is there
+_STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")  # the first one present
 _TIMES = ("time", "timestamp", "_timestamp", "wall_time", "wall time")
 _METRICS = ("metric", "name", "key", "tag")
 _HUGGING_FACE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
@@ -44,7 +44,7 @@ def is_table(path: Path) -> bool:
 
 
 def tables_in(folder: Path, *, of_any_name: bool = False) -> list[Path]:
-    """The files that loggers write; when it was said that these are tables, all that look like one."""
+    """The files that loggers write; with `of_any_name`, all that look like a table."""
     return [
         path
         for name, path in walk(folder)
@@ -57,7 +57,7 @@ def find(source: Path, run_name: str | None = None, *, of_any_name: bool = False
     losses = ImportLosses()
     paths = [source] if source.is_file() else tables_in(source, of_any_name=of_any_name)
     if run_name and len(paths) != 1:
-        raise CallError(f"{source} has {len(paths)} tables: --run-name can name the run of one only")
+        raise CallError(f"{source} has {len(paths)} tables: --run-name needs exactly one")
     root = source.parent if source.is_file() else source
     return FoundRuns("csv", _runs(paths, root, run_name, losses), losses)
 
@@ -80,7 +80,7 @@ def _runs(paths: Sequence[Path], root: Path, run_name: str | None, losses: Impor
 
 
 def _name(path: Path, root: Path) -> str:
-    """The file's own name, or its folder's when all are called alike."""
+    """The name of the file, or of its folder if all files have the same name."""
     place = path.parent if path.name in KNOWN_NAMES else path.with_suffix("")
     name = place.relative_to(root).as_posix()
     return name if name != "." else place.resolve().name
@@ -101,7 +101,7 @@ def _params(path: Path, root: Path, losses: ImportLosses) -> dict[str, Any]:
         return {}
     params = dict(islice(_flat(found, "."), MOST_PARAMS)) if isinstance(found, dict) else {}
     if len(params) == MOST_PARAMS:
-        losses.add("files with more hyperparameters than can be", example=path.name)
+        losses.add("files with too many hyperparameters", example=path.name)
     return params
 
 
@@ -146,7 +146,7 @@ def _csv_rows(stream: io.BufferedReader, losses: ImportLosses) -> Iterator[Row]:
                 losses.add("cells beyond the last column", len(cells) - len(head))
             yield dict(zip(head, cells, strict=False))
     finally:
-        text.detach()  # whoever opened the stream closes it
+        text.detach()  # the caller closes the stream
 
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _json_rows(stream: io.BufferedReader, losses: ImportLosses) -> Iterator[Row]
         if isinstance(row, dict):
             yield row
         else:
-            losses.add("lines that are no JSON object")
+            losses.add("lines that are not JSON objects")
 
 
 def _lists(data: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -211,7 +211,7 @@ class _Columns:
         clock = _first(_TIMES, lower)
         at = _time(given[lower[clock]]) if clock else None
         if clock and at is not None:
-            del given[lower[clock]]  # any other time is how long something took
+            del given[lower[clock]]  # any other time is a duration
         step = _first(_STEPS, lower)
         number = _step(given.get(lower[step]), losses) if step else None
         if step and step != "epoch":
@@ -237,7 +237,7 @@ def _numbers(row: Row, losses: ImportLosses) -> Iterator[tuple[str, float]]:
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            losses.add("values that are no numbers", example=name)
+            losses.add("values that are not numbers", example=name)
             continue
         if name:
             yield name, number
@@ -249,7 +249,7 @@ def _step(value: Any, losses: ImportLosses) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     if not number.is_integer():
-        losses.add("steps that are no whole numbers (they were counted instead)")
+        losses.add("steps that are not whole numbers (row numbers were used instead)")
         return None
     try:
         return int(value)  # exactly, also where a float is not

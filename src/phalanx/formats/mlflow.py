@@ -1,4 +1,4 @@
-"""What MLflow's two kinds of stores have in common: its words in ours."""
+"""Common to both kinds of MLflow stores: maps its terms to those of Phalanx."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from phalanx.formats.foreign_run import (
 )
 from phalanx.formats.safe_files import walk
 
-ELSEWHERE = "artifacts that are kept elsewhere (a cloud, a server)"
-MODELS_ELSEWHERE = "files of models that are kept elsewhere"
+ELSEWHERE = "artifacts that are stored elsewhere (cloud, server)"
+MODELS_ELSEWHERE = "files of models that are stored elsewhere"
 MAX_TEXT = 1 << 20  # bytes of a param or tag
 _STATUSES = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 _ENDS = {
@@ -32,11 +32,11 @@ _ENDS = {
     "FAILED": ("failed", "failed in MLflow"),
     "KILLED": ("stopped", "killed in MLflow"),
 }
-_INSTEAD = ("mlflow.runName", "mlflow.note.content", "mlflow.user")  # tags that have a place of their own here
+_INSTEAD = ("mlflow.runName", "mlflow.note.content", "mlflow.user")  # tags that map to fields of a run
 
 
 class MlflowRunFacts(NamedTuple):
-    """What either store says of a run, as it says it."""
+    """The raw facts about a run from either store."""
 
     run_id: str
     experiment: str
@@ -75,7 +75,7 @@ def foreign(facts: MlflowRunFacts, params: Mapping[str, str], tags: Mapping[str,
 
 
 def ending(facts: MlflowRunFacts) -> Ending:
-    """A run that is not over in MLflow is over here: nobody would ever end it."""
+    """A run that is not over in MLflow is over here: nothing would ever end it."""
     status = _STATUSES.get(facts.status, "") if isinstance(facts.status, int) else str(facts.status).upper()
     word, reason = _ENDS.get(status, ("stopped", "was not over in MLflow when it was imported"))
     return Ending(word, reason, seconds(facts.end_ms))
@@ -101,7 +101,7 @@ def point(name: str, value: object, time_ms: object, step: object) -> Points | N
 
 def local_folder(uri: str, owner: str, near: Path) -> Path | None:
     """The folder that a local URI of artifacts names; None when it is elsewhere. It must end in `<owner>/artifacts`,
-    as MLflow makes them all: a store may come from anyone, and must not name our own files to be copied."""
+    as all of MLflow's do: a store may be untrusted, and must not have arbitrary local files copied."""
     parts = urlsplit(uri)
     candidates: list[Path] = []
     path = unquote(parts.path)
@@ -110,7 +110,7 @@ def local_folder(uri: str, owner: str, near: Path) -> Path | None:
     if parts.scheme == "mlflow-artifacts":
         candidates.append(near / "mlartifacts" / path.lstrip("/"))
     steps = [step for step in path.split("/") if step]
-    if len(steps) >= 2:  # the store was moved: look beside it, as it lay
+    if len(steps) >= 2:  # the store was moved: look beside it, at the old relative path
         candidates += [near / folder / "/".join(steps[-3:]) for folder in ("mlruns", "mlartifacts", ".")]
         candidates += [near / folder / "/".join(steps[-4:]) for folder in ("mlruns", "mlartifacts", ".")]
     for candidate in candidates:
@@ -129,14 +129,14 @@ def artifacts(folder: Path | None, facts: MlflowRunFacts, losses: ImportLosses) 
 
 
 def is_remote(uri: str) -> bool:
-    """Other than a local folder, which may just be empty and never have been made."""
+    """Whether it is not a local folder; a local one may be empty and never created."""
     return urlsplit(uri).scheme not in ("", "file")
 
 
 def models(
     versions: list[MlflowVersion], facts: MlflowRunFacts, folders: Mapping[str, Path | None], losses: ImportLosses
 ) -> Iterator[Record]:
-    """The models of a run; `folders` has those of MLflow 3, which lie apart from the run."""
+    """The models of a run; `folders` has those of MLflow 3, which are stored outside the run."""
     for version in versions:
         made = seconds(version.made_ms) or seconds(facts.end_ms) or 0.0
         apart = folders.get(version.model_id)
@@ -165,7 +165,7 @@ def dataset(row: Mapping[str, object], context: str, time: float) -> ForeignEven
 
 
 def _uri(source: object) -> str | None:
-    """Where a dataset came from, when its description says so."""
+    """The source of a dataset, if its description has one."""
     try:
         told = json.loads(str(source))
     except ValueError:

@@ -23,7 +23,7 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Run(NamedTuple):
-    """All that its reading needs."""
+    """What is needed to read a run."""
 
     folder: Path
     root: Path
@@ -37,7 +37,7 @@ def is_experiment(folder: Path) -> bool:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder is such a store: some folder in it says that it is an experiment."""
+    """Whether a folder is such a store: some folder in it is an experiment."""
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:
@@ -46,7 +46,7 @@ def is_store(folder: Path) -> bool:
 
 
 def find(folder: Path) -> FoundRuns:
-    """Of a store, or of one experiment of one."""
+    """The runs of a store, or of one experiment in it."""
     losses = ImportLosses()
     if is_experiment(folder):
         return FoundRuns("mlflow", _runs(folder.parent, [folder], losses), losses)
@@ -54,7 +54,7 @@ def find(folder: Path) -> FoundRuns:
 
 
 def _meta(folder: Path, root: Path) -> dict[str, Any]:
-    """What `meta.yaml` says; nothing when it cannot be read."""
+    """The content of `meta.yaml`; empty when unreadable."""
     try:
         data = yaml.load(read_bytes(folder / "meta.yaml", root, MAX_META), Loader=Loader)  # noqa: S506 - a safe one
     except (OSError, FileRefused, yaml.YAMLError, ValueError, RecursionError):
@@ -210,7 +210,7 @@ def _registered(root: Path) -> dict[str, list[MlflowVersion]]:
 def _versions(
     registered: list[MlflowVersion], logged: Mapping[str, tuple[dict[str, Any], Path]], run_id: str
 ) -> list[MlflowVersion]:
-    """Those registered, and those that were logged and never registered."""
+    """Registered versions, and those that were logged but never registered."""
     known = {version.model_id for version in registered}
     found = list(registered)
     for model_id, (meta, _) in logged.items():

@@ -1,4 +1,4 @@
-"""Runs of MLflow's SQLite database, of any version since 1.0: each table is asked which columns it has."""
+"""Runs of MLflow's SQLite database, of any version since 1.0: the columns of each table are looked up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_database(path: Path) -> bool:
 
 
 class MlflowDatabase:
-    """Read only; of the tables that are really tables, and the columns they have."""
+    """A read-only database: only real tables, and the columns that exist."""
 
     def __init__(self, path: Path) -> None:
         """Raises CallError."""
@@ -63,13 +63,13 @@ class MlflowDatabase:
                 for (name,) in names
             }
         except sqlite3.Error as fault:
-            raise CallError(f"{path} cannot be read as MLflow's database: {fault}") from None
+            raise CallError(f"{path} is not a readable MLflow database: {fault}") from None
 
     def _query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, args).fetchall()
 
     def rows(self, table: str, columns: tuple[str, ...], where: str = "", *args: Any) -> Iterator[Row]:
-        """Columns that the table does not have are None; a table that is not there has no rows. Raises CallError."""
+        """Missing columns are None; a missing table has no rows. Raises CallError."""
         there = self.tables.get(table)
         if there is None:
             return
@@ -93,7 +93,7 @@ class MlflowDatabase:
         self.connection.close()
 
     def __del__(self) -> None:
-        """Its runs are read for as long as somebody has them."""
+        """Close the connection once no run uses it any more."""
         if hasattr(self, "connection"):
             self.connection.close()
 

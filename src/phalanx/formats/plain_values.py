@@ -1,4 +1,4 @@
-"""Values of others as JSON and databases take them: bounded, without what only looks like text."""
+"""Converts untrusted values for JSON and databases: bounded, with valid text only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST = 1 << 63
 
 
 def text(given: str, longest: int = LONGEST_TEXT) -> str:
-    """Half characters cannot be encoded, and no database of ours takes zeros."""
+    """Text without lone surrogates, which cannot be encoded, and NUL, which databases reject."""
     cleaned = given.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     return cleaned if len(cleaned) <= longest else cleaned[: longest - 1] + "…"
 
@@ -22,7 +22,7 @@ def name(given: str) -> str:
 
 
 def value(given: Any) -> Any:
-    """The nearest thing that JSON has. Aliases of YAML may unfold without end: what is too much is left out."""
+    """The closest JSON value. YAML aliases may expand endlessly: the excess is dropped."""
     return _value(given, 0, [MOST_NODES])
 
 

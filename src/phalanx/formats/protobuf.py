@@ -1,7 +1,7 @@
-"""The least of Protocol Buffers that reading other tools' files takes. Standard library only.
+"""A minimal Protocol Buffers reader for other tools' files. Standard library only.
 
-Whatever the bytes are, the only thing that is raised is `Malformed`, and no more memory is taken than they have.
-Nothing here recurses: who wants a message within a message walks it by another call.
+For any bytes, the only exception is `Malformed`, and memory use is bounded by their size.
+Nothing here recurses: the caller parses nested messages with another call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Malformed(ValueError):
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number, and where it ends."""
+    """An unsigned number and its end position."""
     result = shift = 0
     while shift < 70:
         if position >= len(data):
@@ -38,7 +38,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
-    """The fields of a message: number, wire type, and the number or the bytes that stand there."""
+    """The fields of a message: number, wire type, and the number or bytes."""
     position, end = 0, len(data)
     for _ in range(MAX_FIELDS):
         if position >= end:

@@ -1,4 +1,4 @@
-"""Files of others, read and copied with care: nothing outside of what was named, nothing without end, no devices."""
+"""Reads and copies untrusted files safely: nothing outside of the source, nothing endless, no devices."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from phalanx.atomic_files import draft_of, write_atomic
 
 MAX_DEPTH = 40
 MAX_FILES = 1_000_000
-SPARE_BYTES = 256 << 20  # of the disk, which no copy may take
-LONGEST_STEP = 200  # bytes of one step of a path: file systems take 255
+SPARE_BYTES = 256 << 20  # of free disk space that copies must leave
+LONGEST_STEP = 200  # bytes of one path component: file systems allow 255
 _PIECE = 1 << 20
 
 
 class FileRefused(Exception):
-    """A file that is not taken, and why: a few words, the same for all of its kind."""
+    """A file that is rejected. The message is a few words, the same for all files of its kind."""
 
 
 class FileMissing(FileRefused):
-    """It is not there, or no longer."""
+    """The file does not exist (any more)."""
 
 
 def open_within(path: Path, root: Path) -> int:
-    """A descriptor of a regular file that really lies below the root, wherever links lead. Raises Refused."""
+    """A descriptor of a regular file that is below the root after resolving links. Raises FileRefused."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
-        raise FileRefused("links that lead out of the source")
+        raise FileRefused("links that leave the source")
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -41,15 +41,15 @@ def open_within(path: Path, root: Path) -> int:
         raise FileRefused("files that cannot be opened") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileRefused("what is no file")
+        raise FileRefused("what is not a regular file")
     return descriptor
 
 
 def read_bytes(path: Path, root: Path, limit: int) -> bytes:
-    """The whole of a small file. Raises Refused, OSError."""
+    """The content of a small file. Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as stream:
         if os.fstat(stream.fileno()).st_size > limit:
-            raise FileRefused("files that are far too long for what they are")
+            raise FileRefused("files that are larger than expected")
         return stream.read(limit)
 
 
@@ -59,7 +59,7 @@ def read_text(path: Path, root: Path, limit: int) -> str:
 
 def walk(folder: Path) -> Iterator[tuple[str, Path]]:
     """Every file and link to a file below a folder, by its relative name, in order. Links to folders are not entered,
-    and what cannot be read is passed over."""
+    and unreadable ones are skipped."""
     waiting = [(folder, "", 0)]
     count = 0
     while waiting:
@@ -81,7 +81,7 @@ def walk(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def copy(path: Path, root: Path, target: Path) -> int:
-    """A private copy of a file, there whole or not at all; answers its size. Raises Refused, OSError."""
+    """Copy a file atomically, as a private file; return its size. Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as source:
         size = os.fstat(source.fileno()).st_size
         make_folder(target.parent)
@@ -96,13 +96,13 @@ def copy(path: Path, root: Path, target: Path) -> int:
 
 
 def write(target: Path, data: bytes) -> None:
-    """A private file, there whole or not at all. Raises OSError."""
+    """Write a private file atomically. Raises OSError."""
     make_folder(target.parent)
     write_atomic(target, data, sync=False)
 
 
 def make_folder(folder: Path) -> None:
-    """A private folder, and those above it that are not there yet."""
+    """Create a private folder and its missing parents."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -116,24 +116,24 @@ def new(path: str | os.PathLike[str]) -> int:
 
 
 def digest(path: Path, root: Path, algorithm: str = "sha256") -> bytes:
-    """Raises Refused, OSError."""
+    """Raises FileRefused, OSError."""
     with os.fdopen(open_within(path, root), "rb") as stream:
         return hashlib.file_digest(stream, algorithm).digest()
 
 
 def below(name: str) -> str:
-    """A relative path that stays below its folder, whatever it was called. Raises Refused when none can be made."""
+    """A relative path that stays below its folder. Raises FileRefused when none can be made."""
     if "\0" in name or "\\" in name or name.startswith("/"):
-        raise FileRefused("names that are no relative paths")
+        raise FileRefused("names that are not relative paths")
     steps = [step for step in PurePosixPath(name).parts if step != "."]
     if not steps or ".." in steps:
-        raise FileRefused("names that are no relative paths")
+        raise FileRefused("names that are not relative paths")
     cut = [step.encode("utf-8", "replace")[:LONGEST_STEP].decode("utf-8", "ignore") for step in steps]
     return "/".join("_" + step[1:] if step.startswith(".") else step for step in cut)
 
 
 class Names:
-    """Names for files made of any text: no two are alike, also where case does not count."""
+    """Unique file names made from any text, also on case-insensitive file systems."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

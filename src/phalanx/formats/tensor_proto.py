@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from phalanx.formats.protobuf import Malformed, fields, numbers, raw, reals, signed
 
-MAX_ELEMENTS = 100_000  # what is shown as a curve or a histogram has far fewer
+MAX_ELEMENTS = 100_000  # curves and histograms have far fewer
 
 _FLOAT, _DOUBLE, _STRING, _BOOL, _BFLOAT16, _HALF = 1, 2, 7, 10, 14, 19
-# How the elements of a type stand in `tensor_content`.
+# Layout of the elements of a type in `tensor_content`.
 _FORMS: dict[int, str] = {
     _FLOAT: "f",
     _DOUBLE: "d",
@@ -58,7 +58,7 @@ def parse(data: bytes) -> Tensor:
     if content:
         values = _unpacked(kind, content)
     elif values and len(values) < count:
-        values += [values[-1]] * (count - len(values))  # the last one stands for all that follow
+        values += [values[-1]] * (count - len(values))  # the last one is repeated
     if len(values) != count:
         raise Malformed("a tensor of another size than its shape")
     return Tensor(shape, [_real(kind, value) for value in values], None)

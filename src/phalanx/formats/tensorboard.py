@@ -1,4 +1,4 @@
-"""Runs of a folder of TensorBoard: each folder with event files is one."""
+"""Runs of a TensorBoard folder: each folder with event files is one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from phalanx.formats.safe_files import walk
 
 _SESSION = re.compile(r"\d{9,11}\.\d+")  # the folder that `add_hparams` makes beside the events of its run
 _WORDS = {
-    "damage": "bytes of event files that are damaged",
+    "damage": "damaged bytes of event files",
     "malformed": "events that could not be read",
     "graph": "graphs",
     "audio": "sounds",
     "too large": "events that are too large",
-    "hparams": "hyperparameters that are no number, text or truth",
+    "hparams": "hyperparameters that are not numbers, strings or booleans",
 }
 
 
@@ -40,14 +40,14 @@ def find(source: Path) -> FoundRuns:
 
 
 def _join_sessions(folders: dict[Path, list[Path]]) -> None:
-    """A session of hyperparameters belongs to the run in whose folder it lies."""
+    """Assign a hyperparameter session to the run whose folder contains it."""
     for folder in list(folders):
         if _SESSION.fullmatch(folder.name) and folder.parent in folders:
             folders[folder.parent] += folders.pop(folder)
 
 
 def _run(folder: Path, paths: list[Path], base: Path) -> ForeignRun:
-    """The first file's name has the time, the host and the process that wrote it: it tells runs of one name apart."""
+    """The first file's name has the time, host and process of the writer: it distinguishes runs of the same name."""
     name = folder.relative_to(base).as_posix()
     name = name if name != "." else base.resolve().name or "tensorboard"
     paths = sorted(paths, key=lambda path: path.name)

@@ -1,7 +1,7 @@
 """Reads TensorBoard's event files, also while they are written. Standard library only.
 
-A file is a row of records: length, its checksum, data, their checksum; the data are one `Event` message. Whatever
-stands in a file, reading it raises nothing: what cannot be understood is passed over and counted.
+A file is a sequence of records: length, its checksum, data, their checksum; the data are one `Event` message. Reading
+any file raises nothing: what cannot be parsed is skipped and counted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, NamedTuple
 from phalanx.formats import tensor_proto
 from phalanx.formats.protobuf import Malformed, double, fields, raw, reals, signed, single, text
 
-MAX_RECORD = 64 << 20  # a longer one (a graph with its weights) is passed over without being read
+MAX_RECORD = 64 << 20  # a longer one (a graph with its weights) is skipped without being read
 MAX_LENGTH = 1 << 31  # no message can be longer: such a length is damage
 # Checksums in pure Python run at some 10 MB/s. Scalars are far below this size and are all verified. A longer record is
 # an image or a histogram: its length is verified, which keeps the reader in step, and a damaged one fails to parse.
 MAX_VERIFIED = 4096
-SEARCH = 8 << 20  # how much damage is looked through at once
+SEARCH = 8 << 20  # bytes of damage searched at once
 MAX_TAG = 1000  # characters
 MAX_BUCKETS = 20_000  # of a histogram
 
@@ -43,7 +43,7 @@ class ScalarSummary(NamedTuple):
 
 
 class ImageSummary(NamedTuple):
-    """An encoded picture: PNG, JPEG or GIF. Several of one tag and step are told apart by their place."""
+    """An encoded picture: PNG, JPEG or GIF. Several of one tag and step are distinguished by their index."""
 
     tag: str
     step: int
@@ -96,7 +96,7 @@ _CRC = _crc_table()
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, turned as TFRecord keeps it, so that checksums of data that hold checksums do not degenerate."""
+    """CRC-32C, masked as in TFRecord, so that checksums of data that contain checksums do not degenerate."""
     table, crc = _CRC, 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
@@ -106,7 +106,7 @@ def masked_crc(data: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def _length_crc(data: bytes) -> int:
-    """Records of a file have few different lengths."""
+    """Cached: the records of a file have few different lengths."""
     return masked_crc(data)
 
 
@@ -121,14 +121,14 @@ def _length_at(data: bytes, position: int) -> int | None:
 
 
 class EventFileReader:
-    """Follows one file. Keep `offset` and give it again to go on where an earlier follower stopped.
+    """Follows one file. Store `offset` and pass it again to continue where an earlier reader stopped.
 
-    `skipped` tells what was passed over, by its kind: `damage` in bytes, all others in how many there were.
+    `skipped` counts what was skipped, by kind: `damage` in bytes, all others in items.
     """
 
     def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
         self.path = path
-        self.offset = offset  # everything before it has been given
+        self.offset = offset  # everything before it has been returned
         self.skipped: Counter[str] = Counter()
         self._searched: int | None = None  # the file's size when nothing whole was found behind damage
 
@@ -156,7 +156,7 @@ class EventFileReader:
                 self.skipped["unreadable"] += 1
 
     def _next(self, stream: BinaryIO, size: int) -> bytes | None:
-        """The data of the next record, and the stream behind it. Empty: it was passed over. None: to be waited for."""
+        """The data of the next record, with the stream after it. Empty: it was skipped. None: not complete yet."""
         stream.seek(self.offset)
         head = stream.read(_HEAD)
         if len(head) < _HEAD:
@@ -179,7 +179,7 @@ class EventFileReader:
         return data[:-4]
 
     def _search(self, stream: BinaryIO, size: int) -> bool:
-        """Bring the stream to the next record behind damage. False: it may still turn out to be none."""
+        """Move the stream to the next record after damage. False: the data may still turn out to be valid."""
         if self._searched == size:
             return False
         stream.seek(self.offset)
@@ -278,7 +278,7 @@ def _parts(data: bytes) -> _Parts:
 
 
 def _metadata(data: bytes) -> tuple[str, bytes]:
-    """The plugin that a value is for, and what it says to it."""
+    """The plugin of a value, and its plugin data."""
     plugin, content = "", b""
     for number, _, value in fields(data):
         if number == 1:
@@ -291,7 +291,7 @@ def _metadata(data: bytes) -> tuple[str, bytes]:
 
 
 def _tensor(parts: _Parts, step: int, time: float) -> Iterator[Item]:
-    """What a tensor stands for. Writers may name the plugin only once per tag, so its shape must do as well."""
+    """The items of a tensor. Writers may name the plugin only once per tag, so the shape is used as well."""
     tensor = tensor_proto.parse(raw(parts.value))
     plugin, tag = parts.plugin, parts.tag
     if tensor.strings is not None:
@@ -386,7 +386,7 @@ def _hparams(content: bytes, skipped: Counter[str]) -> dict[str, Any]:
 
 
 def _hparam(entry: bytes) -> tuple[str, float | str | None]:
-    """A name and its number, text or truth; None for anything else."""
+    """A name and its number, string or boolean; None for anything else."""
     name = ""
     held: float | str | None = None
     for number, _, value in fields(entry):

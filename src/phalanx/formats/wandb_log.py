@@ -1,7 +1,7 @@
 """The file in which W&B keeps a run (`run-<id>.wandb`): records of Protocol Buffers, framed as LevelDB frames its log.
 
 Blocks of 32 KiB hold pieces with a head of seven bytes: checksum (CRC-32 of the type and the data), length, and a type
-which says whether the piece is a whole record, its first, a middle, or its last part. What is damaged is passed over
+which says whether the piece is a whole record, its first, a middle, or its last part. Damaged parts are skipped
 and counted.
 """
 
@@ -34,8 +34,8 @@ def is_log(path: Path) -> bool:
 
 
 def records(path: Path, root: Path, skipped: Counter[str]) -> Iterator[bytes]:
-    """Every record of a file that can be read: `skipped` counts the bytes of damage, and records that are too large.
-    Raises OSError, Refused."""
+    """Every record of a file that can be read: `skipped` counts the damaged bytes, and records that are too large.
+    Raises OSError, FileRefused."""
     whole = bytearray()
     is_open = False
     for kind, data in _pieces(path, root, skipped):

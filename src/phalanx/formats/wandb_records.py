@@ -1,4 +1,4 @@
-"""The records of W&B's files that say something of a run, as plain values.
+"""Parses the records of W&B's files that describe a run into plain values.
 
 The numbers of the fields are those of `wandb_internal.proto`; they are the same in all versions since 0.10, and
 versions to come may only add to them.
@@ -51,7 +51,7 @@ class ArtifactRecord(NamedTuple):
 
 
 def kind_of(record: bytes) -> tuple[int, bytes]:
-    """What a record is about, and its message. Raises Malformed, as do all functions here."""
+    """The kind of a record, and its message. Raises Malformed, as do all functions here."""
     for number, _, value in fields(record):
         if number not in (1, 16, 19, 200) and isinstance(value, bytes):
             return number, value
@@ -82,7 +82,7 @@ def _item(data: bytes) -> tuple[Path, Any]:
 
 
 def _held(number: int, value: Value, before: Any) -> Any:
-    """A value: as JSON, or since 0.31 of a type of its own."""
+    """A value: as JSON, or since 0.31 with its own type."""
     if number in (8, 16):
         return _json(text(value))
     if number == 4:
@@ -141,7 +141,7 @@ def printed(message: bytes) -> bytes:
 
 
 def exit_record(message: bytes) -> tuple[int, int]:
-    """The code, and for how many seconds it ran."""
+    """The exit code and the runtime in seconds."""
     code = runtime = 0
     for number, _, value in fields(message):
         if number == 1:

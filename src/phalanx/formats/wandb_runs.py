@@ -33,15 +33,15 @@ MAX_TABLE = 16 << 20  # bytes
 MAX_ROWS = 10_000
 MAX_CELLS = 200_000
 DEEPEST = 8
-HEAD_RECORDS = 500  # within which a run says who it is
+HEAD_RECORDS = 500  # records searched for the identity of a run
 _OWN_FILES = frozenset(["wandb-metadata.json", "wandb-summary.json", "config.yaml", "output.log"])
-_OWN_ARTIFACTS = ("run_table", "job", "wandb-")  # what W&B makes for itself
+_OWN_ARTIFACTS = ("run_table", "job", "wandb-")  # internal artifacts of W&B
 _ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LEFT_BEHIND = {
-    wandb_records.STATS: "samples of the machine's use",
+    wandb_records.STATS: "samples of machine usage",
     wandb_records.ALERT: "alerts",
-    wandb_records.METRIC: "definitions of metrics (their own x axis, their summary)",
-    wandb_records.TENSORBOARD: "links to folders of TensorBoard (import those by themselves)",
+    wandb_records.METRIC: "definitions of metrics (x axis, summary)",
+    wandb_records.TENSORBOARD: "links to TensorBoard folders (import those separately)",
 }
 
 
@@ -70,7 +70,7 @@ def _runs(logs: list[Path], root: Path, losses: ImportLosses) -> Iterator[Foreig
     for path in logs:
         head = _head(path)
         if head is None:
-            losses.add("files of runs in which nothing is written", example=path.name)
+            losses.add("files of runs without content", example=path.name)
             continue
         files.setdefault(head.run_id, []).append(path)  # a run that was resumed has several
         heads.setdefault(head.run_id, head)
@@ -104,7 +104,7 @@ def _head(path: Path) -> RunRecord | None:
 
 
 def _params(config: Any) -> dict[str, Any]:
-    """A config; what W&B keeps in it for itself is nobody's param."""
+    """The params of a config, without W&B's internal keys."""
     found: dict[str, Any] = {}
     for path, value in config:
         if path[0] != "_wandb":
@@ -130,14 +130,14 @@ def _read(paths: list[Path], root: Path, head: RunRecord, losses: ImportLosses) 
                 yield from run.take(record, losses)
             except Malformed:
                 losses.add("records that could not be read", example=path.name)
-        losses.add("bytes of damage", skipped["damage"], example=path.name)
+        losses.add("damaged bytes", skipped["damage"], example=path.name)
         losses.add("records that are too large", skipped["too large"], example=path.name)
         yield from run.leave_files()
     yield from run.end()
 
 
 class _Run:
-    """What has been read of a run so far."""
+    """The state of reading a run."""
 
     def __init__(self, head: RunRecord, root: Path) -> None:
         self.head = head
@@ -250,15 +250,15 @@ class _Run:
         return {"columns": columns, "rows": rows}
 
     def _artifact(self, artifact: wandb_records.ArtifactRecord, losses: ImportLosses) -> Iterator[Record]:
-        """W&B keeps what is to be sent outside of the run's folder. Only what has the content that the record claims
-        is taken from there: a file of runs must not be able to name files of ours to be copied."""
+        """W&B stores files to upload outside of the run's folder. Only files with the digest that the record claims
+        are read from there: a run file must not be able to have arbitrary local files copied."""
         if artifact.type.startswith(_OWN_ARTIFACTS):
             return
         kept = 0
         for content in artifact.contents:
             where = Path(content.local_path)
             if content.reference or not content.local_path or not _has_content(where, content.digest):
-                losses.add("files of artifacts that are kept elsewhere, or no longer", example=artifact.name)
+                losses.add("files of artifacts that are stored elsewhere or were deleted", example=artifact.name)
                 continue
             kept += 1
             yield ForeignFile(f"{artifact.name}/{content.path}", where, where.parent, artifact.type or "file")
@@ -276,7 +276,7 @@ class _Run:
             yield ForeignLog(self.files / "output.log", self.root)
 
     def end(self) -> Iterator[Record]:
-        """Values that only the summary has were set by hand: they are the run's last."""
+        """Values found only in the summary were set by hand: they are the last ones of the run."""
         only = {}
         for name, value in self.summary.items():
             number = _number(value)
@@ -287,7 +287,7 @@ class _Run:
         if only:
             yield Points(None, self.time, only)
         if self.exit is None:
-            yield Ending("stopped", "W&B recorded no end of it", self.time or None)
+            yield Ending("stopped", "W&B did not record its end", self.time or None)
             return
         code, runtime = self.exit
         at = max(self.time, (self.head.started or 0.0) + runtime) or None

@@ -1,4 +1,4 @@
-"""A plan as data: whole and exact for machines, readable and without secrets for people."""
+"""A plan as data: complete for machines; readable and without secrets for people."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from phalanx.plan.model import DEFAULT_PORT, Plan, Replica
 from phalanx.spec.model import RESOURCE_NAMES, Resources
 from phalanx.spec.quantities import tidy
 
-MANY = 256  # addresses of a role beyond which people see one line for all of them
+MANY = 256  # more addresses of a role than this are shown as one line
 HIDDEN = "***"
 _SECRET = re.compile(r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value is nobody's business."""
+    """Whether the name of a variable suggests that its value is secret."""
     return _SECRET.search(name) is not None
 
 
 def resources_view(resources: Resources) -> dict[str, Any]:
-    """`{"cpu": {"requests": 1, "limits": 2}, …}`, with null for what nobody asked for."""
+    """`{"cpu": {"requests": 1, "limits": 2}, …}`, with null for what is not requested."""
     view: dict[str, Any] = {}
     for name in RESOURCE_NAMES:
         amount = getattr(resources, name)
         if amount is None:
-            if name != "tpu":  # Polyaxon's oldest releases had none, and hardly a file has
+            if name != "tpu":  # the oldest Polyaxon releases had none, and few files use it
                 view[name] = None
             continue
         view[name] = {
@@ -99,7 +99,7 @@ def shown(hole: Hole) -> str:
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """The plan as the agent reads it from `plan.json`: every value, holes and all."""
+    """The plan as the agent reads it from `plan.json`: every value, placeholders included."""
     return {
         "version": 1,
         "run_id": plan.run_id,
@@ -133,7 +133,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 
 def _python(plan: Plan) -> dict[str, Any]:
-    """What there is to prepare on a node."""
+    """What to prepare on a node."""
     asked = plan.python._asdict()
     steps = list(plan.build.build_steps) if plan.build is not None else []
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()} | {

@@ -1,4 +1,4 @@
-"""Faults of a file that only frameworks can know, told together with all others."""
+"""Errors of a file that only frameworks can detect, reported together with all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Fault = tuple[str, str, str]  # path, message, suggestion
 
 
 def wired_as(framework: str | None, backend: str | None) -> str | None:
-    """What decides the wiring: with `backend: mpi` it is MPI, whatever the ranks compute with."""
+    """The framework that decides the wiring: MPI with `backend: mpi`, whatever framework the ranks use."""
     return "mpi" if backend == "mpi" else framework
 
 
@@ -21,7 +21,7 @@ def replicas_fault(name: str | None, n_ps: int, processes: int) -> Fault | None:
     """Why a run with replicas cannot be wired; None when it can."""
     if name is None:
         hint = f"add `framework:`, one of {', '.join(frameworks.known())}"
-        return "environment.replicas", "replicas need a framework to find each other", hint
+        return "environment.replicas", "replicas require a framework to find each other", hint
     found = frameworks.find(name)
     if found is None:
         known = frameworks.known()
@@ -31,13 +31,13 @@ def replicas_fault(name: str | None, n_ps: int, processes: int) -> Fault | None:
         hint = "remove `n_ps`, or use tensorflow or mxnet"
         return "environment.replicas.n_ps", f"{name} has no parameter servers", hint
     if processes > 1 and found.launchers is None:
-        hint = "remove `processes`, and ask for more workers instead"
+        hint = "remove `processes` and use more workers instead"
         return "environment.replicas.processes", f"a replica of {name} is one process", hint
     return None
 
 
 def load(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str]) -> tuple[spec.Spec, Node]:
-    """The spec with all faults told at once, and the tree that it was read from: it knows where everything stands.
+    """The spec, and the tree that it was read from, which holds all locations. Reports all errors at once.
     Raises SpecErrors."""
     trees: list[Node] = []
 
@@ -49,7 +49,7 @@ def load(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str]) -> tuple
 
 
 def inspect(root: Node, findings: Diagnostics) -> None:
-    """The same of a tree that may have other faults; for `spec.load`."""
+    """Add these errors for a tree that may have others; for `spec.load`."""
     replicas = _below(root, "environment", "replicas")
     counted = ("n_workers", "n_ps", "processes")
     n_workers, n_ps, processes = (_count(replicas.get(key)) if replicas is not None else 0 for key in counted)

@@ -16,13 +16,13 @@ DEFAULT_PORT = 2222
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the run, before anything is known of what it asks for. Most replicas have one process."""
+    """A process of the run, before its resources are known. Most replicas have one process."""
 
     role: str
     index: int
     rank: int
     node: int = 0  # its replica, counted over all roles
-    local: int = 0  # which process of its replica it is
+    local: int = 0  # index of the process in its replica
     local_size: int = 1
     gpus: int = 0  # of its replica
 
@@ -35,9 +35,9 @@ class Member:
 class Replica:
     """One member of the run, with everything needed to start it.
 
-    `environment` is its own part; the run's `shared` comes before it. `defaults` apply only where the machine's
-    environment has no such variable. Without `argv` it runs nothing itself: it is a host for the launcher. A replica
-    with several processes is here once for each; what it asks for stands with the first.
+    `environment` holds its own variables; the run's `shared` comes before it. `defaults` apply only where the machine's
+    environment has no such variable. Without `argv` it runs nothing: it is a host for the launcher. A replica
+    with several processes appears once per process; the first one holds its resources.
     """
 
     role: str
@@ -63,10 +63,10 @@ _NO_RESOURCES = Resources()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`meets` are the roles and replicas whose addresses all others are given: agents see that they can be reached
+    """`meets` are the roles and replicas whose addresses all others get: agents check that they can be reached
     before anything starts. `service` is a key-value server beside the first replica, with the sizes of its scopes.
-    `wiring` is the framework that wired it, by its name: MPI where that starts the ranks of another. `launcher` is what
-    a replica of that role puts before the command of a rank, where `launch` is `mpirun`.
+    `wiring` is the name of the framework that wired it: MPI if MPI starts the ranks of another framework. `launcher` is
+    the prefix of a rank's command if `launch` is `mpirun`.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Spec to Plan: who runs what, with which resources, rank and environment."""
+"""Makes a Plan from a Spec: the command, resources, rank and environment of every process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from phalanx.spec.model import (
     Spec,
 )
 
-# Settings that the run's `environment` gives to every replica; the others are the master's own, as in Polyaxon.
+# Settings of `environment` that apply to every replica; the others apply to the master only, as in Polyaxon.
 RUN_WIDE = (
     "service_account",
     "image_pull_secrets",
@@ -39,10 +39,10 @@ THREADS = "OMP_NUM_THREADS"
 def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     """The plan of one run. Pure: the same spec gives the same plan.
 
-    Groups and pipelines are many runs: plan their suggestions and operations. Raises SpecErrors when the file
-    asks for replicas that its framework does not have.
+    Groups and pipelines are many runs: plan their suggestions and operations instead. Raises SpecErrors if the file
+    requests replicas that its framework does not support.
     """
-    assert spec.kind not in (Kind.GROUP, Kind.PIPELINE), "a plan is of one run"
+    assert spec.kind not in (Kind.GROUP, Kind.PIPELINE), "a plan is for one run"
     replicas = spec.environment.replicas
     framework = _framework(spec, replicas)
     roles = _roles(replicas, framework)
@@ -53,14 +53,14 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         wiring = framework.wire(ProcessGroup(members, roles, run_id, command or "", replicas, spec.build))
     notes = [_note(spec, *note) for note in wiring.notes]
     if len(members) > sum(roles.values()) and replicas is not None and replicas.processes is None:
-        said = "replicas with several GPUs have a process for each (`processes: 1` for one of its own)"
+        said = "replicas with several GPUs have one process per GPU (`processes: 1` for a single process)"
         notes.append(_note(spec, "environment.replicas", said))
     if framework is not None and not framework.has_master and spec.environment.settings.resources is not None:
-        notes.append(_note(spec, "environment", "MPI has no master: these resources go to no replica"))
+        notes.append(_note(spec, "environment", "MPI has no master: these resources are not used"))
     if command is None:
-        notes.append(_note(spec, "", "nothing to run: there is no `run: {cmd: ...}`"))
+        notes.append(_note(spec, "", "nothing to run: `run: {cmd: ...}` is missing"))
     shared = {**replica_variables.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
-    firsts = {member.role: member for member in reversed(members)}.values()  # roles may be wired differently
+    firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
     wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
     from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
     settings = _Settings(spec, roles, wired, notes)
@@ -99,7 +99,7 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
 
 
 def total(resources: Iterable[Resources]) -> Resources:
-    """What all replicas ask for together; None where none of them says anything."""
+    """The total of all requests; None where no replica requests anything."""
     sums: dict[str, dict[str, float]] = {name: {} for name in RESOURCE_NAMES}
     for asked in resources:
         for name in RESOURCE_NAMES:
@@ -112,12 +112,12 @@ def total(resources: Iterable[Resources]) -> Resources:
 
 
 def roles_of(spec: Spec) -> Mapping[str, int]:
-    """How many replicas of each role a spec has. Raises SpecErrors."""
+    """Number of replicas of each role in a spec. Raises SpecErrors."""
     return _roles(spec.environment.replicas, _framework(spec, spec.environment.replicas))
 
 
 def _framework(spec: Spec, replicas: Replicas | None) -> Framework | None:
-    """What wires the replicas; None when there is only one."""
+    """The framework that wires the replicas; None when there is only one."""
     if replicas is None or not (replicas.n_workers or replicas.n_ps or (replicas.processes or 1) > 1):
         return None
     name = wired_as(spec.framework, spec.backend)
@@ -139,7 +139,7 @@ def _roles(replicas: Replicas | None, framework: Framework | None) -> dict[str, 
 
 
 def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, command: str) -> Iterator[Member]:
-    """Every process, by its rank: those of a replica stand together."""
+    """Every process in rank order; those of a replica are adjacent."""
     replicas = spec.environment.replicas or Replicas()
     launchers = framework.launchers if framework is not None else None
     one_each = launchers is None or launchers.search(command) is not None
@@ -171,7 +171,7 @@ def _asked(spec: Spec, replicas: Replicas, role: str, listed: ReplicaSettings | 
 
 
 def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
-    """The command as the user reads it, and as it is executed."""
+    """The command as shown to the user, and as executed."""
     if spec.kind is Kind.NOTEBOOK:
         server = spec.backend or "notebook"
         argv: tuple[Value, ...] = (
@@ -192,7 +192,7 @@ def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
 
 
 class _Settings:
-    """What each replica asks for: the file's settings of its role and index, laid over each other once."""
+    """The settings of each replica: those of its role and index, merged once."""
 
     def __init__(self, spec: Spec, roles: Mapping[str, int], wired: set[str], notes: list[Note]) -> None:
         self.run = spec.environment.settings
@@ -202,7 +202,7 @@ class _Settings:
         self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], int]] = {}
 
     def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], int]:
-        """The settings of a replica, the user's variables for it, and its share of threads; 0 when nobody says."""
+        """The settings of a replica, the user's variables for it, and its number of threads; 0 if unknown."""
         listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
         key = (member.role, member.index if member.role != "master" and member.index in listed else None)
         if key not in self.made:
@@ -241,7 +241,9 @@ def _replica(
     if member.local:
         memory = asked.resources.memory if asked.resources else None
         limit = Amount(0.0, memory.limits) if memory is not None else None
-        asked = asked._replace(resources=Resources(cpu=Amount(0.0), memory=limit))  # the first process has the others
+        asked = asked._replace(
+            resources=Resources(cpu=Amount(0.0), memory=limit)
+        )  # the first process holds the other resources
     return Replica(
         role=member.role,
         index=member.index,
@@ -255,14 +257,14 @@ def _replica(
 
 
 def _launcher(first: Replica, rank: int, launcher: tuple[Value, ...]) -> Replica:
-    """Who starts the ranks: they inherit its variables. It computes nothing, so it asks for nothing."""
+    """The replica that starts the ranks; they inherit its variables. It computes nothing, so it requests nothing."""
     nothing = ReplicaSettings(resources=Resources(cpu=Amount(0.0)))
     environment = {**first.environment, **replica_variables.own(Member(LAUNCHER, 0, rank))}
     return Replica(LAUNCHER, 0, rank, nothing, environment, first.defaults, (*launcher, *first.argv))
 
 
 def _variables_of_build(spec: Spec) -> Iterable[tuple[str, str]]:
-    """What an image built by the file would have set: its locale, and its own variables."""
+    """The variables that an image built from the file would set: its locale, and those of `build`."""
     if spec.build is None:
         return ()
     locale = ((name, spec.build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if spec.build.lang_env else ()
@@ -272,7 +274,7 @@ def _variables_of_build(spec: Spec) -> Iterable[tuple[str, str]]:
 def _own_variables(
     pairs: Iterable[tuple[str, str]], wired: set[str], path_: str, spec: Spec, notes: list[Note]
 ) -> dict[str, Value]:
-    """The user's variables, less those that the wiring sets: two truths about a rank would break the run."""
+    """The user's variables without those that the wiring sets: conflicting values would break the run."""
     mine: dict[str, Value] = {}
     for name, value in pairs:
         if name in wired:
@@ -285,7 +287,7 @@ def _own_variables(
 
 
 def _threads(settings: ReplicaSettings, variables: Mapping[str, Value]) -> int:
-    """As many threads as the replica has CPUs; without it every replica of a machine would start one per core."""
+    """One thread per CPU of the replica; without it every replica of a machine would start one per core."""
     cpu = settings.resources.cpu if settings.resources else None
     share = (cpu.requests if cpu.requests is not None else cpu.limits) if cpu else None
     return 0 if share is None or THREADS in variables else max(1, int(share))

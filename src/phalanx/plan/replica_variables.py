@@ -1,4 +1,4 @@
-"""The variables that every replica gets, whatever its framework: ours (PHALANX_*) and Polyaxon's (POLYAXON_*)."""
+"""The variables of every replica, for any framework: ours (PHALANX_*) and Polyaxon's (POLYAXON_*)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from phalanx.placeholders import Each, Hole, Value, host, path, port
 from phalanx.plan.model import Member
 from phalanx.spec.model import Kind, OutputsRefs, Spec, thaw
 
-MOST_ADDRESSES = 2_000  # Linux takes 128 KiB in one variable; a run with more has no list of all its addresses
+MOST_ADDRESSES = 2_000  # Linux limits a variable to 128 KiB; a larger run gets no list of all addresses
 _NAMESPACE = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
 
 
 def cluster(roles: Mapping[str, int]) -> Value:
-    """`{"master": ["host:port"], "worker": […]}` with the addresses left open."""
+    """`{"master": ["host:port"], "worker": […]}` with placeholders for the addresses."""
     parts: list[str | Hole | Each] = ["{"]
     for number, role in enumerate(roles):
         parts += [
@@ -28,7 +28,7 @@ def cluster(roles: Mapping[str, int]) -> Value:
 
 
 def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size: int) -> dict[str, Value]:
-    """What is the same for all replicas of a run."""
+    """The variables that all replicas of a run share."""
     params = _json(thaw(spec.params))
     addresses = cluster(roles)
     outputs: Value = (path("outputs"),)
@@ -57,7 +57,7 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
 
 
 def own(member: Member) -> dict[str, Value]:
-    """What tells one replica from the others."""
+    """The variables that identify one replica."""
     return {
         "PHALANX_REPLICA": member.name,
         "PHALANX_ROLE": member.role,
@@ -69,7 +69,7 @@ def own(member: Member) -> dict[str, Value]:
 
 
 def data_paths(spec: Spec) -> Value:
-    """`{"name": "folder"}` of the data stores that the file asks for, with the folders left open."""
+    """`{"name": "folder"}` for the data stores in the file, with placeholders for the folders."""
     parts: list[str | Hole | Each] = ["{"]
     for number, name in enumerate(spec.environment.settings.data_refs or ()):
         parts += [", " if number else "", json.dumps(name), ': "', path(f"data/{name}"), '"']
@@ -77,7 +77,7 @@ def data_paths(spec: Spec) -> Value:
 
 
 def refs_paths(refs: OutputsRefs) -> Value:
-    """`{"jobs": ["folder"], "experiments": [...]}` of earlier runs, with the folders left open."""
+    """`{"jobs": ["folder"], "experiments": [...]}` for earlier runs, with placeholders for the folders."""
     parts: list[str | Hole | Each] = ["{"]
     for number, (kind, names) in enumerate(refs._asdict().items()):
         parts += [", " if number else "", f'"{kind}": [']

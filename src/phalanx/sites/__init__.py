@@ -1,4 +1,4 @@
-"""What clusters have, allow and ask for: profiles, and the judging of plans by them."""
+"""Cluster profiles (nodes, limits, policy), and checks of plans against them."""
 
 from phalanx.sites.model import GpuKind, NodeKind, Partition, Qos, Site
 from phalanx.sites.profile_search import find

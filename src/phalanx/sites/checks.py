@@ -1,4 +1,4 @@
-"""What a site would refuse or punish, before anything is submitted, and what would start sooner. Pure."""
+"""Checks a plan against a site before submission: what it would reject or penalise, what would start sooner. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Rule = Callable[[SiteRequest], Iterator[SiteFinding]]
 
 
 def check(plan: Plan, site: Site, environ: Mapping[str, str] = EMPTY) -> list[SiteFinding]:
-    """Everything that the site has to say of a plan, errors first. `environ` may hold the variables that sbatch reads
-    (SBATCH_ACCOUNT and its kin)."""
+    """All findings of the site for a plan, errors first. `environ` may hold the variables that sbatch reads
+    (such as SBATCH_ACCOUNT)."""
     asked = asked_of(plan, site, environ)
     found = [finding for rule in _RULES for finding in rule(asked)]
     return sorted(dict.fromkeys(found), key=lambda finding: finding.severity != ERROR)
 
 
 def home_finding(site: Site, home: PurePath, environ: Mapping[str, str]) -> SiteFinding | None:
-    """Whether nodes may write to the home of the runs, where only some folders can be written."""
+    """Whether nodes can write to the home of the runs, on sites where only some folders are writable."""
     folders = [environ[name] for name in site.writable if environ.get(name)]
     if not site.writable or any(home.is_relative_to(folder) for folder in folders):
         return None
     names = " or ".join(f"${name}" for name in site.writable)
-    message = f"nodes of {site.name} write only below {names}, and runs are kept in {home}"
+    message = f"nodes of {site.name} can write only below {names}, but runs are stored in {home}"
     return SiteFinding(ADVICE, "", message, f"set PHALANX_HOME to a folder below {names}")
 
 
@@ -43,14 +43,14 @@ def _account(asked: SiteRequest) -> Iterator[SiteFinding]:
     site, path = asked.site, "environment.slurm.account"
     if asked.account is None:
         if site.account_required:
-            known = f": you have {join_names(site.accounts)}" if site.accounts else ""
-            message = f"{site.name} takes no job without an account"
+            known = f": yours are {join_names(site.accounts)}" if site.accounts else ""
+            message = f"{site.name} requires an account"
             yield SiteFinding(ERROR, path, message, f"write `environment: {{slurm: {{account: ...}}}}`{known}")
         elif len(site.accounts) > 1:
-            message = f"no account is named: Slurm takes your default one, of {join_names(site.accounts)}"
+            message = f"no account is set: Slurm uses your default, one of {join_names(site.accounts)}"
             yield SiteFinding(ADVICE, path, message)
         return
-    # some sites keep one account for CPUs and one for GPUs, and take the name without its ending
+    # some sites have one account for CPUs and one for GPUs, and accept the name without the suffix
     taken = {
         ending for name in site.accounts for ending in (name, name.removesuffix("_cpu"), name.removesuffix("_gpu"))
     }
@@ -63,12 +63,12 @@ def _partition(asked: SiteRequest) -> Iterator[SiteFinding]:
     site, path = asked.site, "environment.slurm.partition"
     if not asked.partitions:
         if site.partition == REQUIRED:
-            known = f": there are {join_names(part.name for part in site.partitions)}" if site.partitions else ""
-            message = f"{site.name} takes no job without a partition"
+            known = f": available are {join_names(part.name for part in site.partitions)}" if site.partitions else ""
+            message = f"{site.name} requires a partition"
             yield SiteFinding(ERROR, path, message, f"write `environment: {{slurm: {{partition: ...}}}}`{known}")
         return
     if site.partition == FORBIDDEN:
-        message = f"{site.name} chooses the partition itself, and wants none to be named"
+        message = f"{site.name} chooses the partition itself; do not set one"
         yield SiteFinding(ERROR, path, message, "remove `partition`")
         return
     names = [part.name for part in site.partitions]
@@ -78,12 +78,12 @@ def _partition(asked: SiteRequest) -> Iterator[SiteFinding]:
     for row in asked.partition_rows:
         if not row.is_up:
             others = [part.name for part in site.partitions if part.is_up]
-            message = f"the partition `{row.name}` takes no jobs"
-            yield SiteFinding(ERROR, path, message, f"there are {join_names(others)}" if others else None)
+            message = f"the partition `{row.name}` accepts no jobs"
+            yield SiteFinding(ERROR, path, message, f"available: {join_names(others)}" if others else None)
         for value, allowed, what in ((asked.account, row.accounts, "account"), (asked.qos, row.qos, "qos")):
             if value is not None and allowed and value not in allowed:
-                message = f"the partition `{row.name}` is not for the {what} `{value}`"
-                yield SiteFinding(ERROR, path, message, f"it is for {join_names(allowed)}")
+                message = f"the partition `{row.name}` does not allow the {what} `{value}`"
+                yield SiteFinding(ERROR, path, message, f"it allows {join_names(allowed)}")
 
 
 def _constraint(asked: SiteRequest) -> Iterator[SiteFinding]:
@@ -114,8 +114,8 @@ def _qos(asked: SiteRequest) -> Iterator[SiteFinding]:
         (found.max_nodes, nodes, "nodes"),
     ):
         if limit is not None and number > limit:
-            message = f"the run asks for {number} {what}, and `{found.name}` gives a user at most {limit} at a time"
-            yield SiteFinding(ERROR, path, message, "ask for less, or name another `qos`")
+            message = f"the run requests {number} {what}, but `{found.name}` allows a user at most {limit} at a time"
+            yield SiteFinding(ERROR, path, message, "request less, or use another `qos`")
 
 
 def _memory(asked: SiteRequest) -> Iterator[SiteFinding]:
@@ -128,9 +128,9 @@ def _memory(asked: SiteRequest) -> Iterator[SiteFinding]:
         return
     for part in asked.parts:
         if part.size.memory_mib is None:
-            given_text = f"{asked.site.name} gives {memory_text(given)} for each core"
-            message = f"{component_name(part)}: no memory is asked for; {given_text}"
-            hint = "say how much it needs: `memory: {requests: 16Gi}`"
+            given_text = f"the default of {asked.site.name} is {memory_text(given)} per core"
+            message = f"{component_name(part)}: no memory is requested; {given_text}"
+            hint = "request what it needs: `memory: {requests: 16Gi}`"
             yield SiteFinding(ADVICE, f"{role_path(part)}.memory", message, hint)
 
 
@@ -140,12 +140,12 @@ def _python(asked: SiteRequest) -> Iterator[SiteFinding]:
         return
     has_wheels = python.no_index or python.wheelhouse or site.wheelhouse or python.build_on == "login"
     if site.internet is False and not has_wheels:
-        message = f"nodes of {site.name} do not reach the internet, and packages are installed there"
-        hint = "write `no_index: true` to take the site's wheels, name a `wheelhouse`, or `build_on: login`"
+        message = f"nodes of {site.name} have no internet access, but packages are installed there"
+        hint = "set `no_index: true` to use the site's wheels, a `wheelhouse`, or `build_on: login`"
         yield SiteFinding(ERROR, "environment.python.requirements", message, hint)
     if site.modules and not python.modules:
         names = ", ".join(site.modules)
-        message = f"{site.name} has its Pythons in modules, and the file loads none"
+        message = f"{site.name} provides Python by modules, but the file loads none"
         yield SiteFinding(ADVICE, "environment.python.modules", message, f"write `modules: [{names}]`")
 
 

@@ -1,4 +1,4 @@
-"""What a site has to say of a plan: the words for it."""
+"""Findings of a site check, and their wording."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from phalanx.spec.suggestions import did_you_mean
 
 ERROR, ADVICE = "error", "advice"
-LISTED = 12  # names that a message may list
+LISTED = 12  # most names listed in a message
 
 
 class SiteFinding(NamedTuple):
-    """`path` is where in the user's file it can be changed."""
+    """`path`: where to change it in the user's file."""
 
     severity: str
     path: str
@@ -31,7 +31,7 @@ def join_names(names: Iterable[str]) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     every = list(known)
-    return did_you_mean(name, every) or f"there are {join_names(every)}"
+    return did_you_mean(name, every) or f"available: {join_names(every)}"
 
 
 def counted(number: int, what: str) -> str:

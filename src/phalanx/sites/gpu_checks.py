@@ -1,4 +1,4 @@
-"""GPUs: types that a site has not, slices, whole nodes, and what goes with one GPU."""
+"""GPU checks: unknown types, slices, whole nodes, and cores and memory per GPU."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def gpu_type_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
     types = site.gpu_types
     if site.nodes and not types and not any(kind.gpus for kind in site.nodes):
         gpu_part = next(part for part in asked.parts if part.size.gpus)
-        yield SiteFinding(ERROR, f"{role_path(gpu_part)}.gpu", f"{site.name} has no GPUs that we know of")
+        yield SiteFinding(ERROR, f"{role_path(gpu_part)}.gpu", f"{site.name} has no known GPUs")
         return
     own = dict(asked.plan.slurm.directives)
     if asked.gpu_type is None:
         if any(name.startswith("gpus") or name == "gres" for name in own):
-            return  # the file asks in words of its own
+            return  # the file requests GPUs with its own directives
         if site.gpu_type_required:
-            known = f": there are {join_names(types)}" if types else ""
-            message = f"{site.name} wants to know which GPUs"
+            known = f": available are {join_names(types)}" if types else ""
+            message = f"{site.name} requires a GPU type"
             yield SiteFinding(ERROR, path, message, f"write `environment: {{slurm: {{gpu_type: ...}}}}`{known}")
         elif len(types) > 1:
-            message = f"no type of GPU is named: any will do, of {join_names(types)}"
-            yield SiteFinding(ADVICE, path, message, "name one, if they are not alike to your code")
+            message = f"no GPU type is set: the job may get any of {join_names(types)}"
+            yield SiteFinding(ADVICE, path, message, "set `gpu_type` if your code needs a specific one")
     elif types and site.gpu(asked.gpu_type) is None:
         every = [*types, *(alias for kind in site.gpus for alias in kind.aliases)]
-        hint = did_you_mean(asked.gpu_type, every) or f"there are {join_names(types)}"
+        hint = did_you_mean(asked.gpu_type, every) or f"available: {join_names(types)}"
         yield SiteFinding(ERROR, path, f"{site.name} has no GPU `{asked.gpu_type}`", hint)
 
 
@@ -42,18 +42,16 @@ def slices_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
     if kind is None or not kind.is_mig or asked.gpus <= 1:
         return
     whole = [name for name in site.gpu_types if (found := site.gpu(name)) and not found.is_mig]
-    message = f"`{asked.gpu_type}` is a slice of a GPU, and the run asks for {asked.gpus}"
-    hint = f"ask for whole GPUs: `gpu_type: {whole[0]}`" if whole else "ask for whole GPUs"
+    message = f"`{asked.gpu_type}` is a GPU slice, and the run requests {asked.gpus}"
+    hint = f"request whole GPUs: `gpu_type: {whole[0]}`" if whole else "request whole GPUs"
     if site.one_mig_per_job:
-        yield SiteFinding(ERROR, "environment.slurm.gpu_type", f"{message}: {site.name} gives a job one", hint)
+        yield SiteFinding(ERROR, "environment.slurm.gpu_type", f"{message}: {site.name} allows one per job", hint)
     else:
-        yield SiteFinding(
-            ADVICE, "environment.slurm.gpu_type", f"{message}: slices do not reach each other directly", hint
-        )
+        yield SiteFinding(ADVICE, "environment.slurm.gpu_type", f"{message}: slices cannot communicate directly", hint)
 
 
 def whole_gpus_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
-    """GPUs by whole nodes, or one alone."""
+    """GPUs must fill whole nodes, or be a single one."""
     site = asked.site
     for part in asked.parts:
         total = part.size.gpus * part.replicas
@@ -61,7 +59,7 @@ def whole_gpus_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
             continue
         path = f"{role_path(part)}.gpu"
         if site.gpu_multiple and total != 1 and total % site.gpu_multiple:
-            allowed = f"{site.name} gives one, or a multiple of {site.gpu_multiple}"
+            allowed = f"{site.name} allows 1 or a multiple of {site.gpu_multiple}"
             message = f"{component_name(part)}: {counted(total, 'GPU')}, and {allowed}"
             yield SiteFinding(ERROR, path, message, _nearest_multiple(total, site.gpu_multiple))
         elif site.whole_nodes and not site.gpu_multiple:
@@ -69,7 +67,7 @@ def whole_gpus_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
             if sizes and not any(total % size == 0 for size in sizes):
                 words = " or ".join(map(str, sizes))
                 message = (
-                    f"{component_name(part)}: {counted(total, 'GPU')}, and {site.name} gives whole nodes, of {words}"
+                    f"{component_name(part)}: {counted(total, 'GPU')}, but {site.name} allocates whole nodes of {words}"
                 )
                 yield SiteFinding(ERROR, path, message, _nearest_multiple(total, sizes[0]))
 
@@ -77,11 +75,11 @@ def whole_gpus_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
 def _nearest_multiple(total: int, unit: int) -> str:
     above = math.ceil(total / unit) * unit
     below = above - unit
-    return f"ask for {above} in all" + (f", or for {below}" if below else "")
+    return f"request {above} in total" + (f", or {below}" if below else "")
 
 
 def shares_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
-    """More cores or memory than goes with a GPU: others cannot use the GPUs that are left."""
+    """More cores or memory than the share of a GPU: the remaining GPUs become unusable for others."""
     kind = asked.gpu_kind
     for part in asked.parts if kind is not None else ():
         assert kind is not None
@@ -91,14 +89,14 @@ def shares_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
         cores, memory = size.cpus / size.gpus, (size.memory_mib or 0) / size.gpus
         path = role_path(part)
         if kind.cpus is not None and cores > kind.cpus:
-            counted_cores = f"{asked.site.name} counts {kind.cpus:g} with one"
-            message = f"{component_name(part)}: {cores:g} cores with a GPU, where {counted_cores}"
-            hint = f"ask for at most {kind.cpus * size.gpus:g} cores: more is charged as more GPUs, and waits for them"
+            counted_cores = f"{asked.site.name} allots {kind.cpus:g} per GPU"
+            message = f"{component_name(part)}: {cores:g} cores per GPU, but {counted_cores}"
+            hint = f"request at most {kind.cpus * size.gpus:g} cores: more is charged as more GPUs and waits longer"
             yield SiteFinding(ADVICE, f"{path}.cpu", message, hint)
         if kind.memory_mib is not None and memory > kind.memory_mib:
             message = (
-                f"{component_name(part)}: {memory_text(memory)} with a GPU, where {asked.site.name} counts "
-                f"{memory_text(kind.memory_mib)} with one"
+                f"{component_name(part)}: {memory_text(memory)} per GPU, but {asked.site.name} allots "
+                f"{memory_text(kind.memory_mib)} per GPU"
             )
-            hint = f"ask for at most {memory_text(kind.memory_mib * size.gpus)}: more is charged as more GPUs"
+            hint = f"request at most {memory_text(kind.memory_mib * size.gpus)}: more is charged as more GPUs"
             yield SiteFinding(ADVICE, f"{path}.memory", message, hint)

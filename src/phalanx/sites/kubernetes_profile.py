@@ -1,4 +1,4 @@
-"""What one says about a Kubernetes cluster, once, for all runs: a small YAML file. Text to plain values."""
+"""Reads the settings of a Kubernetes cluster for all runs: a small YAML file. Text to plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phalanx.spec.shapes import INVALID, Boolean, Field, MapOf, Quantity, Record
 from phalanx.spec.tree import Diagnostics, Node
 
 FILE = "kubernetes.yml"  # in the home
-MAX_READ = (1 << 20) + 1  # one byte more than such a file may have, so that the reader can tell
+MAX_READ = (1 << 20) + 1  # one byte more than such a file may have, so that the reader detects a larger one
 
 _DNS = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _OBJECT = TextShape(
@@ -36,17 +36,17 @@ def _one_source(values: dict[str, Any], node: Node, findings: Diagnostics) -> No
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
     elif not any(node.get(key) for key in ("claim", "host_path", "volume")):
-        findings.error(node, "nothing says where it lies", "write `claim:`, `host_path:` or `volume:`")
+        findings.error(node, "the location is missing", "write `claim:`, `host_path:` or `volume:`")
 
 
 STORE = RecordShape(
     "a store",
     {
-        "claim": Field(_OBJECT, "The PersistentVolumeClaim in which it lies."),
-        "host_path": Field(_FOLDER, "The folder of the nodes in which it lies."),
-        "volume": Field(MapOf(), "Any other volume, as Kubernetes writes it: `{nfs: {server: ..., path: ...}}`."),
-        "path": Field(_INSIDE, "The folder inside it."),
-        "read_only": Field(Boolean(), "It is only read."),
+        "claim": Field(_OBJECT, "The PersistentVolumeClaim that holds it."),
+        "host_path": Field(_FOLDER, "The folder on the nodes that holds it."),
+        "volume": Field(MapOf(), "Any other volume, in Kubernetes syntax: `{nfs: {server: ..., path: ...}}`."),
+        "path": Field(_INSIDE, "The folder inside the volume."),
+        "read_only": Field(Boolean(), "Mount it read-only."),
     },
     dict,
     _one_source,
@@ -54,42 +54,42 @@ STORE = RecordShape(
 SETTINGS = RecordShape(
     FILE,
     {
-        "kubeconfig": Field(_PATH, "The kubeconfig file. Default: as kubectl finds it."),
-        "context": Field(TextShape(), "The context in it."),
+        "kubeconfig": Field(_PATH, "The kubeconfig file. Default: the same as for kubectl."),
+        "context": Field(TextShape(), "The context in the kubeconfig file."),
         "namespace": Field(_NAMESPACE, "The namespace to run in."),
-        "image": Field(_IMAGE, "The image for files that name none."),
+        "image": Field(_IMAGE, "The image for files that set none."),
         "git_image": Field(_IMAGE, "The image that fetches code from Git."),
         "devices": Field(
             RecordShape(
                 "devices",
-                {"gpu": Field(_DEVICE, "What a GPU is called."), "tpu": Field(_DEVICE, "What a TPU is called.")},
+                {"gpu": Field(_DEVICE, "Resource name of a GPU."), "tpu": Field(_DEVICE, "Resource name of a TPU.")},
             ),
-            "What `resources` mean on these nodes: `{gpu: nvidia.com/gpu}`.",
+            "Resource names of devices on these nodes: `{gpu: nvidia.com/gpu}`.",
         ),
-        "stores": Field(MapOf(STORE), "Where data and outputs lie, by the names of `data_refs` and `artifact_refs`."),
-        "home_claim": Field(_OBJECT, "A claim that holds this home, so that pods write straight into it."),
+        "stores": Field(MapOf(STORE), "Stores of data and outputs, by their names in `data_refs` and `artifact_refs`."),
+        "home_claim": Field(_OBJECT, "A claim that holds this home; pods then write directly into it."),
         "home_path": Field(_INSIDE, "The folder of this home inside that claim."),
-        "server": Field(_ADDRESS, "The address at which pods reach the server of this home."),
-        "queue": Field(_OBJECT, "The LocalQueue of Kueue, for files that name none."),
+        "server": Field(_ADDRESS, "The URL at which pods reach the server of this home."),
+        "queue": Field(_OBJECT, "The Kueue LocalQueue for files that set none."),
         "gang": Field(
             TextShape(choices=("kueue", "volcano", "scheduler-plugins", "none")),
-            "Who starts all replicas together or none. Default: whichever the cluster has.",
+            "The gang scheduler: it starts all replicas together or none. Default: the one the cluster has.",
         ),
-        "registry": Field(_IMAGE, "Where images that are built go: `registry.example/team`."),
-        "registry_secret": Field(_OBJECT, "The Secret with which one may write there."),
-        "builder": Field(TextShape(choices=("buildkit", "kaniko")), "What builds images."),
+        "registry": Field(_IMAGE, "Where to push built images: `registry.example/team`."),
+        "registry_secret": Field(_OBJECT, "The Secret with push access to it."),
+        "builder": Field(TextShape(choices=("buildkit", "kaniko")), "The image builder."),
         "give_up": Field(
             _TIME,
-            "How long a replica may be kept from starting by what does not pass by itself, such as an image that is "
-            "not there, before it has failed. Want of room never counts. Default: 10 minutes.",
+            "How long a replica may fail to start for a permanent reason, such as a missing image, before it counts "
+            "as failed. Waiting for free resources never counts. Default: 10 minutes.",
         ),
-        "pod": Field(PodTemplate(), "Laid over the template of every pod, before what a file says."),
+        "pod": Field(PodTemplate(), "A patch for the template of every pod, applied before the one of a file."),
     },
 )
 
 
 def load(name: str, data: bytes) -> dict[str, Any]:
-    """What the file says, by its keys. Raises SpecErrors with every fault that was found."""
+    """The settings by key. Raises SpecErrors with every error found."""
     try:
         root = yaml_reader.read(yaml_reader.decode(name, data))
     except SpecErrors as fault:
@@ -103,7 +103,7 @@ def load(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _about_settings(error: SpecError) -> SpecError:
-    """The reader of files speaks of polyaxonfiles."""
+    """Reword an error of the polyaxonfile reader for this file."""
     hint = None if error.suggestion and "phalanx init" in error.suggestion else error.suggestion
     words = error.message.replace("a polyaxonfile", FILE).replace("polyaxonfile", FILE)
     return SpecError(error.place, error.path, words.replace("`version: 1`", "`namespace: research`"), hint)

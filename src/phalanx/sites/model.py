@@ -1,4 +1,4 @@
-"""A site: what one cluster has, allows and asks for. Frozen values; None and empty where nobody has said."""
+"""A site: the nodes, limits and policy of one cluster. Frozen values; None or empty where unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_slice(gpu_type: str) -> bool:
 
 
 class NodeKind(NamedTuple):
-    """Nodes that are alike. `count` is None where only their size is known; `other_gpus` are further types in the
+    """Identical nodes. `count` is None where only their size is known; `other_gpus` are further types in the
     same node, such as MIG slices, each with its number."""
 
     count: int | None  # type: ignore[assignment] # what tuples count is of no use here
@@ -30,7 +30,7 @@ class NodeKind(NamedTuple):
     other_gpus: tuple[tuple[str, int], ...] = ()
 
     def gpus_of(self, wanted: str | None) -> int:
-        """How many GPUs of a type one such node has; of any one type without a name."""
+        """Number of GPUs of a type in one such node; without a name, of its most common type."""
         kinds = ((self.gpu_type, self.gpus), *self.other_gpus)
         return max((count for name, count in kinds if wanted is None or name == wanted), default=0)
 
@@ -40,16 +40,16 @@ class Partition(NamedTuple):
     max_time_s: float | None = None
     is_default: bool = False
     default_time_s: float | None = None
-    min_time_s: float | None = None  # instead of the site's
+    min_time_s: float | None = None  # overrides that of the site
     max_nodes: int | None = None
     is_up: bool = True
     whole_nodes: bool = False
-    accounts: tuple[str, ...] = ()  # that alone may use it; empty: all
+    accounts: tuple[str, ...] = ()  # the only ones allowed; empty: all
     qos: tuple[str, ...] = ()
 
 
 class GpuKind(NamedTuple):
-    """One type of GPU: the cores and memory that the site counts with one, and whether it is a slice of a GPU."""
+    """One GPU type: the cores and memory that the site allots per GPU, and whether it is a slice."""
 
     name: str
     cpus: float | None = None
@@ -61,7 +61,7 @@ class GpuKind(NamedTuple):
 class Qos(NamedTuple):
     name: str
     max_time_s: float | None = None
-    max_gpus: int | None = None  # of one user, over all jobs; so are the others
+    max_gpus: int | None = None  # these limits are per user, over all jobs
     max_nodes: int | None = None
     max_cpus: int | None = None
 
@@ -69,47 +69,47 @@ class Qos(NamedTuple):
 class Site(NamedTuple):
     name: str
     title: str | None = None
-    date: str | None = None  # when its facts were looked at
+    date: str | None = None  # when the facts were collected
     source: str | None = None
     nodes: tuple[NodeKind, ...] = ()
     partitions: tuple[Partition, ...] = ()
     gpus: tuple[GpuKind, ...] = ()
     qos: tuple[Qos, ...] = ()
     time_required: bool = False
-    min_time_s: float | None = None  # shorter is refused
-    wanted_time_s: float | None = None  # shorter is frowned upon
+    min_time_s: float | None = None  # shorter jobs are rejected
+    wanted_time_s: float | None = None  # shorter jobs are discouraged
     max_time_s: float | None = None
-    time_steps_s: tuple[float, ...] = ()  # a job that stays below one of them may run on more nodes
+    time_steps_s: tuple[float, ...] = ()  # a job below one of them can run on more nodes
     account_required: bool = False
     accounts: tuple[str, ...] = ()
     partition: str = OPTIONAL
     gpu_type_required: bool = False
     gpu_option: str = "gpus-per-node"
-    gpu_multiple: int | None = None  # one GPU, or a multiple of so many
+    gpu_multiple: int | None = None  # one GPU, or a multiple of this
     one_mig_per_job: bool = False
     whole_nodes: bool = False
     het_jobs: bool = True
-    default_memory_mib: float | None = None  # for each core, where a job asks for none
+    default_memory_mib: float | None = None  # per core, if a job requests none
     max_jobs: int | None = None  # running
-    max_submitted: int | None = None  # waiting and running
+    max_submitted: int | None = None  # pending and running
     submit_interval_s: float = 0.0
     internet: bool | None = None
-    scratch: str | None = None  # a variable with node-local storage
-    writable: tuple[str, ...] = ()  # variables with the only folders that nodes may write to; empty: all
+    scratch: str | None = None  # the variable that holds the path of node-local storage
+    writable: tuple[str, ...] = ()  # variables that hold the only writable folders of nodes; empty: all
     interface: str | None = None
     wheelhouse: str | None = None  # folders of wheels, joined by `:`
-    modules: tuple[str, ...] = ()  # to load for a Python, in this order
+    modules: tuple[str, ...] = ()  # load these to get Python, in this order
     notes: tuple[str, ...] = ()
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """Every type of GPU that is known here, by its first name."""
+        """Every known GPU type, by its first name."""
         named = [kind.name for kind in self.gpus]
         for node in self.nodes:
             named += [name for name in (node.gpu_type, *(name for name, _ in node.other_gpus)) if name]
         return tuple(dict.fromkeys(named))
 
     def gpu(self, name: str | None) -> GpuKind | None:
-        """What is known of a type, also by another of its names."""
+        """The GPU type with that name or alias."""
         found = next((kind for kind in self.gpus if name in (kind.name, *kind.aliases)), None)
         return found or (GpuKind(name, is_mig=is_slice(name)) if name in self.gpu_types and name else None)

@@ -1,4 +1,4 @@
-"""Nodes: replicas that none can hold, more nodes than there are, and nodes that are only given whole."""
+"""Node checks: replicas that fit no node, more nodes than exist, and nodes allocated whole."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _too_large(asked: SiteRequest, part: Component, kinds: list[NodeKind], other
     if size.gpus > most_gpus:
         if not most_gpus:
             if site.gpu_types and asked.gpu_kind is not None:
-                message = f"{component_name(part)}: no node that the run may be given has such GPUs"
+                message = f"{component_name(part)}: no node available to the run has such GPUs"
                 yield SiteFinding(ERROR, f"{path}.gpu", message, other.lstrip("; ") or None)
-            return  # an unknown type, or no GPUs at all: told already
+            return  # an unknown type, or no GPUs at all: already reported
         message = (
-            f"{component_name(part)}: {counted(size.gpus, 'GPU')}, and a node of {site.name} has at most {most_gpus}"
+            f"{component_name(part)}: {counted(size.gpus, 'GPU')}, but a node of {site.name} has at most {most_gpus}"
         )
-        hint = f"ask for {most_gpus}, and for more workers{other}"
+        hint = f"request {most_gpus} and more workers{other}"
         yield SiteFinding(ERROR, f"{path}.gpu", message, hint)
         return
     fitting = [kind for kind in kinds if asked.gpus_in(kind) >= size.gpus] if size.gpus else kinds
@@ -56,22 +56,22 @@ def _too_large(asked: SiteRequest, part: Component, kinds: list[NodeKind], other
     both, name = True, component_name(part)
     if size.cpus > most_cpus:
         both = False
-        message = f"{name}: {counted(size.cpus, 'core')}, and a node of {site.name}{with_them} has at most {most_cpus}"
-        yield SiteFinding(ERROR, f"{path}.cpu", message, f"ask for {most_cpus}, or for more workers of less{other}")
+        message = f"{name}: {counted(size.cpus, 'core')}, but a node of {site.name}{with_them} has at most {most_cpus}"
+        yield SiteFinding(ERROR, f"{path}.cpu", message, f"request {most_cpus}, or more but smaller workers{other}")
     if size.memory_mib and size.memory_mib > most_memory:
         both = False
         message = (
-            f"{name}: {memory_text(size.memory_mib)} of memory, and a node of {site.name}{with_them} has at most "
+            f"{name}: {memory_text(size.memory_mib)} of memory, but a node of {site.name}{with_them} has at most "
             f"{memory_text(most_memory)}"
         )
-        yield SiteFinding(ERROR, f"{path}.memory", message, f"ask for at most {memory_text(most_memory)}{other}")
+        yield SiteFinding(ERROR, f"{path}.memory", message, f"request at most {memory_text(most_memory)}{other}")
     if both:
         there = "; ".join(_kind_words(kind) for kind in fitting[:4])
         yield SiteFinding(
             ERROR,
             path,
-            f"{component_name(part)}: no node of {site.name} has all that it asks for",
-            f"there are {there}",
+            f"{component_name(part)}: no node of {site.name} has all the requested resources",
+            f"available: {there}",
         )
 
 
@@ -84,27 +84,27 @@ def _crowded(asked: SiteRequest, part: Component, kinds: list[NodeKind]) -> Iter
     wanted = asked.plan.slurm.replicas_per_node
     most = max(asked.held(part, kind) for kind in kinds)
     if wanted is not None and min(wanted, part.replicas) > most:
-        message = f"{component_name(part)}: {wanted} on a node, and a node of {asked.site.name} holds {most}"
+        message = f"{component_name(part)}: {wanted} per node, but a node of {asked.site.name} holds {most}"
         yield SiteFinding(ERROR, "environment.slurm.replicas_per_node", message, f"write at most {most}")
 
 
 def nodes_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
-    """More nodes than there are. Components never share one, and the run waits for ever for one that is missing."""
+    """More nodes than exist. Components never share a node, and the run would wait forever for a missing one."""
     site, kinds, parts = asked.site, asked.kinds, asked.parts
     if len(parts) > 1 and not site.het_jobs:
-        message = f"the replicas ask for {len(parts)} different things, and {site.name} takes no heterogeneous jobs"
-        hint = "write `environment.slurm.layout: homogeneous`, or ask for the same for all"
+        message = f"the replicas have {len(parts)} different sizes, but {site.name} does not allow heterogeneous jobs"
+        hint = "write `environment.slurm.layout: homogeneous`, or give all replicas the same resources"
         yield SiteFinding(ERROR, "environment.slurm.layout", message, hint)
     needed = [fewest_nodes(asked, part) for part in parts]
     if any(number is None for number in needed):
-        return  # a replica that no node holds: told already
+        return  # a replica that no node holds: already reported
     total = sum(number or 0 for number in needed)
     caps = [row.max_nodes for row in asked.partition_rows]
     most = max((cap for cap in caps if cap is not None), default=None)
     largest = max((number or 0 for number in needed), default=0)
     if most is not None and all(cap is not None for cap in caps) and largest > most:
-        message = f"the run needs {counted(largest, 'node')}, and the partition gives a job at most {most}"
-        yield SiteFinding(ERROR, "environment.slurm.partition", message, "ask for fewer or smaller replicas")
+        message = f"the run needs {counted(largest, 'node')}, but the partition allows at most {most} per job"
+        yield SiteFinding(ERROR, "environment.slurm.partition", message, "request fewer or smaller replicas")
         return
     if any(kind.count is None for kind in kinds) or not kinds:
         return
@@ -112,26 +112,26 @@ def nodes_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
         there = sum(kind.count or 0 for kind in kinds if asked.held(part, kind))
         if number is not None and number > there > 0:
             message = (
-                f"{component_name(part)}: it takes {counted(number, 'node')}, and {site.name} has {there} that would do"
+                f"{component_name(part)}: it needs {counted(number, 'node')}, but {site.name} has {there} suitable"
             )
-            yield SiteFinding(ERROR, role_path(part), message, "ask for fewer or smaller replicas")
+            yield SiteFinding(ERROR, role_path(part), message, "request fewer or smaller replicas")
             return
     there = sum(kind.count or 0 for kind in kinds)
     if total > there:
         why = f" in {len(parts)} components, which never share a node" if len(parts) > 1 else ""
-        message = f"the run needs {counted(total, 'node')}{why}, and {site.name} has {there}: it would wait for ever"
+        message = f"the run needs {counted(total, 'node')}{why}, but {site.name} has {there}: it would wait forever"
         yield SiteFinding(ERROR, "environment.slurm.layout" if why else "environment.replicas", message, _denser(asked))
 
 
 def _denser(asked: SiteRequest) -> str:
     if len(asked.parts) > 1:
-        return "ask for the same for all replicas, or write `environment.slurm.layout: homogeneous`"
+        return "give all replicas the same resources, or write `environment.slurm.layout: homogeneous`"
     per_node = asked.plan.slurm.replicas_per_node
-    return "put more replicas on a node with `replicas_per_node`" if per_node else "ask for fewer or smaller replicas"
+    return "put more replicas on a node with `replicas_per_node`" if per_node else "request fewer or smaller replicas"
 
 
 def whole_nodes_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
-    """Nodes that are given whole, and charged whole."""
+    """Nodes that are allocated and charged whole."""
     rows = asked.partition_rows
     if not asked.site.whole_nodes and not (rows and all(row.whole_nodes for row in rows)):
         return
@@ -145,6 +145,6 @@ def whole_nodes_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
         used = part.size.cpus * min(part.per_node or part.replicas, part.replicas)
         if used < cores:
             message = (
-                f"{component_name(part)}: {used} of the {cores} cores of a node, which {asked.site.name} gives whole"
+                f"{component_name(part)}: {used} of the {cores} cores, but {asked.site.name} allocates whole nodes"
             )
-            yield SiteFinding(ADVICE, f"{role_path(part)}.cpu", message, "use more of it, or run it elsewhere")
+            yield SiteFinding(ADVICE, f"{role_path(part)}.cpu", message, "use more cores, or another partition or site")

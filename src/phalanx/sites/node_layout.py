@@ -1,4 +1,4 @@
-"""How the replicas of a plan lie on the nodes of a cluster: who asks for the same, and how many share a node. Pure."""
+"""Layout of a plan's replicas on the nodes of a cluster: equal requests and replicas per node. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOMOGENEOUS = "homogeneous"
 
 
 class Size(NamedTuple):
-    """What one replica asks for: whole CPUs and MiB, as a scheduler counts them. None: not said."""
+    """What one replica requests: whole CPUs and MiB, as a scheduler counts them. None: not set."""
 
     cpus: int
     memory_mib: int | None
@@ -23,7 +23,7 @@ class Size(NamedTuple):
     processes: int
 
     def fits(self, kind: NodeKind, gpu_type: str | None) -> int:
-        """How many such replicas one node of a kind holds."""
+        """Number of such replicas that one node of a kind holds."""
         held = kind.cpus // self.cpus
         if self.memory_mib:
             held = min(held, int(kind.memory_mib // self.memory_mib))
@@ -33,8 +33,8 @@ class Size(NamedTuple):
 
 
 class Component(NamedTuple):
-    """Replicas that are placed alike: a whole job, or a component of a heterogeneous one. `names` are all its
-    processes, as the scheduler will number them. `per_node`: replicas on a node; None: as the scheduler likes."""
+    """Replicas with the same placement: a whole job, or a component of a heterogeneous one. `names` are all its
+    processes, as the scheduler will number them. `per_node`: replicas per node; None: chosen by the scheduler."""
 
     names: tuple[str, ...]
     size: Size
@@ -54,8 +54,8 @@ class Component(NamedTuple):
 
 
 def components(plan: Plan, site: Site | None = None) -> list[Component]:
-    """Where ranks are counted by whoever starts them, their order is kept; otherwise all that ask for the same stand
-    together, since components never share a node."""
+    """Where the launcher numbers the ranks, keep their order; otherwise group all replicas with equal requests,
+    since components never share a node."""
     groups: list[tuple[Size, list[str]]] = []
     in_order = plan.launch not in ("each", "own")
     for replica, size in _sizes(plan):
@@ -71,7 +71,7 @@ def components(plan: Plan, site: Site | None = None) -> list[Component]:
 
 
 def _sizes(plan: Plan) -> Iterable[tuple[Replica, Size]]:
-    """Every process with the size of its replica, which stands with the first."""
+    """Every process with the size of its replica, which is stored with the first process."""
     placed = [replica for replica in plan.replicas if replica.role != LAUNCHER]
     processes: dict[tuple[str, int], int] = {}
     for replica in placed:
@@ -84,7 +84,7 @@ def _sizes(plan: Plan) -> Iterable[tuple[Replica, Size]]:
 
 
 def size_of(replica: Replica, processes: int = 1) -> Size:
-    """Whoever goes over its memory is killed, so the limit counts there; of the others what shall be set aside."""
+    """Memory by its limit, because exceeding it kills the process; other resources by their requests."""
     asked = replica.resources
     memory = _either(asked.memory, "limits", "requests")
     return Size(
@@ -103,7 +103,7 @@ def _either(amount: Amount | None, first: str, second: str) -> float | None:
 
 
 def _largest(sizes: list[Size]) -> Size:
-    """Of replicas with one process each, or as many: only those can lie in one grid."""
+    """The largest size of replicas with the same number of processes: only those fit in one grid."""
     memory = [size.memory_mib for size in sizes if size.memory_mib is not None]
     return Size(
         cpus=max(size.cpus for size in sizes),
@@ -117,17 +117,17 @@ def _component(plan: Plan, site: Site | None, size: Size, names: tuple[str, ...]
     count = len(names) // size.processes
     per_node = plan.slurm.replicas_per_node
     if per_node is None and site is not None:
-        known = site.gpu(plan.slurm.gpu_type)  # by whichever of its names
+        known = site.gpu(plan.slurm.gpu_type)  # by any of its names
         gpu_type = known.name if known is not None else plan.slurm.gpu_type
         held = [size.fits(kind, gpu_type) for kind in kinds_for(plan, site)]
-        per_node = min((number for number in held if number > 0), default=None)  # so that any node will do
+        per_node = min((number for number in held if number > 0), default=None)  # so that any node fits
     if per_node is None and (count == 1 or size.gpus or size.processes > 1):
         per_node = 1
     return Component(names, size, None if per_node is None else min(per_node, count))
 
 
 def kinds_for(plan: Plan, site: Site) -> list[NodeKind]:
-    """The kinds of nodes that the run may be given."""
+    """The kinds of nodes that the run may get."""
     wanted = plan.slurm.partition
     names = set(wanted.split(",")) if wanted else {part.name for part in site.partitions if part.is_default}
     there = [kind for kind in site.nodes if not names or not kind.partitions or names.intersection(kind.partitions)]

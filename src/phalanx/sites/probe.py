@@ -1,4 +1,4 @@
-"""What the cluster that we are on says of itself: its commands, asked once each, and a Site made of the answers."""
+"""Probes the current cluster: runs each Slurm command once and builds a Site from the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class CommandOutput(NamedTuple):
-    """What a command printed. `why` it gave nothing: empty when it did."""
+    """The output of a command. `why`: why there is none; empty on success."""
 
     text: str = ""
     why: str = ""
@@ -28,7 +28,7 @@ Ask = Callable[[Sequence[str]], CommandOutput]
 
 
 class ProbeResult(NamedTuple):
-    """A site, and what is worth telling about how it was found."""
+    """A site, and remarks for the user about how it was found."""
 
     site: Site
     remarks: tuple[str, ...]
@@ -36,7 +36,7 @@ class ProbeResult(NamedTuple):
 
 
 def ask(command: Sequence[str]) -> CommandOutput:
-    """The output of a command, in plain English and without anybody's own format."""
+    """The output of a command, in the C locale and without the user's own output formats."""
     if shutil.which(command[0]) is None:
         return CommandOutput(why=f"there is no `{command[0]}` on this machine")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SINFO_", "SACCTMGR_"))}
@@ -50,7 +50,7 @@ def ask(command: Sequence[str]) -> CommandOutput:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return CommandOutput(why=f"`{command[0]}` did not answer within {PATIENCE_S:g} s")
+        return CommandOutput(why=f"`{command[0]}` did not respond within {PATIENCE_S:g} s")
     except OSError as fault:
         return CommandOutput(why=f"`{command[0]}` cannot be started: {(fault.strerror or str(fault)).lower()}")
     text, said = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
@@ -62,12 +62,12 @@ def ask(command: Sequence[str]) -> CommandOutput:
 
 
 def probe(user: str, environ: Mapping[str, str], asked: Ask = ask, name: str | None = None) -> ProbeResult:
-    """The site of this cluster. Raises CallError where there is none, or it does not answer."""
+    """The site of this cluster. Raises CallError if there is none or it does not respond."""
     rows = asked(["sinfo", "-h", "-N", "-o", slurm_output.NODES_FORMAT])
     if rows.why:
         raise CallError(_no_cluster(rows.why))
     kinds = slurm_output.nodes(rows.text)
-    remarks: list[str] = [] if kinds else ["`sinfo` lists no node that could be understood"]
+    remarks: list[str] = [] if kinds else ["`sinfo` lists no node in a known format"]
     config = slurm_output.configuration(_text(asked, ["scontrol", "show", "config"], remarks))
     parts = slurm_output.partitions_in_full(_text(asked, ["scontrol", "show", "partition", "-o"], remarks))
     if not parts:
@@ -91,8 +91,8 @@ def probe(user: str, environ: Mapping[str, str], asked: Ask = ask, name: str | N
 def _no_cluster(why: str) -> str:
     known = ", ".join(shipped())
     if why.startswith("there is no"):
-        return f"{why}: run this on a login node of the cluster, or use the profile of another site (there are {known})"
-    return f"{why}; is the cluster up, and this one of its login nodes? Other profiles need none (there are {known})"
+        return f"{why}: run this on a login node of the cluster, or use the profile of another site ({known})"
+    return f"{why}; check that the cluster is up and that this is a login node, or use another profile ({known})"
 
 
 def _text(asked: Ask, command: list[str], remarks: list[str]) -> str:
@@ -107,7 +107,7 @@ def _word(text: str) -> str:
 
 
 def _published(cluster: str, remarks: list[str]) -> Site:
-    """What came with Phalanx about a cluster of that name: its policy, which no command tells."""
+    """The shipped profile of a cluster of that name: its policy, which no command reports."""
     found = shipped().get(cluster.lower())
     if found is None:
         return Site("")
@@ -115,7 +115,7 @@ def _published(cluster: str, remarks: list[str]) -> Site:
         base = found.read()
     except SpecErrors:
         return Site("")
-    remarks.append(f"the policy of {base.title or base.name} is that of the profile of {base.date}")
+    remarks.append(f"the policy of {base.title or base.name} comes from the profile of {base.date}")
     return base
 
 
@@ -132,7 +132,7 @@ def _default_memory(config: Mapping[str, str]) -> float | None:
 
 def _with_accounts(site: Site, asked: Ask, user: str, config: Mapping[str, str], remarks: list[str]) -> Site:
     if "slurmdbd" not in config.get("AccountingStorageType", "slurmdbd"):
-        remarks.append("the cluster keeps no accounts, or does not tell")
+        remarks.append("the cluster has no accounts, or does not report them")
         return site
     show = ["sacctmgr", "-nP", "show"]
     mine = slurm_output.associations(
@@ -153,32 +153,32 @@ def _with_accounts(site: Site, asked: Ask, user: str, config: Mapping[str, str],
 def _comments(
     site: Site, config: Mapping[str, str], environ: Mapping[str, str], asked: Ask, remarks: list[str]
 ) -> dict[str, str]:
-    """What a person may want to add: what no command tells."""
+    """Comments on what the user may want to add: facts that no command reports."""
     version = config.get("SLURM_VERSION")
     found = f"Slurm {version}" if version else "Slurm"
     comments = {
-        "": f"The profile of this cluster ({found}), written by `phalanx site init`. Facts can be corrected\n"
-        "and added; docs/clusters/sites.md has all fields."
+        "": f"The profile of this cluster ({found}), written by `phalanx site init`. Correct and add facts\n"
+        "as needed; docs/clusters/sites.md lists all fields."
     }
     pythons = _modules(environ, asked)
     if pythons is not None:
-        remarks.append("there are modules" + (f", of Python: {', '.join(pythons[:8])}" if pythons else ""))
+        remarks.append("the cluster has modules" + (f"; Python: {', '.join(pythons[:8])}" if pythons else ""))
     missing = {
-        "internet": ("internet: false", "whether nodes reach the internet"),
-        "scratch": ("scratch: SLURM_TMPDIR", "the variable with a node's own storage"),
-        "interface": ("interface: ib0", "the network interface that all nodes share"),
-        "wheelhouse": ("wheelhouse: [/opt/wheels]", "folders with wheels for this site"),
+        "internet": ("internet: false", "whether nodes have internet access"),
+        "scratch": ("scratch: SLURM_TMPDIR", "the variable that holds the path of node-local storage"),
+        "interface": ("interface: ib0", "the network interface common to all nodes"),
+        "wheelhouse": ("wheelhouse: [/opt/wheels]", "folders of wheels for this site"),
     }
     lines = [f"{line}  # {why}" for key, (line, why) in missing.items() if getattr(site, key) is None]
     if pythons and not site.modules:
-        lines.append(f"modules: [{pythons[-1]}]  # to load for a Python")
+        lines.append(f"modules: [{pythons[-1]}]  # load these to get Python")
     if lines:
-        comments["more"] = "No command tells:\n" + "\n".join(lines)
+        comments["more"] = "Not reported by any command:\n" + "\n".join(lines)
     return comments
 
 
 def _modules(environ: Mapping[str, str], asked: Ask) -> tuple[str, ...] | None:
-    """The Python modules that are there; None without modules."""
+    """The available Python modules; None without a module system."""
     if not any(environ.get(name) for name in ("LMOD_CMD", "MODULESHOME", "MODULEPATH")):
         return None
     command = environ.get("LMOD_CMD")

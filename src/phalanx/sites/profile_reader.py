@@ -1,4 +1,4 @@
-"""Profiles: small YAML files that say what one site has, allows and asks for. Text to Site."""
+"""Reads site profiles: small YAML files with the nodes, limits and policy of one site. Text to Site."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PRINTED = r"[^\x00-\x1f\x7f\x80-\x9f]"
 _NAME = r"[A-Za-z0-9_.@+:-]{1,200}\Z"
 _WORD = TextShape(pattern=_NAME, what="a name without spaces or quotes", numbers=True)
 _WORDS = ListOf(_WORD, lone=True, unique=True)
-_SENTENCE = TextShape(pattern=rf"{_PRINTED}{{1,500}}\Z", what="a text of one line")
+_SENTENCE = TextShape(pattern=rf"{_PRINTED}{{1,500}}\Z", what="one line of text")
 _VARIABLE = TextShape(pattern=r"[A-Za-z_][A-Za-z0-9_]*\Z", what="the name of an environment variable, without `$`")
 _FOLDER = TextShape(
     pattern=r"/[^\x00-\x1f\x7f'\"`\\$:]*\Z", what="the whole path of a folder, without quotes, `$` or `:`"
@@ -44,7 +44,7 @@ _NEED = TextShape(choices=("optional", REQUIRED))
 
 
 def _made(kind: Any, **names: str) -> Any:
-    """Makes a value of the model, in whose fields units stand."""
+    """A factory for a value of the model, whose field names include units."""
 
     def make(**values: Any) -> Any:
         return kind(**{names.get(key, key): value for key, value in values.items()})
@@ -68,20 +68,20 @@ def _gpus_are_named(values: dict[str, Any], node: Node, findings: Diagnostics) -
     others = node.get("other_gpus")
     for name, child in (others.entries or {}).items() if others is not None else ():
         if not re.match(_NAME, name):
-            findings.error(child, f"`{name[:60]}` cannot name a type of GPU", at_key=True)
+            findings.error(child, f"`{name[:60]}` is not a valid GPU type", at_key=True)
 
 
 NODES = RecordShape(
     "a kind of nodes",
     {
-        "count": Field(_SOME, "How many such nodes there are."),
-        "cpus": Field(_SOME, "cores that jobs may use", required=True),
-        "memory": Field(_MEMORY, "memory that jobs may use", required=True),
-        "gpus": Field(_COUNT, "GPUs of a node."),
-        "gpu_type": Field(_WORD, "Their type, as Slurm names it."),
-        "other_gpus": Field(MapOf(_COUNT), "Further types in the same node, each with its number."),
+        "count": Field(_SOME, "Number of such nodes."),
+        "cpus": Field(_SOME, "number of cores available to jobs", required=True),
+        "memory": Field(_MEMORY, "memory available to jobs", required=True),
+        "gpus": Field(_COUNT, "Number of GPUs per node."),
+        "gpu_type": Field(_WORD, "The GPU type, as Slurm names it."),
+        "other_gpus": Field(MapOf(_COUNT), "Further GPU types in the same node, each with its number."),
         "features": Field(_WORDS, "Features, for constraints."),
-        "partitions": Field(_WORDS, "The partitions that they are in."),
+        "partitions": Field(_WORDS, "The partitions of these nodes."),
     },
     _node,
     _gpus_are_named,
@@ -91,14 +91,14 @@ PARTITION = RecordShape(
     {
         "name": Field(_WORD, "the partition's name", required=True),
         "max_time": Field(_TIME, "The longest job."),
-        "default": Field(Boolean(), "Jobs go here when they name none."),
-        "default_time": Field(_TIME, "The time of a job that asks for none."),
-        "min_time": Field(_TIME, "The shortest job, where that is not as everywhere on the site."),
-        "max_nodes": Field(_SOME, "The most nodes of a job."),
-        "up": Field(Boolean(), "It takes jobs; true unless said."),
-        "whole_nodes": Field(Boolean(), "Jobs are given whole nodes."),
-        "accounts": Field(_WORDS, "The accounts that alone may use it."),
-        "qos": Field(_WORDS, "The qualities of service that alone may use it."),
+        "default": Field(Boolean(), "The default partition for jobs that set none."),
+        "default_time": Field(_TIME, "The time limit of a job that sets none."),
+        "min_time": Field(_TIME, "The shortest job, if different from the rest of the site."),
+        "max_nodes": Field(_SOME, "Maximum number of nodes per job."),
+        "up": Field(Boolean(), "Whether it accepts jobs. Default: true."),
+        "whole_nodes": Field(Boolean(), "Jobs get whole nodes."),
+        "accounts": Field(_WORDS, "The only accounts that may use it."),
+        "qos": Field(_WORDS, "The only qualities of service that may use it."),
     },
     _made(
         Partition,
@@ -113,10 +113,10 @@ GPU_TYPE = RecordShape(
     "a type of GPU",
     {
         "name": Field(_WORD, "how jobs name it", required=True),
-        "cpus": Field(Number(low=0, above_low=True), "The cores that go with one."),
-        "memory": Field(_MEMORY, "The memory that goes with one."),
-        "mig": Field(Boolean(), "It is a slice of a GPU. Names such as `a100_1g.5gb` say so themselves."),
-        "aliases": Field(_WORDS, "Other names of it."),
+        "cpus": Field(Number(low=0, above_low=True), "Number of cores per GPU."),
+        "memory": Field(_MEMORY, "Memory per GPU."),
+        "mig": Field(Boolean(), "It is a GPU slice. Implied by names such as `a100_1g.5gb`."),
+        "aliases": Field(_WORDS, "Other names."),
     },
     _gpu,
 )
@@ -125,58 +125,60 @@ QOS = RecordShape(
     {
         "name": Field(_WORD, "its name", required=True),
         "max_time": Field(_TIME, "The longest job."),
-        "max_gpus": Field(_COUNT, "The most GPUs of a user, over all jobs."),
-        "max_nodes": Field(_COUNT, "The most nodes of a user."),
-        "max_cpus": Field(_COUNT, "The most cores of a user."),
+        "max_gpus": Field(_COUNT, "Maximum number of GPUs per user, over all jobs."),
+        "max_nodes": Field(_COUNT, "Maximum number of nodes per user."),
+        "max_cpus": Field(_COUNT, "Maximum number of cores per user."),
     },
     _made(Qos, max_time="max_time_s"),
 )
 POLICY = RecordShape(
     "policy",
     {
-        "time": Field(_NEED, "Whether a job must say how long it takes."),
-        "min_time": Field(_TIME, "The shortest job that is taken."),
-        "wanted_time": Field(_TIME, "The shortest job that is welcome, but for tests."),
+        "time": Field(_NEED, "Whether a job must set a time limit."),
+        "min_time": Field(_TIME, "The shortest job allowed."),
+        "wanted_time": Field(_TIME, "The shortest job preferred, except tests."),
         "max_time": Field(_TIME, "The longest job, in any partition."),
-        "time_steps": Field(ListOf(_TIME), "Limits below which a job may run on more nodes."),
-        "account": Field(_NEED, "Whether a job must name an account."),
+        "time_steps": Field(ListOf(_TIME), "Time limits below which a job can run on more nodes."),
+        "account": Field(_NEED, "Whether a job must set an account."),
         "accounts": Field(_WORDS, "The accounts that you may use."),
-        "partition": Field(TextShape(choices=PARTITION_RULES), "Whether a job may, or must, name a partition."),
-        "gpu_type": Field(_NEED, "Whether a job must name the type of its GPUs."),
-        "gpu_option": Field(TextShape(choices=GPU_OPTIONS), "How GPUs are asked for; gpus-per-node unless said."),
-        "gpu_multiple": Field(_SOME, "A job has one GPU, or a multiple of so many."),
-        "one_mig_per_job": Field(Boolean(), "A job may have one slice of a GPU, not several."),
-        "whole_nodes": Field(Boolean(), "Jobs are given whole nodes, with all their GPUs."),
-        "heterogeneous_jobs": Field(Boolean(), "Jobs may have components that ask for different things."),
-        "default_memory": Field(_MEMORY, "The memory for each core of a job that asks for none."),
-        "max_jobs": Field(_COUNT, "The most jobs of a user that run."),
-        "max_submitted": Field(_COUNT, "The most jobs of a user that run or wait."),
-        "submit_interval": Field(_TIME, "At least so long between two submissions."),
+        "partition": Field(TextShape(choices=PARTITION_RULES), "Whether a job may or must set a partition."),
+        "gpu_type": Field(_NEED, "Whether a job must set the GPU type."),
+        "gpu_option": Field(TextShape(choices=GPU_OPTIONS), "The option that requests GPUs. Default: gpus-per-node."),
+        "gpu_multiple": Field(_SOME, "A job must have one GPU or a multiple of this number."),
+        "one_mig_per_job": Field(Boolean(), "A job may have only one GPU slice."),
+        "whole_nodes": Field(Boolean(), "Jobs get whole nodes with all their GPUs."),
+        "heterogeneous_jobs": Field(Boolean(), "Whether heterogeneous jobs are allowed."),
+        "default_memory": Field(_MEMORY, "Memory per core of a job that requests none."),
+        "max_jobs": Field(_COUNT, "Maximum number of running jobs per user."),
+        "max_submitted": Field(_COUNT, "Maximum number of running and pending jobs per user."),
+        "submit_interval": Field(_TIME, "Minimum time between two submissions."),
     },
     dict,
 )
 PROFILE = RecordShape(
     "a site's profile",
     {
-        "name": Field(_WORD, "what the site is called, as `--site` takes it", required=True),
-        "title": Field(_SENTENCE, "The same in words."),
-        "date": Field(_DATE, "When these facts were looked at."),
-        "source": Field(_SENTENCE, "Where they come from."),
+        "name": Field(_WORD, "the name of the site, as passed to `--site`", required=True),
+        "title": Field(_SENTENCE, "A title for people."),
+        "date": Field(_DATE, "When these facts were collected."),
+        "source": Field(_SENTENCE, "Source of the facts."),
         "nodes": Field(ListOf(NODES), "Kinds of nodes."),
         "partitions": Field(ListOf(PARTITION), "Partitions."),
-        "gpu_types": Field(ListOf(GPU_TYPE), "Types of GPUs, and what goes with one."),
+        "gpu_types": Field(ListOf(GPU_TYPE), "GPU types, with their share of cores and memory."),
         "qos": Field(ListOf(QOS), "Qualities of service."),
-        "policy": Field(POLICY, "What the site asks of jobs."),
-        "internet": Field(Boolean(), "Whether nodes reach the internet."),
-        "scratch": Field(_VARIABLE, "The variable with the folder of a node's own storage."),
-        "writable": Field(ListOf(_VARIABLE, lone=True), "Variables with the only folders that nodes may write to."),
+        "policy": Field(POLICY, "Rules of the site for jobs."),
+        "internet": Field(Boolean(), "Whether nodes have internet access."),
+        "scratch": Field(_VARIABLE, "The variable that holds the path of node-local storage."),
+        "writable": Field(
+            ListOf(_VARIABLE, lone=True), "Variables that hold the only folders that nodes can write to."
+        ),
         "interface": Field(
             TextShape(pattern=r"[A-Za-z0-9_.:-]{1,32}\Z", what="the name of a network interface"),
-            "The network interface that all nodes share.",
+            "The network interface common to all nodes.",
         ),
-        "wheelhouse": Field(ListOf(_FOLDER, lone=True), "Folders with wheels for this site."),
-        "modules": Field(ListOf(_MODULE, lone=True), "Modules to load for a Python, in this order."),
-        "notes": Field(ListOf(_SENTENCE, lone=True), "Anything else worth knowing."),
+        "wheelhouse": Field(ListOf(_FOLDER, lone=True), "Folders of wheels for this site."),
+        "modules": Field(ListOf(_MODULE, lone=True), "Modules to load to get Python, in this order."),
+        "notes": Field(ListOf(_SENTENCE, lone=True), "Further notes."),
     },
     dict,
 )
@@ -193,7 +195,7 @@ NEEDS: dict[str, str] = {"time": "time_required", "account": "account_required",
 
 
 def load(name: str, data: bytes) -> Site:
-    """The site of a profile. Raises SpecErrors with every fault that was found."""
+    """The site of a profile. Raises SpecErrors with every error found."""
     try:
         root = read(decode(name, data))
     except SpecErrors as fault:
@@ -207,7 +209,7 @@ def load(name: str, data: bytes) -> Site:
 
 
 def _about_profiles(error: SpecError) -> SpecError:
-    """The reader of files speaks of polyaxonfiles."""
+    """Reword an error of the polyaxonfile reader for a profile."""
     hint = error.suggestion
     if hint and "phalanx init" in hint:
         hint = "`phalanx site init` writes a profile of this cluster"
@@ -216,12 +218,12 @@ def _about_profiles(error: SpecError) -> SpecError:
 
 
 def _partitions_are_known(root: Node, findings: Diagnostics) -> None:
-    """Nodes in a partition that nobody described are a slip of the pen."""
+    """Report nodes in an unknown partition: probably a typo."""
     described = [entry.get("name") for entry in root.items("partitions")]
     names = [str(name.value) for name in described if name is not None]
     for number, name in enumerate(names):
         if name in names[:number]:
-            findings.error(root.items("partitions")[number], f"the partition `{name}` is listed twice")
+            findings.error(root.items("partitions")[number], f"the partition `{name}` is duplicated")
     if not names:
         return
     for node in root.items("nodes"):
@@ -229,7 +231,7 @@ def _partitions_are_known(root: Node, findings: Diagnostics) -> None:
         for entry in (listed.elements or [listed]) if listed is not None else ():
             if isinstance(entry.value, str) and entry.value not in names:
                 hint = did_you_mean(entry.value, names)
-                findings.error(entry, f"there is no partition `{entry.value[:60]}` in `partitions`", hint)
+                findings.error(entry, f"`partitions` has no partition `{entry.value[:60]}`", hint)
 
 
 def _site(values: dict[str, Any]) -> Site:

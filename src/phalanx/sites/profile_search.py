@@ -1,4 +1,4 @@
-"""Where a profile comes from: a path, a name, PHALANX_SITE, or the home."""
+"""Finds a site profile: by path, by name, by PHALANX_SITE, or in the home."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.sites.model import Site
 
 VARIABLE = "PHALANX_SITE"
-OWN = "site.yml"  # in the home: the place that one is at
-ADDED = "sites"  # in the home: profiles of other places
-MAX_READ = (1 << 20) + 1  # one byte more than a profile may have, so that the reader can tell
+OWN = "site.yml"  # in the home: the profile of this cluster
+ADDED = "sites"  # in the home: profiles of other sites
+MAX_READ = (1 << 20) + 1  # one byte more than a profile may have, so that the reader detects a larger one
 _ENDINGS = (".yml", ".yaml", ".json")
 
 
 class FoundProfile(NamedTuple):
-    """A profile, and whether it came with Phalanx."""
+    """A profile, and whether it is shipped with Phalanx."""
 
     file: Path
     is_shipped: bool = False
 
     def read(self) -> Site:
-        """Raises SpecErrors for a wrong profile, CallError for one that cannot be read."""
+        """Raises SpecErrors for an invalid profile, CallError for an unreadable one."""
         from phalanx.sites.profile_reader import load
 
         try:
@@ -35,13 +35,13 @@ class FoundProfile(NamedTuple):
 
 
 def shipped() -> dict[str, FoundProfile]:
-    """The profiles that came with Phalanx, by name."""
+    """The profiles shipped with Phalanx, by name."""
     folder = Path(__file__).parent / "profiles"
     return {file.stem: FoundProfile(file, is_shipped=True) for file in sorted(folder.glob("*.yml"))}
 
 
 def added(home: Path) -> dict[str, FoundProfile]:
-    """The profiles that one put into the home, by name."""
+    """The profiles that the user added to the home, by name."""
     found = {}
     try:
         for file in sorted((home / ADDED).iterdir()):
@@ -53,7 +53,7 @@ def added(home: Path) -> dict[str, FoundProfile]:
 
 
 def locate(name: str | None, home: Path, environ: Mapping[str, str] | None = None) -> FoundProfile | None:
-    """The profile that a name means; without one, where we are. None: nobody has said. Raises CallError."""
+    """The profile of that name; without a name, that of this cluster. None: not configured. Raises CallError."""
     name = name or (os.environ if environ is None else environ).get(VARIABLE) or None
     own = home / OWN
     if name is None:
@@ -67,8 +67,8 @@ def locate(name: str | None, home: Path, environ: Mapping[str, str] | None = Non
         return FoundProfile(own)
     from phalanx.spec.suggestions import did_you_mean
 
-    hint = did_you_mean(name, known) or f"there are {', '.join(known)}; a file is named by its path"
-    raise CallError(f"there is no profile of a site `{name}`: {hint}")
+    hint = did_you_mean(name, known) or f"use one of {', '.join(known)}, or the path of a profile file"
+    raise CallError(f"unknown site profile `{name}`: {hint}")
 
 
 def _name_of(file: Path) -> str | None:
@@ -79,7 +79,7 @@ def _name_of(file: Path) -> str | None:
 
 
 def find(name: str | None, home: Path) -> Site | None:
-    """The site that a name or path means; without one, that of PHALANX_SITE or of the home; None when nobody has said.
+    """The site of that name or path; without one, that of PHALANX_SITE or of the home; None when not configured.
     Raises CallError."""
     found = locate(name, home)
     if found is None:
@@ -88,5 +88,5 @@ def find(name: str | None, home: Path) -> Site | None:
         return found.read()
     except SpecErrors as fault:
         first, more = fault.errors[0], len(fault.errors) - 1
-        others = f" (and {more} more: `phalanx site show {found.file}` tells all)" if more else ""
-        raise CallError(f"the profile of the site is wrong: {first}{others}") from None
+        others = f" (and {more} more: `phalanx site show {found.file}` shows all)" if more else ""
+        raise CallError(f"the site profile is invalid: {first}{others}") from None

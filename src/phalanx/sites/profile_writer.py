@@ -1,4 +1,4 @@
-"""Site to profile: YAML that reads back as the same site, and amounts as its fields take them."""
+"""Writes a site as a profile: YAML that reads back as the same site."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z_/][\w./+@-]*\Z")
 
 
 def as_document(site: Site) -> dict[str, Any]:
-    """The site as a profile has it, without what nobody has said."""
+    """The site as the document of a profile, without unknown values."""
     fresh = Site(site.name)
     policy = {key: REQUIRED for key, known in NEEDS.items() if getattr(site, known)}
     for key in POLICY.fields:
@@ -92,7 +92,7 @@ def _qos_document(one: Qos) -> dict[str, Any]:
 
 
 def time_text(seconds: float) -> str:
-    """`1d12h`, `90m`: as the file takes it."""
+    """`1d12h`, `90m`: as a file accepts it."""
     if seconds != int(seconds):
         return f"{seconds:.3f}".rstrip("0") + "s"
     rest, text = int(seconds), ""
@@ -107,8 +107,8 @@ def memory_text(mib: float) -> str:
 
 
 def write(site: Site, comments: Mapping[str, str] | None = None) -> str:
-    """A profile that reads back as the same site: one line for each kind of nodes. `comments` stand above keys, or
-    at the end, under a name that is no key."""
+    """A profile that reads back as the same site: one line per kind of nodes. `comments` go above their keys, or
+    at the end if their name is not a key."""
     told = dict(comments or {})
     lines = [f"# {line}" for line in told.pop("", "").splitlines()]
     for key, value in as_document(site).items():

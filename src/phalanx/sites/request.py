@@ -1,4 +1,4 @@
-"""What a plan asks of a scheduler, in one value: times, names and components, wherever they were said."""
+"""What a plan requests from a scheduler, in one value: times, names and components from all sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phalanx.sites.node_layout import Component
 
 
 class SiteRequest(NamedTuple):
-    """`time_s` is that of one job: of a segment, where a run has several."""
+    """`time_s` is that of one job: of a segment, if the run has several."""
 
     plan: Plan
     site: Site
@@ -29,7 +29,7 @@ class SiteRequest(NamedTuple):
 
     @property
     def gpu_kind(self) -> GpuKind | None:
-        """The type of its GPUs; the only one that the site has, where the file names none."""
+        """The GPU type; the only one of the site, if the file sets none."""
         if self.gpu_type is not None:
             return self.site.gpu(self.gpu_type)
         whole = [kind for kind in self.site.gpus if not kind.is_mig]
@@ -37,7 +37,7 @@ class SiteRequest(NamedTuple):
 
     @property
     def partition_rows(self) -> list[Partition]:
-        """The partitions that the job may go to, as far as the site describes them."""
+        """The partitions that the job may run in, as far as the site describes them."""
         if self.partitions:
             return [part for part in self.site.partitions if part.name in self.partitions]
         default = [part for part in self.site.partitions if part.is_default]
@@ -45,12 +45,12 @@ class SiteRequest(NamedTuple):
 
     @property
     def kinds(self) -> list[NodeKind]:
-        """The kinds of nodes that the job may be given."""
+        """The kinds of nodes that the job may get."""
         return node_layout.kinds_for(self.plan, self.site)
 
     def gpus_in(self, kind: NodeKind) -> int:
-        """How many GPUs of the wanted type a node has. Of a slice that no node lists, one; of a type that the site does
-        not know, which is a fault of its own, as many as of any."""
+        """Number of GPUs of the requested type in a node: one for a slice that no node lists; for a type unknown to the
+        site, which is reported separately, the number of any type."""
         found = self.site.gpu(self.gpu_type) if self.gpu_type is not None else None
         if found is None:
             return kind.gpus_of(None)
@@ -60,7 +60,7 @@ class SiteRequest(NamedTuple):
         return max(kind.gpus_of(name) for name in names)
 
     def held(self, part: Component, kind: NodeKind) -> int:
-        """How many replicas of a component one node of a kind holds."""
+        """Number of replicas of a component that one node of a kind holds."""
         size = part.size
         numbers = [kind.cpus // size.cpus]
         if size.memory_mib:
@@ -71,7 +71,7 @@ class SiteRequest(NamedTuple):
 
 
 def asked_of(plan: Plan, site: Site, environ: Mapping[str, str]) -> SiteRequest:
-    """sbatch lets variables win over what stands in a script, and the file's own directives over the rest of it."""
+    """For sbatch, variables override the script, and the file's directives override the rest of the script."""
     slurm = plan.slurm
     own = dict(slurm.directives)
     times = [time for time in (plan.timeout_s, slurm.segment_s) if time is not None]
@@ -94,7 +94,7 @@ def asked_of(plan: Plan, site: Site, environ: Mapping[str, str]) -> SiteRequest:
 
 
 def role_path(part: Component) -> str:
-    """Where the file says what such replicas ask for."""
+    """The path in the file of the resources of such replicas."""
     role = part.names[0].partition("-")[0]
     if role in ("master", "chief", "scheduler"):
         return "environment.resources"
@@ -102,5 +102,5 @@ def role_path(part: Component) -> str:
 
 
 def component_name(part: Component) -> str:
-    """A component in words: its first replica, and how many are like it."""
+    """A component in words: its first replica, and the number of the others."""
     return part.names[0].split(".")[0] + (f" and {part.replicas - 1} more" if part.replicas > 1 else "")

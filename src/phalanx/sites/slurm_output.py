@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as values. Pure: text in, values out; what cannot be read is passed over."""
+"""Parses the output of Slurm commands. Pure: text in, values out; unreadable lines are skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOR_ALL = frozenset(["ALL", "all", *_NOTHING])
 
 
 def seconds(text: str) -> float | None:
-    """A time as Slurm prints and takes it; None where there is no limit, or none is told."""
+    """A time in Slurm's format; None where there is no limit, or none is reported."""
     match = _TIME.match(text.strip())
     if match is None:
         return None  # infinite, UNLIMITED, n/a, NONE, Partition_Limit
@@ -35,13 +35,13 @@ def seconds(text: str) -> float | None:
 
 
 def whole(text: str) -> int | None:
-    """A number; of `4+` the 4, with which sinfo means that some have more."""
+    """A number; 4 for `4+`, with which sinfo means that some nodes have more."""
     match = re.match(r"\s*([0-9]{1,18})\+?\s*\Z", text)
     return int(match[1]) if match else None
 
 
 def gpus(gres: str) -> dict[str | None, int]:
-    """The GPUs of a node by type, most first: `gpu:a100:4(S:0-1),gpu:a100_1g.5gb:14`. A type may have no name."""
+    """The GPUs of a node by type, most first: `gpu:a100:4(S:0-1),gpu:a100_1g.5gb:14`. The type may be missing."""
     found: dict[str | None, int] = {}
     for item in re.split(r",(?![^(]*\))", gres):
         match = _GRES.match(re.sub(r"\(.*?\)", "", item).strip())
@@ -61,7 +61,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def nodes(text: str) -> tuple[NodeKind, ...]:
-    """The kinds of nodes in what `sinfo -h -N -o NODES_FORMAT` prints: a row for each node of each partition."""
+    """The kinds of nodes in the output of `sinfo -h -N -o NODES_FORMAT`: a row for each node of each partition."""
     rows: dict[str, tuple[int, int, str, str]] = {}
     partitions: dict[str, set[str]] = {}
     for line in text.splitlines():
@@ -92,7 +92,7 @@ def nodes(text: str) -> tuple[NodeKind, ...]:
 
 
 def partitions(text: str) -> tuple[Partition, ...]:
-    """The partitions in what `sinfo -h -o PARTITIONS_FORMAT` prints; a partition may have several rows."""
+    """The partitions in the output of `sinfo -h -o PARTITIONS_FORMAT`; a partition may have several rows."""
     found: dict[str, Partition] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
@@ -111,14 +111,14 @@ def partitions(text: str) -> tuple[Partition, ...]:
 
 
 def fields(line: str) -> dict[str, str]:
-    """`Name=value` of one line of `scontrol show … -o`. Values may have spaces in them."""
+    """`Name=value` of one line of `scontrol show … -o`. Values may contain spaces."""
     starts = list(_FIELD.finditer(line))
     ends = [match.start() for match in starts[1:]] + [len(line)]
     return {match[1]: line[match.end() : end].strip() for match, end in zip(starts, ends, strict=False)}
 
 
 def partitions_in_full(text: str) -> tuple[Partition, ...]:
-    """The partitions in what `scontrol show partition -o` prints."""
+    """The partitions in the output of `scontrol show partition -o`."""
     found = []
     for line in text.splitlines():
         told = fields(line)
@@ -146,7 +146,7 @@ def _only(text: str) -> tuple[str, ...]:
 
 
 def configuration(text: str) -> Mapping[str, str]:
-    """What `scontrol show config` prints: `Key = value`."""
+    """The output of `scontrol show config`: `Key = value`."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs if key.strip()}
 
@@ -161,7 +161,7 @@ class Association(NamedTuple):
 
 
 def associations(text: str) -> tuple[Association, ...]:
-    """What `sacctmgr -nP show assoc format=ASSOCIATIONS_FORMAT` prints, once for each account."""
+    """The associations in the output of `sacctmgr -nP show assoc format=ASSOCIATIONS_FORMAT`, one per account."""
     found: dict[str, Association] = {}
     for cells in _cells(text, 4):
         account, names, jobs, submitted = cells
@@ -171,7 +171,7 @@ def associations(text: str) -> tuple[Association, ...]:
 
 
 def qualities(text: str) -> tuple[Qos, ...]:
-    """What `sacctmgr -nP show qos format=QOS_FORMAT` prints."""
+    """The output of `sacctmgr -nP show qos format=QOS_FORMAT`."""
     found = []
     for name, wall, limits in _cells(text, 3):
         told = dict(item.partition("=")[::2] for item in limits.split(",") if "=" in item)
@@ -195,6 +195,6 @@ def _cells(text: str, count: int) -> Iterator[list[str]]:
 
 
 def modules(text: str) -> tuple[str, ...]:
-    """The Pythons in what `module -t avail python` prints: a name a line, folders and marks between them."""
+    """The Python modules in the output of `module -t avail python`: one name per line, between folders and marks."""
     names = (re.sub(r"\(.*?\)", "", line).strip().rstrip("/") for line in text.splitlines())
     return tuple(dict.fromkeys(name for name in names if re.match(r"python3?(/[\w.+-]+)*\Z", name)))

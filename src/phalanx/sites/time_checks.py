@@ -1,4 +1,4 @@
-"""Times: what is too long or too short for a site, and what would start sooner."""
+"""Time checks: limits that are too long or too short for a site, and what would start sooner."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def time_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
     over = [(limit, words) for limit, words in _time_limits(asked) if time_s > limit]
     if over:
         limit, words = min(over)
-        message = f"{time_text(time_s)} is longer than {words} takes: at most {time_text(limit)}"
+        message = f"{time_text(time_s)} exceeds the limit of {words}: {time_text(limit)}"
         yield SiteFinding(ERROR, path, message, _what_fits(asked, limit))
         return
     own = [row.min_time_s for row in asked.partition_rows if row.min_time_s is not None]
     least = min(own, default=site.min_time_s)
     if least is not None and time_s < least:
-        message = f"{time_text(time_s)} is shorter than {site.name} takes: at least {time_text(least)}"
+        message = f"{time_text(time_s)} is below the minimum of {site.name}: {time_text(least)}"
         yield SiteFinding(ERROR, path, message, f"write `{path}: {time_text(least)}`, or more")
     elif site.wanted_time_s is not None and time_s < site.wanted_time_s and not own:
-        message = f"{site.name} wants jobs of at least {time_text(site.wanted_time_s)}, but for tests"
-        yield SiteFinding(ADVICE, path, message, "put several short runs into one")
+        message = f"{site.name} prefers jobs of at least {time_text(site.wanted_time_s)}, except tests"
+        yield SiteFinding(ADVICE, path, message, "combine several short runs into one")
     yield from _sooner(asked, time_s, path)
 
 
 def _no_time(asked: SiteRequest) -> Iterator[SiteFinding]:
     if asked.site.time_required:
-        message = f"{asked.site.name} takes no job that does not say how long it runs"
+        message = f"{asked.site.name} requires a time limit"
         yield SiteFinding(ERROR, "environment.timeout", message, "write `environment: {timeout: 3h}`")
         return
     rows = [row for row in asked.partition_rows if row.max_time_s is not None and row.default_time_s is None]
     if rows:
         longest = time_text(max(row.max_time_s or 0 for row in rows))
-        message = f"without a `timeout` the job asks for the longest time there is, {longest}, and waits for it"
-        yield SiteFinding(ADVICE, "environment.timeout", message, "say how long it may take; shorter jobs start sooner")
+        message = f"without a `timeout` the job requests the maximum, {longest}, and waits longer"
+        yield SiteFinding(ADVICE, "environment.timeout", message, "set a `timeout`; shorter jobs start sooner")
 
 
 def _time_limits(asked: SiteRequest) -> Iterator[tuple[float, str]]:
@@ -69,7 +69,7 @@ def _what_fits(asked: SiteRequest, limit: float) -> str:
     total = asked.plan.timeout_s or asked.time_s
     pieces = math.ceil(total / limit) if limit else 1
     way = (
-        f"write `environment.slurm.segment: {time_text(limit)}`: the run goes on over {pieces} jobs, each resuming "
+        f"write `environment.slurm.segment: {time_text(limit)}`: the run is split into {pieces} jobs, each resuming "
         "from its last checkpoint"
     )
     ceiling = min((time for time, words in _time_limits(asked) if words == asked.site.name), default=math.inf)
@@ -79,7 +79,7 @@ def _what_fits(asked: SiteRequest, limit: float) -> str:
         if part not in asked.partition_rows and part.is_up and asked.time_s <= min(part.max_time_s or math.inf, ceiling)
     ]
     if others and asked.site.partition != FORBIDDEN:
-        way += f"; or a partition that takes it: {join_names(others)}"
+        way += f"; or use a partition that allows it: {join_names(others)}"
     return way
 
 
@@ -100,13 +100,13 @@ def _sooner(asked: SiteRequest, time_s: float, path: str) -> Iterator[SiteFindin
         if roomier and site.partition != FORBIDDEN:
             both = ",".join([*roomier, *asked.partitions])
             message = f"a job of {time_text(time_s)} also fits into {join_names(roomier)}"
-            hint = f"write `partition: {both}`: Slurm takes whichever starts first"
+            hint = f"write `partition: {both}`: Slurm uses the one that starts first"
             yield SiteFinding(ADVICE, "environment.slurm.partition", message, hint)
         return
     below = max((step for step in site.time_steps_s if step < time_s), default=None)
     if below is not None:
         text = time_text(below)
-        message = f"a job of at most {text} may run on more nodes of {site.name}, and starts sooner"
+        message = f"a job of at most {text} can run on more nodes of {site.name} and starts sooner"
         yield SiteFinding(
             ADVICE, path, message, f"write `{path}: {text}`, or split the run with `slurm.segment: {text}`"
         )

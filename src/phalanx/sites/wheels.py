@@ -1,7 +1,7 @@
-"""Wheels in folders: which ones there are, and which of them a Python can use.
+"""Lists the wheels in folders, and which of them a Python can use.
 
-`packaging` is what pip itself decides by. Its tags are asked of this interpreter, so that a site which discards
-manylinux wheels (by the module `_manylinux`) sees here what pip would do there.
+pip itself uses `packaging`. Its tags are those of this interpreter, so that a site that discards
+manylinux wheels (with the module `_manylinux`) gets the same result as with pip.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 ENDING = ".whl"
-LONGEST_NAME = 1000  # characters of a file name that is looked at
+LONGEST_NAME = 1000  # longest file name considered, in characters
 
 
 class Wheel(NamedTuple):
-    """`why_not` it cannot be used here; None: it can. `version` is as the file says it."""
+    """`why_not`: why it cannot be used here; None if it can. `version`: as in the file name."""
 
     name: str
     version: str
@@ -38,16 +38,16 @@ class Wheel(NamedTuple):
 
 
 class SupportedTags(NamedTuple):
-    """What one Python takes: its tags, best first."""
+    """The tags that one Python supports, best first."""
 
     words: str
     ranks: dict[Tag, int]
-    abis: frozenset[tuple[str, str]]  # interpreters, each with an ABI
+    abis: frozenset[tuple[str, str]]  # pairs of interpreter and ABI
     platforms: frozenset[str]
 
 
 def normal(name: str) -> str:
-    """Torch_Geometric and torch-geometric are one."""
+    """Normalised package name: Torch_Geometric and torch-geometric are the same."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -81,11 +81,11 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def files_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Folder and name of every wheel below some folders, each once. Raises CallError for one that is not there."""
+    """Folder and name of every wheel below the folders, each once. Raises CallError for a missing folder."""
     seen: set[str] = set()
     for top in folders:
         if not os.path.isdir(top):
-            raise CallError(f"there is no folder of wheels {top}")
+            raise CallError(f"the wheel folder {top} does not exist")
         for folder, inner, names in os.walk(top):
             real = os.path.realpath(folder)
             if real in seen:
@@ -99,8 +99,8 @@ def files_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
 def listed(
     files: Iterable[tuple[str, str]], patterns: Sequence[str], python: SupportedTags
 ) -> tuple[list[Wheel], set[str]]:
-    """The wheels whose names match one of the patterns (all, without any), newest and fittest first, and the names of
-    every wheel that there is."""
+    """The wheels whose names match one of the patterns (all if there are none), newest and best first, and the names of
+    all wheels."""
     wanted = [normal_pattern(pattern) for pattern in patterns]
     known: set[str] = set()
     found: list[tuple[Any, Wheel]] = []
@@ -115,19 +115,19 @@ def listed(
 
 
 def normal_pattern(pattern: str) -> str:
-    """A name or glob as names are compared: `Torch_*` is `torch-*`."""
+    """A normalised name or glob: `Torch_*` is `torch-*`."""
     return re.sub(r"[-_.]+", "-", pattern).lower()
 
 
 def _read(folder: str, file: str, name: str, python: SupportedTags) -> tuple[Any, Wheel]:
-    """A wheel, and what it is sorted by: version, then whether it can be used, then how well."""
+    """A wheel and its sort key: version, then whether it can be used, then how well."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
     from packaging.version import InvalidVersion, Version
 
     try:
         _, version, build, tags = parse_wheel_filename(file)
     except (InvalidWheelFilename, InvalidVersion, ValueError):
-        wheel = Wheel(name, "", "", "", "", "", folder, file, "its name is not that of a wheel")
+        wheel = Wheel(name, "", "", "", "", "", folder, file, "not a wheel name")
         return (0, Version("0"), 0, 0, ()), wheel
     written = file.removesuffix(ENDING).split("-")
     rank = min((python.ranks[tag] for tag in tags if tag in python.ranks), default=None)
@@ -161,7 +161,7 @@ def _words(names: Iterable[str]) -> str:
 
 
 def newest(wheels: Iterable[Wheel]) -> list[Wheel]:
-    """Of each name the wheels of its newest version that can be used."""
+    """For each name, the usable wheels of its newest version."""
     best: dict[str, str] = {}
     return [
         wheel
@@ -171,7 +171,7 @@ def newest(wheels: Iterable[Wheel]) -> list[Wheel]:
 
 
 def paths_in(text: str) -> list[str]:
-    """The folders in a value of pip's `find-links`; addresses are not for us to look at."""
+    """The folders in a value of pip's `find-links`; URLs are skipped."""
     found = []
     for word in text.split():
         path = word.removeprefix("file://")

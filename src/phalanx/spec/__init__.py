@@ -1,4 +1,4 @@
-"""Text to Spec: every dialect, template and typo is settled here, nowhere else."""
+"""Text to Spec: reads polyaxonfiles of every dialect, renders templates and validates."""
 
 from phalanx.spec.loader import load, load_document
 from phalanx.spec.model import Amount, Kind, Resources, Spec

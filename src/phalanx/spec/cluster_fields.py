@@ -1,7 +1,7 @@
-"""What a file says for clusters: how Slurm and Kubernetes shall place it, and which Python it runs in.
+"""Fields of `environment` for clusters: Slurm, Kubernetes and Python.
 
-These texts end up in scripts and command lines. They are quoted there as well, but a name that no scheduler, module or
-package has is a fault of the file, and told as one.
+These strings end up in scripts and command lines. They are quoted there as well, but a name that no scheduler, module
+or package can have is an error in the file, and reported as one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _CHOICE = TextShape(
     pattern=r"[\w.,@+:/&|*()\[\]!-]+\Z", what="a name, or names joined by `,`, `&` or `|`", numbers=True
 )
 _VALUE = TextShape(pattern=r"[\w.,@%+:=/&|*()\[\]-]*\Z", what="a value without spaces, quotes or `$`", numbers=True)
-_MODULE = TextShape(pattern=r"[\w.+][\w.+/-]*\Z", what="the name of a module", numbers=True)
+_MODULE = TextShape(pattern=r"[\w.+][\w.+/-]*\Z", what="a module name", numbers=True)
 _PATH = TextShape(pattern=r"[^\x00-\x1f\x7f'\"`\\]+\Z", what="a path without quotes")
 _REQUIREMENT = TextShape(
     pattern=r"[\w.][^\x00-\x1f\x7f]*\Z", what="a package as pip takes it (`torch>=2`), or a file (`requirements.txt`)"
 )
-_OURS = {  # what the job depends on, and where to say it instead
-    "array": "a run is one job; a group of runs has its own section",
+_OURS = {  # options that Phalanx sets itself, and what to use instead
+    "array": "a run is one job; use `kind: group` for several runs",
     "chdir": "runs start in the folder where `phalanx run` was called",
-    "comment": "Phalanx finds its jobs by it",
+    "comment": "Phalanx uses it to find its jobs",
     "export": "use `environment.env_vars`",
     "job-name": "use `name`",
     "output": "logs are kept for each replica",
     "error": "logs are kept for each replica",
     "parsable": "it is an option of the call",
-    "requeue": "segments and restarts need it",
+    "requeue": "Phalanx sets it for segments and restarts",
     "test-only": "it is an option of the call",
     "wait": "it is an option of the call",
     "wrap": "use `run: {cmd: ...}`",
@@ -48,7 +48,7 @@ def _directives_are_free(values: dict[str, Any], node: Node, findings: Diagnosti
     directives = node.get("directives")
     for name, child in (directives.entries or {}).items() if directives is not None else ():
         if name in _OURS:
-            findings.error(child, f"`{name}` is not for a file to say: {_OURS[name]}", at_key=True)
+            findings.error(child, f"`{name}` cannot be set in the file: {_OURS[name]}", at_key=True)
         elif _option_fault(name):
             hint = "write `mail-type`, not `--mail-type` or `-m`"
             findings.error(child, f"`{name[:60]}` is not {_OPTION.what}", hint, at_key=True)
@@ -75,35 +75,37 @@ SLURM = RecordShape(
     "slurm",
     {
         "site": Field(
-            TextShape(), "The profile of the site: a name or a file. Default: the one `phalanx site init` wrote."
+            TextShape(), "The site profile: a name or a file. Default: the one that `phalanx site init` wrote."
         ),
-        "account": Field(_WORD, "The account that pays."),
-        "partition": Field(_CHOICE, "The partition, or several with `,`."),
+        "account": Field(_WORD, "The account to charge."),
+        "partition": Field(_CHOICE, "The partition, or several separated by `,`."),
         "qos": Field(_WORD, "The quality of service."),
         "constraint": Field(_CHOICE, "Features that nodes must have."),
-        "reservation": Field(_WORD, "A reservation to run in."),
-        "gpu_type": Field(_WORD, "The type of GPU, as the site names it: `h100`."),
+        "reservation": Field(_WORD, "The reservation to run in."),
+        "gpu_type": Field(_WORD, "The GPU type, as the site names it: `h100`."),
         "layout": Field(
             TextShape(choices=("heterogeneous", "homogeneous")),
-            "How replicas that ask for different things are placed: as a heterogeneous job (the default), or as a "
-            "`homogeneous` one in which each has what the largest asks for.",
+            "How to place replicas with different resources: as a heterogeneous job (the default), or as a "
+            "`homogeneous` job in which each gets the resources of the largest.",
         ),
         "replicas_per_node": Field(
             Number(low=1, high=4096, whole=True),
-            "How many replicas share a node. Default: as many as fit, where the site's profile knows its nodes.",
+            "Number of replicas per node. Default: as many as fit, if the site profile describes the nodes.",
         ),
         "segment": Field(
-            _TIME, "The longest job that the site takes: a longer run is split into segments, each resuming the last."
+            _TIME, "The longest job the site allows. Longer runs are split into segments that resume one another."
         ),
-        "checkpoint": Field(_TIME, "How long before the end of a segment or of the time limit ranks are told to save."),
+        "checkpoint": Field(
+            _TIME, "How long before the end of a segment or the time limit ranks are signalled to save."
+        ),
         "checkpoint_signal": Field(
-            TextShape(choices=("USR1", "USR2", "TERM", "HUP")), "The signal that tells them so. Default: USR1."
+            TextShape(choices=("USR1", "USR2", "TERM", "HUP")), "The checkpoint signal. Default: USR1."
         ),
         "mpi": Field(
             TextShape(pattern=r"[a-z][a-z0-9_]*\Z", what="`mpirun`, or a type that `srun --mpi=list` names"),
-            "Who starts the ranks of MPI and of Horovod over it: `srun` with this type (default `pmix`), or `mpirun`.",
+            "What starts the ranks of MPI and Horovod over MPI: `srun` with this type (default `pmix`), or `mpirun`.",
         ),
-        "directives": Field(MapOf(_VALUE), "Further options of sbatch, as `mail-type: END`."),
+        "directives": Field(MapOf(_VALUE), "Further sbatch options, such as `mail-type: END`."),
     },
     _slurm,
     _directives_are_free,
@@ -123,9 +125,9 @@ _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 def _code_is_found(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     how, repository = values.get("code", "auto"), values.get("repository")
     if how == "git" and repository is None and node.get("repository") is None:
-        findings.missing(node, "repository", "`code: git` needs `repository`: the address of a Git repository")
+        findings.missing(node, "repository", "`code: git` requires `repository`: the address of a Git repository")
     if how == "volume" and node.get("code_claim") is None:
-        findings.missing(node, "code_claim", "`code: volume` needs `code_claim`: the claim in which the code lies")
+        findings.missing(node, "code_claim", "`code: volume` requires `code_claim`: the claim that holds the code")
     for key, goes_with in (
         ("repository", "git"),
         ("revision", "git"),
@@ -134,16 +136,16 @@ def _code_is_found(values: dict[str, Any], node: Node, findings: Diagnostics) ->
     ):
         where = node.get(key)
         if where is not None and how not in ("auto", goes_with):
-            findings.error(where, f"`{key}` goes with `code: {goes_with}`, not with `code: {how}`", at_key=True)
+            findings.error(where, f"`{key}` requires `code: {goes_with}`, not `code: {how}`", at_key=True)
     if repository is not None and _PASSWORD.search(repository):
-        hint = "keep it in a Secret, and name that in `pod` for the container `code`"
-        findings.error(node.get("repository") or node, "a password in an address is read by all who see pods", hint)
+        hint = "put it in a Secret and reference that in `pod` for the container `code`"
+        findings.error(node.get("repository") or node, "a password in the address is visible in the pods", hint)
     if repository is not None and values.get("code_claim") is not None and how == "auto":
         where = node.get("repository") or node
         findings.error(where, "`repository` and `code_claim` exclude each other", "keep one", at_key=True)
     least, most = values.get("min_workers"), values.get("max_workers")
     if least is not None and most is not None and least > most:
-        findings.error(node.get("min_workers") or node, f"more workers at least ({least}) than at most ({most})")
+        findings.error(node.get("min_workers") or node, f"`min_workers` ({least}) is above `max_workers` ({most})")
 
 
 def _kubernetes(**values: Any) -> KubernetesOptions:
@@ -155,48 +157,44 @@ def _kubernetes(**values: Any) -> KubernetesOptions:
 KUBERNETES = RecordShape(
     "kubernetes",
     {
-        "queue": Field(_OBJECT, "The LocalQueue of Kueue that admits the run."),
+        "queue": Field(_OBJECT, "The Kueue LocalQueue that admits the run."),
         "gang": Field(
             TextShape(choices=("kueue", "volcano", "scheduler-plugins", "none")),
-            "Who starts all replicas together or none. Default: whichever the cluster has.",
+            "The gang scheduler: it starts all replicas together or none. Default: the one the cluster has.",
         ),
         "priority_class": Field(_OBJECT, "The priority class of the pods."),
-        "scheduler": Field(_OBJECT, "The scheduler that places the pods, where it is not the cluster's own."),
+        "scheduler": Field(_OBJECT, "The scheduler that places the pods, if not the cluster's default."),
         "code": Field(
             TextShape(choices=("auto", "bundle", "git", "volume", "image")),
-            "Where pods find the code: a `bundle` of the folder that comes with the run, a `git` repository, a "
-            "`volume`, or the `image` itself. Default: whichever of these the other fields speak of, else a bundle.",
+            "Where pods get the code: a `bundle` of the folder that is sent with the run, a `git` repository, a "
+            "`volume`, or the `image` itself. Default: the one that the other fields configure, else a bundle.",
         ),
-        "code_claim": Field(_OBJECT, "`code: volume`: the PersistentVolumeClaim in which the code lies."),
+        "code_claim": Field(_OBJECT, "`code: volume`: the PersistentVolumeClaim that holds the code."),
         "code_path": Field(_INSIDE, "`code: volume`: the folder inside that claim."),
         "repository": Field(_REPOSITORY, "`code: git`: the address of the repository."),
         "revision": Field(
-            _REVISION, "`code: git`: a branch, tag or commit. Default: that of `build`, else the repository's own."
+            _REVISION, "`code: git`: a branch, tag or commit. Default: that of `build`, else the repository's default."
         ),
-        "shm": Field(
-            _MEMORY, "The most that processes may share in /dev/shm. Default: what the memory's limit allows."
-        ),
-        "ttl": Field(
-            _TIME, "How long what was created stays after the end. Default: it is removed once logs are kept."
-        ),
-        "peers": Field(_TIME, "How long replicas wait for each other before they give up. Default: 15 minutes."),
+        "shm": Field(_MEMORY, "Maximum size of /dev/shm. Default: as much as the memory limit allows."),
+        "ttl": Field(_TIME, "How long the created objects stay after the end. Default: until the logs are collected."),
+        "peers": Field(_TIME, "How long replicas wait for each other at startup. Default: 15 minutes."),
         "give_up": Field(
             _TIME,
-            "How long a replica may be kept from starting by what does not pass by itself, such as an image that is "
-            "not there, before it has failed. Want of room never counts. Default: 10 minutes.",
+            "How long a replica may fail to start for a permanent reason, such as a missing image, before it counts "
+            "as failed. Waiting for free resources never counts. Default: 10 minutes.",
         ),
         "restart_policy": Field(
             TextShape(choices=("Never", "OnFailure", "Always", "ExitCode")),
-            "What Kubeflow's operator does about a pod that failed: `OnFailure` starts it again in its place, the "
-            "other two are refused. Default: Never; the whole run is started again by `max_restarts`.",
+            "What Kubeflow's operator does with a failed pod. `OnFailure` restarts it in place; the other two are "
+            "rejected. Default: Never; `max_restarts` restarts the whole run.",
         ),
-        "min_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the fewest workers."),
-        "max_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: the most workers."),
+        "min_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: minimum number of workers."),
+        "max_workers": Field(Number(low=1, high=100_000, whole=True), "Elastic PyTorchJob: maximum number of workers."),
         "runtime": Field(_OBJECT, "TrainJob: the runtime to use. Default: the one for the framework."),
         "pod": Field(
             PodTemplate(),
-            "Laid over the template of every pod, as `kubectl patch` merges it: `metadata` and `spec`, or the spec "
-            "alone. The container is called `phalanx`.",
+            "A patch for the template of every pod, merged as `kubectl patch` does: `metadata` and `spec`, or the spec "
+            "alone. The container is named `phalanx`.",
         ),
     },
     _kubernetes,
@@ -211,7 +209,7 @@ def _one_python(values: dict[str, Any], node: Node, findings: Diagnostics) -> No
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
     elif named and "requirements" in values:
         where = node.get("requirements") or node
-        findings.error(where, f"nothing is installed into an existing `{named[0]}`", "keep one of them", at_key=True)
+        findings.error(where, f"nothing can be installed into an existing `{named[0]}`", "keep one", at_key=True)
 
 
 PYTHON = RecordShape(
@@ -219,16 +217,16 @@ PYTHON = RecordShape(
     {
         "modules": Field(ListOf(_MODULE, lone=True), "Modules to load on the nodes, in this order: `python/3.11`."),
         "requirements": Field(
-            ListOf(_REQUIREMENT, lone=True), "What is installed into a new virtual environment: packages, or a file."
+            ListOf(_REQUIREMENT, lone=True), "What to install into a new virtual environment: packages, or a file."
         ),
         "wheelhouse": Field(
-            ListOf(_PATH, lone=True), "Folders of wheels to install from, and from nowhere else (`--no-index`)."
+            ListOf(_PATH, lone=True), "Folders of wheels; packages are installed only from these (`--no-index`)."
         ),
-        "no_index": Field(Boolean(), "Install from the wheelhouse that pip is configured for, not from an index."),
+        "no_index": Field(Boolean(), "Install from the wheelhouse that pip is configured with, not from an index."),
         "build_on": Field(
             TextShape(choices=("node", "login")),
-            "Where the virtual environment is made: on each `node`, in its own storage (the default), or once where "
-            "the run is submitted, and unpacked on each node.",
+            "Where to create the virtual environment: on each `node`, in local storage (the default), or once where "
+            "the run is submitted; it is then unpacked on each node.",
         ),
         "venv": Field(_PATH, "An existing virtual environment."),
         "conda": Field(_PATH, "An existing conda environment, by its folder."),

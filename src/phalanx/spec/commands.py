@@ -1,4 +1,4 @@
-"""`run.cmd` as one line for bash, folded as Polyaxon folds it."""
+"""Joins `run.cmd` into one line for bash, as Polyaxon does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _TRAILING = re.compile(r"\\+(?=\s|\Z)")
 
 
 def fold(text: str) -> str:
-    """White space becomes single spaces; a backslash at the end of a word goes, as in Polyaxon: YAML has folded the
-    line that it continued, so `--a=1\\ --b=2` would reach bash as one argument.
+    """Collapse white space and drop a backslash at the end of a word, as Polyaxon does: YAML has already joined the
+    continued line, so `--a=1\\ --b=2` would reach bash as one argument.
     """
     return " ".join(_TRAILING.sub(" ", text).split())
 
 
 def has_several_lines(text: str) -> bool:
-    """Several lines that no backslash joins: perhaps meant as several commands."""
+    """Whether there are several lines that no backslash joins: possibly meant as several commands."""
     return len([line for line in _CONTINUATION.sub(" ", text).splitlines() if line.strip()]) > 1
 
 

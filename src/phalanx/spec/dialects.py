@@ -1,9 +1,9 @@
-"""Older ways to write a polyaxonfile, turned into the modern one before anything else looks at it.
+"""Rewrites older polyaxonfile dialects into the modern form, before any other processing.
 
 Polyaxon changed its format from release to release without reading the old one: `settings` became `hptuning`,
 `run.image` became `build.image`, `environment.tensorflow` became `framework` and `environment.replicas`. Each
-file is rewritten here by itself, before several are merged, so that layers of different age go together. Every
-change that the user would want to know of is a note.
+file is rewritten separately, before several are merged, so that layers in different dialects can be combined. Every
+change that matters to the user is reported as a note.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _BARE_TEMPLATE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
 def modernise(root: Node, findings: Diagnostics, *, has_framework: bool = False) -> Node:
-    """The same file in the modern form. The node given is changed.
+    """The same file in the modern form. Changes the given node in place.
 
-    `has_framework`: an earlier layer named one, so this layer need not.
+    `has_framework`: an earlier layer set a framework, so this layer need not.
     """
     top = root.entries
     assert top is not None
@@ -33,7 +33,7 @@ def modernise(root: Node, findings: Diagnostics, *, has_framework: bool = False)
 
 
 class _FileRewriter(TreeRewriter):
-    """Brings the sections of a file into the modern form, one kind of change after the other."""
+    """Rewrites the sections of a file into the modern form, one kind of change at a time."""
 
     def __init__(self, top: dict[str, Node], findings: Diagnostics, *, has_framework: bool) -> None:
         super().__init__(top, findings)
@@ -68,7 +68,7 @@ class _FileRewriter(TreeRewriter):
         if settings is not None and settings.entries is not None:
             self._spread_settings(settings, dict(settings.entries))
         elif settings is not None and settings.value is not None:
-            self.top["settings"] = settings  # unknown to the schema, which will say so
+            self.top["settings"] = settings  # unknown to the schema, which reports it
         if "matrix" in self.top:
             matrix = self.top["matrix"]
             tuning = self._section(self.top, "hptuning", matrix)
@@ -77,11 +77,11 @@ class _FileRewriter(TreeRewriter):
     def _spread_settings(self, settings: Node, entries: dict[str, Node]) -> None:
         for key in ("logging", "environment"):
             self._move(entries, key, self.top, key, key)
-        self._drop(entries, "run_type", "is said by the backend now")
+        self._drop(entries, "run_type", "is set by `backend`")
         self._drop(entries, "export_strategies", "belonged to Polyaxon's TensorFlow library")
         if "matrix" not in entries and "matrix" not in self.top and "hptuning" not in self.top:
             for key in ("concurrent_experiments", "concurrency", "search_method", "n_experiments"):
-                self._drop(entries, key, "means nothing without a matrix")
+                self._drop(entries, key, "has no effect without a matrix")
         method = entries.pop("search_method", None)
         count = entries.pop("n_experiments", None)
         for old, new in (
@@ -126,7 +126,7 @@ class _FileRewriter(TreeRewriter):
             if old in run.entries:
                 build = self._section(self.top, "build", run)
                 self._move(run.entries, old, build, new, f"build.{new}")
-        self._drop(run.entries, "git", "is said by `build.commit` and `build.branch` now")
+        self._drop(run.entries, "git", "was replaced by `build.commit` and `build.branch`")
         if not run.entries:
             del self.top["run"]
             return
@@ -135,7 +135,7 @@ class _FileRewriter(TreeRewriter):
             run.entries["cmd"] = self._if_operator(command)
 
     def _if_operator(self, command: Node) -> Node:
-        """`{if: {cond, do, else_do}}`, of Polyaxon's library, as a template. Its condition is an expression with
+        """Rewrite `{if: {cond, do, else_do}}` of Polyaxon's library as a template. The condition is an expression with
         templates inside, quoted or not: `'DNA' == '{{ model }}'` is `'DNA' == (model)|string`.
         """
         operator = command.get("if")
@@ -157,9 +157,11 @@ class _FileRewriter(TreeRewriter):
             return
         for old in ("install", "steps"):
             self._rename(build.entries, old, "build_steps")
-        self._drop(build.entries, "git", "is said by `commit` and `branch` now")
+        self._drop(build.entries, "git", "was replaced by `commit` and `branch`")
         if "ref" in build.entries and ("image" in build.entries or "dockerfile" in build.entries):
-            self._rename(build.entries, "ref", "commit")  # what it meant in 0.4.0; later it names an earlier build
+            self._rename(
+                build.entries, "ref", "commit"
+            )  # the meaning in 0.4.0; later releases name an earlier build with it
         for key in (
             "version",
             "kind",
@@ -172,15 +174,15 @@ class _FileRewriter(TreeRewriter):
             "inputs",
             "outputs",
         ):
-            self._drop(build.entries, key, "means nothing inside `build`")
+            self._drop(build.entries, key, "has no effect inside `build`")
 
     def _logging(self) -> None:
         logging = self.top.get("logging")
         if logging is None or logging.entries is None:
             return
-        self._drop(logging.entries, "path", "is decided by the run's own folder")
+        self._drop(logging.entries, "path", "is set by the run's folder")
         for key in ("run_config", "delay_workers_by_global_step"):
-            self._drop(logging.entries, key, "means nothing inside `logging`")
+            self._drop(logging.entries, key, "has no effect inside `logging`")
         level = logging.entries.get("level")
         if level is not None and isinstance(level.value, str):
             spelling = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(level.value.upper())
@@ -216,7 +218,7 @@ class _FileRewriter(TreeRewriter):
         tuning = self.top.get("hptuning")
         if tuning is None or tuning.entries is None:
             return
-        self._drop(tuning.entries, "logging", "means nothing inside `hptuning`")
+        self._drop(tuning.entries, "logging", "has no effect inside `hptuning`")
         for entry in tuning.items("early_stopping"):
             if entry.entries is not None and "higher" in entry.entries:
                 higher = entry.entries.pop("higher")

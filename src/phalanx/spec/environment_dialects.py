@@ -1,4 +1,4 @@
-"""Older forms of `environment`: three dialects of replicas, and names that changed since."""
+"""Rewrites older forms of `environment`: three dialects of replicas, and renamed keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FRAMEWORK_SECTIONS = ("tensorflow", "mxnet", "horovod", "pytorch", "pytroch")
 FRAMEWORK_SPELLINGS = {"pytroch": "pytorch", "tf": "tensorflow", "torch": "pytorch"}
 _FRAMEWORKS_WITHOUT_PS = ("horovod", "pytorch")
 _ROLES = ("worker", "ps")
-_TENSORFLOW_SETTINGS = "held TensorFlow's own settings, which the training code sets now"
+_TENSORFLOW_SETTINGS = "held TensorFlow settings, which the training code now sets itself"
 
 
 class EnvironmentRewriter(TreeRewriter):
-    """Brings `environment` into the modern form. `has_framework`: an earlier layer named one."""
+    """Rewrites `environment` into the modern form. `has_framework`: an earlier layer set one."""
 
     def __init__(self, top: Map, findings: Diagnostics, *, has_framework: bool) -> None:
         super().__init__(top, findings)
@@ -30,7 +30,7 @@ class EnvironmentRewriter(TreeRewriter):
         self._stores(env)
         if "backend" in env:
             self._move(env, "backend", self.top, "backend", "backend")
-        self._drop(env, "cluster_uuid", "is decided by the run")
+        self._drop(env, "cluster_uuid", "is set by the run")
         self._drop(env, "run_config", _TENSORFLOW_SETTINGS)
         outputs = node.get("outputs")
         if outputs is not None and outputs.entries is not None:
@@ -54,7 +54,7 @@ class EnvironmentRewriter(TreeRewriter):
             for rest in entries.values():
                 self.findings.error(rest, f"unknown key `{rest.key}` in persistence", at_key=True)
         elif persistence is not None and persistence.value is not None:
-            self.findings.error(persistence, "`persistence` is a map of `data` and `outputs`")
+            self.findings.error(persistence, "`persistence` must be a map of `data` and `outputs`")
         if "outputs_persistence" in env:
             env["outputs_persistence"] = self._listed(env["outputs_persistence"])
             self._rename(env, "outputs_persistence", "artifact_refs")
@@ -64,7 +64,7 @@ class EnvironmentRewriter(TreeRewriter):
         return node if node.elements is not None else node.like([node])
 
     def _distribution(self, node: Node, env: Map) -> None:
-        """The three dialects of replicas, and the one that lived for a day, as `framework` and `replicas`."""
+        """Rewrite the three dialects of replicas, and a fourth that lasted one day, as `framework` and `replicas`."""
         if "framework" in env:
             self._move(env, "framework", self.top, "framework", "framework")
         if "distribution" in env:
@@ -72,7 +72,7 @@ class EnvironmentRewriter(TreeRewriter):
         named = [key for key in FRAMEWORK_SECTIONS if key in env]
         if len(named) > 1:
             said = " and ".join(f"`{key}`" for key in named)
-            self.findings.error(env[named[1]], f"a run has one framework; {said} are both here", at_key=True)
+            self.findings.error(env[named[1]], f"a run has one framework; {said} are both set", at_key=True)
             for key in named[1:]:
                 del env[key]
         if named:
@@ -90,12 +90,12 @@ class EnvironmentRewriter(TreeRewriter):
             self.top["framework"] = Node(name, section.key_mark or section.mark, section.parent, key, section.key_mark)
         elif isinstance(framework.value, str) and _spelled(framework.value) != name:
             self.findings.error(
-                section, f"`framework: {framework.value}` does not go with `environment.{key}`", at_key=True
+                section, f"`framework: {framework.value}` conflicts with `environment.{key}`", at_key=True
             )
         if "replicas" in env:
             self.findings.error(
                 section,
-                f"`environment.{key}` and `environment.replicas` say the same twice",
+                f"`environment.{key}` and `environment.replicas` define the replicas twice",
                 "keep `replicas`",
                 at_key=True,
             )
@@ -104,18 +104,18 @@ class EnvironmentRewriter(TreeRewriter):
         env["replicas"] = section if section.value is not None else section.like({})
         n_ps = section.get("n_ps")
         if section.entries is not None and name in _FRAMEWORKS_WITHOUT_PS and n_ps is not None and n_ps.value != 0:
-            self._drop(section.entries, "n_ps", f"means nothing to {name}, which has no parameter servers")
+            self._drop(section.entries, "n_ps", f"has no effect with {name}, which has no parameter servers")
 
     def _loose_replicas(self, node: Node, env: Map) -> None:
-        """Counts and overrides directly in `environment`: the first releases, which knew TensorFlow alone, and
-        a slip in Polyaxon's own guide."""
+        """Rewrite counts and overrides directly in `environment`: the form of the first, TensorFlow-only releases, and
+        of an error in Polyaxon's guide."""
         keys = [key for key in _LOOSE if key in env]
         if not keys:
             return
         first_release = any(key in ("n_workers", "n_ps") for key in keys)
         if first_release and "framework" not in self.top and not self.has_framework:
             self.top["framework"] = Node("tensorflow", env[keys[0]].mark, node, keys[0], env[keys[0]].key_mark)
-            self._note(env[keys[0]], "read as `framework: tensorflow`, the only one when this form was in use")
+            self._note(env[keys[0]], "read as `framework: tensorflow`, the only framework when this form was in use")
         replicas = self._section(env, "replicas", node)
         for key in keys:
             self._move(env, key, replicas, key, f"environment.replicas.{key}")
@@ -146,7 +146,7 @@ class EnvironmentRewriter(TreeRewriter):
         if old is None or old.value is None:
             return
         if old.elements is None:
-            self.findings.error(old, f"`{old.key}` is a list of entries with an `index`", at_key=True)
+            self.findings.error(old, f"`{old.key}` must be a list of entries with an `index`", at_key=True)
             return
         self._note(old, f"`{old.key}` read as `{role}[].{attribute}`")
         if role not in replicas or replicas[role].value is None:
@@ -156,7 +156,7 @@ class EnvironmentRewriter(TreeRewriter):
             return
         for entry in old.elements:
             if entry.entries is None:
-                target.append(entry)  # the schema will say what is wrong with it
+                target.append(entry)  # the schema reports what is wrong with it
                 continue
             content = {key: child for key, child in entry.entries.items() if key != "index"}
             index = entry.entries.get("index")
@@ -174,7 +174,7 @@ class EnvironmentRewriter(TreeRewriter):
             own_map = own.entries
             assert own_map is not None
             if attribute in own_map:
-                self.findings.error(entry, f"{role} {index.value if index else ''} has its {attribute} twice")
+                self.findings.error(entry, f"{role} {index.value if index else ''} has `{attribute}` twice")
             own_map[attribute] = entry.like(content)
 
     def _settings_of_replica(self, node: Node) -> None:

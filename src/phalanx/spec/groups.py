@@ -1,4 +1,4 @@
-"""A group's suggestions as experiments."""
+"""Turns the suggestions of a group into experiments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phalanx.spec.model import Kind, Spec, thaw
 
 
 def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
-    """The experiment that runs one point of a group's matrix. Its values win over params of the same name."""
+    """The experiment that runs one point of a group's matrix. Its values override params of the same name."""
     document = thaw(group.document)
     document.pop("hptuning", None)
     document["kind"] = str(Kind.EXPERIMENT)
@@ -24,6 +24,6 @@ def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
 
 
 def first_suggestion(group: Spec) -> Spec:
-    """What a plan shows of a group before anything runs."""
+    """The experiment that a plan of the group shows before anything runs."""
     assert group.search is not None
     return suggestion(group, first_values(group.search))

@@ -1,4 +1,4 @@
-"""Several files as one: maps merge key by key; anything else, a null too, is replaced by the later layer."""
+"""Merges several files into one: maps merge key by key; the later layer replaces any other value, null included."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from phalanx.spec.tree import Node
 
 
 def merge(earlier: Node, later: Node) -> Node:
-    """The later layer over the earlier one. Neither is changed.
+    """Merge the later layer over the earlier one. Changes neither.
 
-    Merging is associative: a map that once took the place of a text or a null is marked as `replaces`, so that
-    what it hid stays hidden whichever pair of layers is merged first.
+    Merging is associative: a map that replaced a string or a null is marked as `replaces`, so that
+    what it hid stays hidden in any order of merging.
     """
     if earlier.entries is None or later.entries is None or later.replaces:
         result = later.like(later.value)

@@ -1,4 +1,4 @@
-"""From texts to a Spec: read, modernise, merge, fill in params, render, check. All faults are told at once."""
+"""Loads a Spec from text: read, modernise, merge, resolve params, render, validate. Reports all errors at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from phalanx.spec.yaml_reader import decode, describe, read
 
 Inspect = Callable[[Node, Diagnostics], None]
 
-# Sections that templates do not reach: they give the templates their values, or belong to other runs.
+# Sections that are not rendered: they provide the values of templates, or belong to other runs.
 UNRENDERED = frozenset(["params", "inputs", "outputs", "hptuning", "ops", "templates", "schedule"])
 
 
@@ -41,10 +41,10 @@ def load(
     params: Mapping[str, str] | None = None,
     inspect: Inspect | None = None,
 ) -> Spec:
-    """The spec of one or several files, later ones laid over earlier ones, and of params as the command line
-    gives them (they come last, as text). Raises SpecErrors with every fault that was found.
+    """The spec of one or several files, later ones merged over earlier ones, and of params from the command line
+    (merged last, as text). Raises SpecErrors with every error found.
 
-    `inspect` may add faults of its own: those that only another room can know, told together with ours.
+    `inspect` may add errors that only another package can detect; they are reported together with ours.
     """
     findings = Diagnostics()
     root = _layers(texts, params or {}, findings)
@@ -52,7 +52,7 @@ def load(
 
 
 def load_document(name: str, document: Mapping[str, Any]) -> Spec:
-    """The spec of plain data: a stored document, or one that a program made. Raises SpecErrors."""
+    """The spec of plain data: a stored document, or one built by a program. Raises SpecErrors."""
     findings = Diagnostics()
     source = Source(name, "")
     root = modernise(from_plain(dict(document), Mark(source, 0, 0, 0, 0)), findings)
@@ -86,12 +86,12 @@ def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findi
         root = merge(root, layer)
     if params:
         root = merge(root, _command_line(params, root))
-    root.mark = layers[0].mark  # the file as a whole is the first one
+    root.mark = layers[0].mark  # errors about the whole file point at the first one
     return root
 
 
 def _command_line(params: Mapping[str, str], root: Node) -> Node:
-    """`-P name=value` as one more layer. A declared text input keeps its digits: `-P id=007` stays text."""
+    """`-P name=value` as another layer. A value of a declared text input stays text: `-P id=007`."""
     declared = {
         str(entry.entries["name"].value): entry.entries["type"].value
         for entry in root.items("inputs")
@@ -109,7 +109,7 @@ def _command_line(params: Mapping[str, str], root: Node) -> Node:
 
 
 def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None) -> Spec | None:
-    """One spec out of a modernised, merged tree; None once the findings know why not."""
+    """The spec of a modernised, merged tree; None after adding the reason to the findings."""
     kind = _kind(root, findings)
     _version(root, findings)
     if kind is Kind.BUILD:
@@ -119,7 +119,7 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     variables = _variables(root, "inputs", findings)
     params = Params(root.get("params"), variables, first_values(search) if search else EMPTY, findings)
     if search is None:
-        params.wrong |= _matrix_names(root)  # told already, with the matrix
+        params.wrong |= _matrix_names(root)  # already reported with the matrix
     _required_inputs(params, root, findings)
     _matrix_suits_inputs(search, variables, root, findings)
     _note_nothings(params, root, findings)
@@ -132,10 +132,10 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     pipeline = read_pipeline(rendered, values, findings, read_spec) if kind is Kind.PIPELINE else None
     if findings.errors or values is INVALID:
         return None
-    document = freeze(root.plain())  # after everything old in it was settled, also in a pipeline's templates
+    document = freeze(root.plain())  # after all old forms were rewritten, also in the templates of a pipeline
     own = {key: values[key] for key in _COPIED if key in values}
     if own.get("build") == Build():
-        del own["build"]  # an empty section says nothing
+        del own["build"]  # an empty section has no meaning
     if kind is Kind.BUILD:
         own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
         own["backend"] = values.get("backend")
@@ -159,7 +159,7 @@ _COPIED = ("name", "description", "tags", "logging", "framework", "backend", "en
 
 
 def _kind(root: Node, findings: Diagnostics) -> Kind:
-    """The kind that the file says, or else the one its sections speak of, so that the rest can be checked."""
+    """The kind of the file, or else a guess from its sections, so that the rest can be validated."""
     node = root.get("kind")
     guess = Kind.GROUP if root.get("hptuning") else Kind.PIPELINE if root.get("ops") else Kind.EXPERIMENT
     if node is None:
@@ -178,14 +178,14 @@ def _kind(root: Node, findings: Diagnostics) -> Kind:
     if word == "plugin":
         hint = "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"
     elif word in ("component", "operation"):
-        hint = "this is a file for Polyaxon 1.x; Phalanx reads version 1 of the format, of the releases 0.x"
+        hint = "this is a Polyaxon 1.x file; Phalanx reads format version 1, used by the releases 0.x"
     findings.error(node, f"expected one of {', '.join(Kind)}, found {describe(node)}", hint)
     root.entries["kind"] = node.like(near or str(guess))  # type: ignore[index]
     return Kind(near) if near else guess
 
 
 def _flatten_build(root: Node, findings: Diagnostics) -> None:
-    """Up to 0.4.1 a build had its keys in a section `build`."""
+    """Move the keys of a section `build` to the top: the form of a build up to 0.4.1."""
     section = root.get("build")
     assert root.entries is not None
     if section is None or section.entries is None:
@@ -194,7 +194,7 @@ def _flatten_build(root: Node, findings: Diagnostics) -> None:
     findings.note(section, "`build` read as the top of the file")
     for key, node in section.entries.items():
         if key in root.entries:
-            findings.error(node, f"`{key[:60]}` stands in `build` and at the top of the file", "keep one", at_key=True)
+            findings.error(node, f"`{key[:60]}` is both in `build` and at the top of the file", "keep one", at_key=True)
         root.entries.setdefault(key, node)
 
 
@@ -215,7 +215,7 @@ def _version(root: Node, findings: Diagnostics) -> None:
 
 
 def _variables(root: Node, key: str, findings: Diagnostics) -> tuple[Variable, ...]:
-    """Declared inputs or outputs; faults are told when the whole file is checked against its record."""
+    """Declared inputs or outputs. Errors are reported when the whole file is validated against its record."""
     node = root.get(key)
     if node is None:
         return ()
@@ -234,14 +234,14 @@ def _required_inputs(params: Params, root: Node, findings: Diagnostics) -> None:
     entries = {item.entries["name"].value: item for item in root.items("inputs") if item.entries and item.get("name")}
     for name in params.missing():
         where = entries.get(name, root)
-        findings.error(where, f"input `{name}` got no value", f"give it in `params`, or with -P {name}=...")
+        findings.error(where, f"input `{name}` has no value", f"set it in `params` or with -P {name}=...")
         params.wrong.add(name)
 
 
 def _matrix_suits_inputs(
     search: Search | None, variables: tuple[Variable, ...], root: Node, findings: Diagnostics
 ) -> None:
-    """Values of a matrix are checked as params are: before a group runs half of its experiments."""
+    """Check the values of a matrix like params, before a group runs half of its experiments."""
     declared = {variable.name: variable for variable in variables}
     tuning = root.get("hptuning")
     matrix = tuning.get("matrix") if tuning is not None else None
@@ -260,7 +260,7 @@ def _note_nothings(params: Params, root: Node, findings: Diagnostics) -> None:
     for node in root.scalars():
         used = names_in(node.value) & empty if isinstance(node.value, str) and is_template(node.value) else set()
         for name in sorted(used):
-            findings.note(node, f"input `{name}` has no value: it shows as `None`")
+            findings.note(node, f"input `{name}` has no value: templates render it as `None`")
 
 
 def _render(root: Node, params: Params) -> Node:
@@ -280,7 +280,7 @@ def _backend_sections(root: Node, kind: Kind) -> Mapping[str, Field]:
 
 
 def _backend(root: Node, kind: Kind, findings: Diagnostics) -> None:
-    """Run backends are open: built-in names, and those of installed plug-ins."""
+    """Check the run backend: built-in, or from an installed plug-in."""
     node = root.get("backend")
     if node is None or node.poisoned or kind not in (Kind.EXPERIMENT, Kind.GROUP) or not isinstance(node.value, str):
         return
@@ -290,7 +290,7 @@ def _backend(root: Node, kind: Kind, findings: Diagnostics) -> None:
     if node.value not in installed:
         known = (*RUN_BACKENDS, *(name for name in installed if name not in RUN_BACKENDS))
         hint = did_you_mean(node.value, known) or f"write one of {', '.join(known)}"
-        findings.error(node, f"there is no backend `{node.value[:60]}`", hint)
+        findings.error(node, f"unknown backend `{node.value[:60]}`", hint)
 
 
 def _command(root: Node, findings: Diagnostics) -> str | None:
@@ -311,13 +311,13 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
     if node is None:
         return None
     before = len(findings.errors)
-    values = HPTUNING.read(node, Diagnostics())  # faults are told when the whole file is checked against its record
+    values = HPTUNING.read(node, Diagnostics())  # errors are reported when the whole file is validated
     if values is INVALID:
         return None
     named = [name for name in ALGORITHMS if name in values]
     if len(named) > 1:
         said = " and ".join(f"`{name}`" for name in named)
-        findings.error(node.get(named[1]) or node, f"a group has one search; {said} are both here", at_key=True)
+        findings.error(node.get(named[1]) or node, f"a group has one search; {said} are both set", at_key=True)
     algorithm = named[0] if named else "grid_search"
     settings = values.get(algorithm, EMPTY)
     matrix = values["matrix"]
@@ -327,16 +327,16 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         name = continuous[0].name
         if named:
             hint = "write `random_search: {n_experiments: N}`"
-            findings.error(where, f"`{name}` is a distribution, which a grid cannot enumerate", hint)
+            findings.error(where, f"`{name}` is a distribution, which grid search cannot enumerate", hint)
         else:
             algorithm = "random_search"
-            findings.note(where, f"`{name}` is a distribution, which a grid cannot enumerate: read as random search")
+            findings.note(where, f"`{name}` is a distribution, not enumerable by grid search: read as random search")
     if algorithm == "random_search" and "n_experiments" not in settings and any(d.values is None for d in matrix):
-        findings.note(where, "running it needs `random_search: {n_experiments: N}`")
+        findings.note(where, "running it requires `random_search: {n_experiments: N}`")
     if algorithm == "bo":
         unfit = next((item for item in continuous if item.values is None and item.kind != "uniform"), None)
         if unfit is not None:
-            findings.error(where, f"bo searches uniform and listed values; `{unfit.name}` is `{unfit.kind}`")
+            findings.error(where, f"bo supports only uniform and listed values; `{unfit.name}` is `{unfit.kind}`")
     if len(findings.errors) > before:
         return None
     return Search(
@@ -366,7 +366,7 @@ _PLACED = (
 
 
 def _places(root: Node) -> Mapping[str, Location]:
-    """Where the things stand that a plan may have to speak of."""
+    """Locations that the messages of a plan may refer to."""
     places = {"": root.mark.place()}
     for steps in _PLACED:
         node: Node | None = root

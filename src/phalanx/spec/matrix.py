@@ -1,6 +1,6 @@
-"""The matrix of a group: finite dimensions are unfolded here, distributions are kept as they are named.
+"""The matrix of a group: finite dimensions are expanded into values, distributions are kept by name.
 
-Numbers follow numpy: `range` leaves its stop out, `linspace` takes it in, `logspace` takes exponents.
+Numbers follow numpy: `range` excludes its stop, `linspace` includes it, `logspace` takes exponents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Numbers = list[float]
 
 
 class DimensionForm(NamedTuple):
-    """One way to write a dimension: the names of its numbers, and the values they give (None: a distribution)."""
+    """One way to write a dimension: the names of its numbers, and how they expand to values (None: a distribution)."""
 
     names: tuple[str, ...]
     unfold: Callable[[Numbers], list[Any]] | None = None
@@ -163,7 +163,7 @@ def _numeric(name: str, kind: str, node: Node, findings: Diagnostics) -> Any:
     except ArithmeticError:
         values = (math.inf,)
     if not all(is_finite(value) for value in values):
-        findings.error(node, "these numbers give values that no computer can hold")
+        findings.error(node, "these numbers give values outside the floating-point range")
         return INVALID
     return Dimension(name, kind, values=values)
 
@@ -204,32 +204,32 @@ def _fault_of(kind: str, numbers: Numbers) -> str | None:
     if kind in ("range", "linspace", "logspace", "geomspace"):
         start, stop, third = numbers[:3]
         if start >= stop:
-            return f"the start ({start}) must lie below the stop ({stop})"
+            return f"the start ({start}) must be below the stop ({stop})"
         if third <= 0:
             return f"the {'step' if kind == 'range' else 'number of values'} must be above 0"
         length = (stop - start) / third if kind == "range" else third
         if length > MAX_VALUES:
             return f"more than {MAX_VALUES} values"
         if kind != "range" and third != int(third):
-            return "the number of values must be whole"
+            return "the number of values must be a whole number"
         if kind == "geomspace" and start <= 0:
-            return "`geomspace` starts above 0"
+            return "the start of `geomspace` must be above 0"
         if kind == "logspace" and len(numbers) > 3 and numbers[3] <= 0:
             return "the base of `logspace` must be above 0"
         if kind == "logspace" and max(abs(start), abs(stop)) > 300:
             return "`logspace` takes exponents: 10^start to 10^stop"
         return None
     if "uniform" in kind and numbers[0] >= numbers[1]:
-        return f"the low end ({numbers[0]}) must lie below the high end ({numbers[1]})"
+        return f"the low end ({numbers[0]}) must be below the high end ({numbers[1]})"
     if "normal" in kind and numbers[1] < 0:
-        return "the scale must not be below 0"
+        return "the scale must not be negative"
     return None
 
 
 def first_values(search: Search) -> dict[str, Any]:
-    """One point of a search, to check a group's templates with before anything runs."""
+    """One point of a search, used to check the templates of a group before anything runs."""
     point: dict[str, Any] = {}
-    if search.algorithm == "hyperband":  # its resource is a param too, which grows from round to round
+    if search.algorithm == "hyperband":  # its resource is also a param, which increases from round to round
         resource = search.settings["resource"]
         amount = search.settings["max_iter"]
         point[resource["name"]] = float(amount) if resource.get("type", "float") == "float" else amount

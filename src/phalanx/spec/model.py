@@ -1,7 +1,7 @@
-"""The spec: what the user wrote, validated and normalised. Frozen values, the same for every dialect.
+"""The spec: the user's file, validated and normalised. Frozen values, the same for every dialect.
 
-The parts are named tuples rather than dataclasses: a class costs a seventh to make, which every call of the
-command line pays for.
+The parts are named tuples rather than dataclasses: defining the class costs a seventh of the time, which every call of
+the command line pays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 def freeze(value: Any) -> Any:
-    """Plain data that nobody can change any more."""
+    """Plain data as immutable values."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: freeze(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ RESOURCE_NAMES = ("cpu", "memory", "gpu", "tpu")
 
 
 class ReplicaSettings(NamedTuple):
-    """What one replica, or all replicas of a role, ask of the place they run in. None: not said."""
+    """What one replica, or all replicas of a role, request from the backend. None: not set."""
 
     resources: Resources | None = None
     node_selector: Mapping[str, str] | None = None
@@ -86,7 +86,7 @@ class ReplicaSettings(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """The members of a distributed run beside its master."""
+    """The replicas of a distributed run besides its master."""
 
     n_workers: int = 0
     n_ps: int = 0
@@ -108,7 +108,7 @@ class OutputsRefs(NamedTuple):
 
 
 class SlurmOptions(NamedTuple):
-    """How Slurm shall place the run. None: not said."""
+    """Slurm options of the run. None: not set."""
 
     site: str | None = None
     account: str | None = None
@@ -127,7 +127,7 @@ class SlurmOptions(NamedTuple):
 
 
 class KubernetesOptions(NamedTuple):
-    """How Kubernetes shall run it. None: not said. `pod` is merged over the template of every pod."""
+    """Kubernetes options of the run. None: not set. `pod` is merged over the template of every pod."""
 
     queue: str | None = None
     gang: str | None = None
@@ -163,7 +163,7 @@ class PythonOptions(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """Where the run lives. `settings` are the master's, and the run's where all replicas share them."""
+    """The environment of the run. `settings` apply to the master, and to all replicas where they share them."""
 
     settings: ReplicaSettings = ReplicaSettings()
     outputs: OutputsRefs | None = None
@@ -235,7 +235,7 @@ class Search(NamedTuple):
 
     @property
     def size(self) -> int | None:
-        """How many experiments it runs; None when nobody can say beforehand."""
+        """Number of experiments; None when it is not known in advance."""
         if self.algorithm == "bo":
             return int(self.settings["n_initial_trials"]) + int(self.settings["n_iterations"])
         if self.algorithm == "hyperband":
@@ -246,7 +246,7 @@ class Search(NamedTuple):
 
     @property
     def space(self) -> int | None:
-        """How many points the matrix has; None when a distribution makes it endless."""
+        """Number of points in the matrix; None when a distribution makes it infinite."""
         size = 1
         for dimension in self.matrix:
             if dimension.values is None:
@@ -256,7 +256,7 @@ class Search(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One step of a pipeline. `spec` is its template filled in; None for a template that lives elsewhere."""
+    """One step of a pipeline. `spec` is its rendered template; None for a template outside the file."""
 
     name: str
     template: Mapping[str, str]
@@ -277,10 +277,10 @@ class Pipeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One run, or one group or pipeline of runs, as the file says it.
+    """One run, or one group or pipeline of runs, as described by the file.
 
-    For a group the fields are what its first suggestion would give, so that everything is checked before any run;
-    `document` holds the file itself, normalised but with its templates, from which each suggestion is made.
+    For a group the fields are those of its first suggestion, so that everything is checked before any run.
+    `document` is the normalised file with unrendered templates; each suggestion is created from it.
     """
 
     kind: Kind
@@ -304,5 +304,5 @@ class Spec:
 
     @property
     def file(self) -> str:
-        """The file it was read from; the last one, when there were several."""
+        """The file it was read from; the last one if there were several."""
         return self.places[""].file if "" in self.places else "file"

@@ -1,4 +1,4 @@
-"""Params: what the file gives, what the command line overrides, what declared inputs demand."""
+"""Params: values from the file and the command line, checked against declared inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def parse_value(text: str) -> Any:
-    """A value of the command line: a number, true/false, a list or map in brackets, or text."""
+    """Parse a value from the command line: a number, true/false, a list or map in brackets, or text."""
     value = resolve_plain(text) if text else ""
     if isinstance(value, str) and value[:1] in "[{(" and len(value) <= 10_000 and not is_template(value):
         try:
@@ -29,16 +29,16 @@ def parse_value(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Lists, maps and scalars as a file can hold them. Raises ValueError for whatever else Python can write."""
+    """Lists, maps and scalars as a file can hold them. Raises ValueError for any other Python literal."""
     if isinstance(value, dict):
         if not all(isinstance(key, str | int) for key in value):
-            raise ValueError("a key that no file can hold")
+            raise ValueError("a key that a file cannot hold")
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    raise ValueError("a value that no file can hold")
+    raise ValueError("a value that a file cannot hold")
 
 
 def _is_number(value: Any) -> bool:
@@ -67,7 +67,7 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Params:
-    """The values of one file's params, settled in the order in which they need each other."""
+    """The values of one file's params, resolved in dependency order."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Params:
     ) -> None:
         self.nodes: dict[str, Node] = (section.entries if section is not None else None) or {}
         self.variables = {variable.name: variable for variable in variables}
-        self.fixed = dict(fixed)  # matrix values: they win over params of the same name
+        self.fixed = dict(fixed)  # matrix values: they override params of the same name
         self.findings = findings
         self.values = {variable.name: thaw(variable.default) for variable in variables if variable.is_optional}
         self.settled: set[str] = set()
-        self.wrong: set[str] = set()  # told already: what is made of them is not blamed again
-        self.seen: dict[str, Any] = {}  # what templates see
+        self.wrong: set[str] = set()  # already reported: params that use them are not reported again
+        self.seen: dict[str, Any] = {}  # visible to templates
         for name, value in {**self.values, **self.fixed}.items():
             self._show(name, value)
         self.renderer = Renderer(self.seen, findings)
@@ -95,7 +95,7 @@ class Params:
         self._check_inputs()
 
     def _show(self, name: str, value: Any) -> None:
-        """Let templates see a value. A flag is seen as the option it stands for."""
+        """Make a value visible to templates. A flag is rendered as its command-line option."""
         variable = self.variables.get(name)
         if variable is not None and variable.is_flag:
             value = f"--{name}" if value is True else ""
@@ -112,9 +112,7 @@ class Params:
         node = self.nodes[name]
         if name in chain or len(chain) > MAX_CHAIN:
             steps = " -> ".join([*chain[-5:], name])
-            fault = (
-                "params that need each other" if name in chain else f"params more than {MAX_CHAIN} deep in each other"
-            )
+            fault = "circular params" if name in chain else f"params nested more than {MAX_CHAIN} deep"
             self.findings.error(node, f"{fault}: {steps}")
             self.wrong.update((*chain, name))
             return
@@ -127,7 +125,7 @@ class Params:
 
     def _render(self, name: str, node: Node) -> None:
         if isinstance(node.value, str) and REFERENCE.match(node.value):
-            self.findings.note(node, "filled in with another run's output when this one starts")
+            self.findings.note(node, "resolved from another run's output when this one starts")
             self._keep(name, node.value)
             return
         result = self.renderer.tree(node)
@@ -142,18 +140,18 @@ class Params:
         for name, node in self.nodes.items():
             if name not in self.variables:
                 hint = did_you_mean(name, self.variables)
-                self.findings.error(node, f"no input is named `{name[:60]}`", hint, at_key=True)
+                self.findings.error(node, f"unknown input `{name[:60]}`", hint, at_key=True)
             elif name not in self.wrong:
                 fault = type_fault(self.variables[name], self.values.get(name))
                 if fault:
                     self.findings.error(node, f"{fault}, found {describe(node)}")
 
     def without_value(self) -> set[str]:
-        """Optional inputs that have neither a value nor a default: templates show them as `None`."""
+        """Optional inputs that have neither a value nor a default: templates render them as `None`."""
         return {name for name in self.variables if name in self.values and self.values[name] is None} - set(self.fixed)
 
     def missing(self) -> list[str]:
-        """Required inputs that got no value."""
+        """Required inputs without a value."""
         given = {*self.values, *self.fixed, *self.wrong}
         return [name for name, variable in self.variables.items() if not variable.is_optional and name not in given]
 
@@ -167,7 +165,7 @@ def _needs(node: Node) -> list[str]:
 
 
 def type_fault(variable: Variable, value: Any) -> str | None:
-    """Why a value does not suit an input; None when it does."""
+    """Why a value is not valid for an input; None when it is."""
     if isinstance(value, str) and REFERENCE.match(value):
         return None
     if variable.options is not None and thaw(value) not in thaw(variable.options):

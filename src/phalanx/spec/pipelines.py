@@ -1,4 +1,4 @@
-"""Pipelines: ops that run templates, in an order without circles."""
+"""Pipelines: ops that run templates, in an acyclic order."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
 
-MAX_NODES = 50_000  # values in all templates of a pipeline, filled in for every op
+MAX_NODES = 50_000  # values in all templates of a pipeline, rendered for every op
 SHOWN = 8
 ReadSpec = Callable[[Node, Diagnostics], Spec | None]
 _LAID_OVER = ("environment", "build", "logging")
 
 
 def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: ReadSpec) -> Pipeline | None:
-    """The pipeline of a file; None once the findings know why not. Ops were checked against their record before."""
+    """The pipeline of a file; None after adding the reason to the findings. Ops were validated against their record."""
     templates = _templates(root, findings)
     ops: dict[str, tuple[Operation, Node]] = {}
     for node in root.items("ops"):
         values = OP.read(node, Diagnostics())
         if values is INVALID:
-            continue  # told by the record of the whole file
+            continue  # reported by the record of the whole file
         if values["name"] in ops:
-            findings.error(node, f"two ops are named `{values['name']}`")
+            findings.error(node, f"duplicate op name `{values['name']}`")
         ops[values["name"]] = (_operation(values), node)
     _check_dependencies(ops, findings)
     specs = _fill_in(ops, templates, findings, read_spec)
@@ -57,14 +57,14 @@ def _operation(values: Mapping[str, Any]) -> Operation:
 
 
 def _templates(root: Node, findings: Diagnostics) -> dict[str, Node]:
-    """Templates by name. They are files of their own, so their dialects are settled here."""
+    """Templates by name. Each is a file with its own dialect, which is rewritten here."""
     found: dict[str, Node] = {}
     for node in root.items("templates"):
         if node.entries is None:
-            continue  # told by the record of the whole file
+            continue  # reported by the record of the whole file
         kind = node.get("kind")
         if kind is not None and kind.value == "pipeline":
-            findings.error(kind, "a pipeline cannot be a template of another one")
+            findings.error(kind, "a pipeline cannot be used as a template")
             continue
         if kind is None:
             findings.note(node, "no `kind`: read as `kind: experiment`")
@@ -74,9 +74,9 @@ def _templates(root: Node, findings: Diagnostics) -> dict[str, Node]:
         modernise(node, findings)
         name = node.get("name")
         if name is None:
-            findings.missing(node, "name", "a template needs a `name`, so that ops can use it")
+            findings.missing(node, "name", "a template requires a `name` that ops refer to")
         elif str(name.value) in found:
-            findings.error(name, f"two templates are named `{name.value}`")
+            findings.error(name, f"duplicate template name `{name.value}`")
         else:
             found[str(name.value)] = node
     return found
@@ -87,15 +87,15 @@ def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Dia
         for name in op.dependencies:
             if name not in ops:
                 where = node.get("dependencies") or node
-                findings.error(where, f"op `{op.name}` depends on `{name}`, which is no op", did_you_mean(name, ops))
+                findings.error(where, f"op `{op.name}` depends on the unknown op `{name}`", did_you_mean(name, ops))
     circle = _circle({name: [step for step in op.dependencies if step in ops] for name, (op, _) in ops.items()})
     if circle:
         more = " …" if len(circle) > SHOWN else ""
-        findings.error(ops[circle[0]][1], f"ops that wait for each other: {', '.join(circle[:SHOWN])}{more}")
+        findings.error(ops[circle[0]][1], f"circular dependency between ops: {', '.join(circle[:SHOWN])}{more}")
 
 
 def _circle(needs: Mapping[str, list[str]]) -> list[str]:
-    """The ops that can never start, because they wait for each other."""
+    """The ops that can never start because they wait for each other."""
     followers: dict[str, list[str]] = {}
     for name, before in needs.items():
         for step in before:
@@ -116,7 +116,7 @@ def _fill_in(
     findings: Diagnostics,
     read_spec: ReadSpec,
 ) -> dict[str, Spec]:
-    """Every op's template with the op's params: the specs that would run."""
+    """The spec of every op: its template rendered with its params."""
     specs: dict[str, Spec] = {}
     sizes = {name: sum(1 for _ in node.scalars()) for name, node in templates.items()}
     left = MAX_NODES
@@ -124,14 +124,14 @@ def _fill_in(
         name = op.template.get("name")
         left -= sizes.get(name or "", 0)
         if left < 0:
-            findings.error(node, f"the ops of this pipeline unfold to more than {MAX_NODES} values")
+            findings.error(node, f"the ops of this pipeline expand to more than {MAX_NODES} values")
             break
         if name is None:
             wanted = next(iter(op.template.values()))
             findings.note(node, f"the template `{wanted}` is looked up when the pipeline runs")
         elif name not in templates:
             where, hint = node.get("template") or node, did_you_mean(name, templates)
-            findings.error(where, f"op `{op.name}` uses the template `{name}`, which is not here", hint)
+            findings.error(where, f"op `{op.name}` uses the unknown template `{name}`", hint)
         else:
             spec = read_spec(_laid_over(templates[name], node), findings)
             if spec is not None:
@@ -140,16 +140,16 @@ def _fill_in(
 
 
 def _check_unused(templates: Mapping[str, Node], findings: Diagnostics, read_spec: ReadSpec) -> None:
-    """Templates that no op uses: all their faults but values that an op would have given."""
+    """Report the errors of templates that no op uses, except for missing values that an op would provide."""
     for template in templates.values():
         quiet = Diagnostics()
         read_spec(template.copy(template.parent, template.key, template.key_mark), quiet)
-        wanting = ("got no value", "no param is named")
+        wanting = ("has no value", "unknown param")
         findings.errors += [error for error in quiet.errors if not any(word in error.message for word in wanting)]
 
 
 def _laid_over(template: Node, op: Node) -> Node:
-    """The template with what the op says: its params, and sections laid over the template's."""
+    """The template with the op's params, and the op's sections merged over those of the template."""
     own = template.copy(template.parent, template.key, template.key_mark)
     layer = Node({}, op.mark, op.parent, op.key, op.key_mark)
     layer.value = {key: op.entries[key] for key in ("params", *_LAID_OVER) if op.entries and op.get(key)}

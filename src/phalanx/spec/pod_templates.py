@@ -1,7 +1,7 @@
-"""What may be laid over the template of a pod: Kubernetes' own fields, by name, so that a slip is told in the file.
+"""Patches for pod templates: validates the names of Kubernetes fields, so that typos are reported in the file.
 
-An API server drops what it does not know, or refuses it long after the file was read. The names are those of the newest
-release; values are the cluster's to judge.
+An API server drops unknown fields, or rejects them long after the file was read. The names are those of the newest
+release; the cluster validates the values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOW = ("delete", "merge", "replace")
 
 
 class TemplatePart(NamedTuple):
-    """A map of Kubernetes, or a list of such maps, whose items a `key` tells apart. None: the cluster's to judge."""
+    """A Kubernetes map, or a list of maps with the merge key `key`. None: validated by the cluster."""
 
     name: str
     fields: Mapping[str, TemplatePart | None]
@@ -117,7 +117,7 @@ TEMPLATE = _part("the template of a pod", "", metadata=_part("`metadata`", "anno
 
 
 class PodTemplate(NamedTuple):
-    """The template of a pod (`metadata`, `spec`), or its spec alone; only what shall be different stands in it."""
+    """A patch for the template of a pod (`metadata`, `spec`), or for its spec alone. It holds only the differences."""
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         faults = len(findings.errors)
@@ -141,7 +141,7 @@ class _Checking:
 
     def part(self, part: TemplatePart, node: Node) -> None:
         if node.poisoned or (node.value is None and node.key != "pod"):
-            return  # null takes away what stands there
+            return  # null removes the field
         if not part.is_list:
             self.fields(part, node)
         elif node.elements is None:
@@ -157,10 +157,10 @@ class _Checking:
         self.fields(part, node)
         how = node.get(PATCH)
         if how is not None and how.value == "replace" and len(node.entries) > 1:
-            hint = "write `- $patch: replace` as an item of its own"
-            self.findings.error(how, "this replaces the whole list, and leaves out the item that says so", hint)
+            hint = "write `- $patch: replace` as a separate item"
+            self.findings.error(how, "this replaces the whole list and drops this item", hint)
         if part.key is not None and node.get(part.key) is None and node.get(PATCH) is None:
-            self.findings.missing(node, part.key, f"{part.name} needs `{part.key}`, by which it is found")
+            self.findings.missing(node, part.key, f"{part.name} needs `{part.key}`as its merge key")
 
     def fields(self, part: TemplatePart, node: Node) -> None:
         if node.entries is None:

@@ -1,4 +1,4 @@
-"""Amounts as people write them: `2`, `"500m"`, `"2Gi"`, `"90m"`."""
+"""Parses amounts: `2`, `"500m"`, `"2Gi"`, `"90m"`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DURATION = re.compile(r"\s*(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:
 
 
 def is_finite(number: float) -> bool:
-    """Also of whole numbers that are too large for a float, which have no place in a file."""
+    """False also for whole numbers that are too large for a float: a file must not contain them."""
     try:
         return math.isfinite(number)
     except OverflowError:
@@ -44,7 +44,7 @@ def cpus(text: str) -> float | None:
 
 
 def memory_mib(text: str) -> float | None:
-    """Memory in MiB: a bare number is MiB already; `2Gi`, `512Mi`, `1G` carry their unit (a final `B` is fine)."""
+    """Memory in MiB: a bare number is MiB; `2Gi`, `512Mi`, `1G` have a unit (a final `B` is allowed)."""
     parts = _split(text)
     if parts is None:
         return None
@@ -56,7 +56,7 @@ def memory_mib(text: str) -> float | None:
 
 
 def seconds(text: str) -> float | None:
-    """A duration: seconds, or `1d12h30m15s` in any part of it."""
+    """A duration: seconds, or any part of `1d12h30m15s`."""
     match = _DURATION.match(text) if len(text) <= LONGEST else None
     if match is None or not any(match.groups()):
         return None
@@ -65,5 +65,5 @@ def seconds(text: str) -> float | None:
 
 
 def tidy(number: float) -> int | float:
-    """2.0 as 2, for people and for JSON."""
+    """2.0 as 2, for messages and JSON."""
     return int(number) if math.isfinite(number) and number == int(number) else number

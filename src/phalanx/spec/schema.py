@@ -1,4 +1,4 @@
-"""Every section and field of a polyaxonfile, in its modern form. The one table behind checks, editors and docs."""
+"""Sections and fields of a polyaxonfile in its modern form: the table behind validation, JSON Schema and docs."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _limits_cover_requests(values: dict[str, Any], node: Node, findings: Diagnos
     if requests is not None and limits is not None and limits < requests:
         where = node.get("limits") or node
         tidy = quantities.tidy
-        findings.error(where, f"the limit ({tidy(limits)}) lies below the request ({tidy(requests)})")
+        findings.error(where, f"the limit ({tidy(limits)}) is below the request ({tidy(requests)})")
 
 
 def _amount(name: str, unit: Shape, doc: str) -> Field:
     fields = {
-        "requests": Field(unit, f"How much is set aside: {unit.words()}."),
-        "limits": Field(unit, f"How much may be used at most: {unit.words()}."),
+        "requests": Field(unit, f"Amount to reserve: {unit.words()}."),
+        "limits": Field(unit, f"Upper limit: {unit.words()}."),
     }
     return Field(RecordShape(f"resources.{name}", fields, Amount, _limits_cover_requests), doc)
 
@@ -90,24 +90,24 @@ RESOURCES = RecordShape(
 
 REPLICA_FIELDS: dict[str, Field] = {
     "resources": Field(RESOURCES, "CPU, memory, GPU and TPU, each with `requests` and `limits`."),
-    "env_vars": Field(EnvVars(), "Environment variables. Those of `environment` reach every replica."),
+    "env_vars": Field(EnvVars(), "Environment variables. Those set in `environment` apply to every replica."),
     "node_selector": Field(LABELS, "Labels that a node must have (Kubernetes)."),
-    "affinity": Field(MapOf(), "Affinity, as Kubernetes writes it."),
-    "tolerations": Field(ListOf(MapOf()), "Tolerations, as Kubernetes writes them."),
-    "labels": Field(LABELS, "Labels to put on what is created."),
-    "annotations": Field(LABELS, "Annotations to put on what is created."),
+    "affinity": Field(MapOf(), "Affinity, in Kubernetes syntax."),
+    "tolerations": Field(ListOf(MapOf()), "Tolerations, in Kubernetes syntax."),
+    "labels": Field(LABELS, "Labels of the created objects."),
+    "annotations": Field(LABELS, "Annotations of the created objects."),
     "service_account": Field(TextShape(), "The service account to run as (Kubernetes)."),
-    "image_pull_secrets": Field(REFS, "Secrets for pulling the image (Kubernetes)."),
+    "image_pull_secrets": Field(REFS, "Secrets used to pull the image (Kubernetes)."),
     "secret_refs": Field(REFS, "Secrets whose keys become environment variables."),
     "config_map_refs": Field(REFS, "Config maps whose keys become environment variables."),
     "data_refs": Field(REFS, "Data stores to make available."),
-    "artifact_refs": Field(REFS, "Stores for outputs; the first one is used."),
-    "max_restarts": Field(Number(low=0, whole=True), "How often a failed run is started again."),
+    "artifact_refs": Field(REFS, "Stores for outputs. The first one is used."),
+    "max_restarts": Field(Number(low=0, whole=True), "How many times a failed run is restarted."),
 }
 REPLICA = RecordShape("the settings of a replica", REPLICA_FIELDS, ReplicaSettings)
 INDEXED = RecordShape(
     "the settings of one replica",
-    {"index": Field(Number(low=0, whole=True), "which replica is meant, counted from 0"), **REPLICA_FIELDS},
+    {"index": Field(Number(low=0, whole=True), "index of the replica, starting at 0"), **REPLICA_FIELDS},
     dict,
 )
 
@@ -122,11 +122,11 @@ def _indices_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> N
             where = entry.get("index")
             if where is None:
                 hint = f"write `index: {len(seen)}`" if count else None
-                findings.missing(entry, "index", f"this entry of `{role}` does not say which replica it means", hint)
+                findings.missing(entry, "index", f"this entry of `{role}` has no `index`", hint)
                 continue
             index = Number(low=0, whole=True).read(where, Diagnostics())
             if index is INVALID:
-                continue  # told by the entry's own record
+                continue  # reported by the record of the entry
             if index in seen:
                 findings.error(where, f"{role} {index} is listed twice")
             elif index >= count and (count_key in values or node.get(count_key) is None):
@@ -147,31 +147,29 @@ def _replicas(**values: Any) -> Replicas:
 REPLICAS = RecordShape(
     "replicas",
     {
-        "n_workers": Field(Number(low=0, high=MOST_REPLICAS, whole=True), "How many workers."),
-        "n_ps": Field(
-            Number(low=0, high=MOST_REPLICAS, whole=True), "How many parameter servers (servers, for MXNet)."
-        ),
-        "default_worker": Field(REPLICA, "Settings of every worker that `worker` does not set otherwise."),
-        "default_ps": Field(REPLICA, "Settings of every parameter server that `ps` does not set otherwise."),
+        "n_workers": Field(Number(low=0, high=MOST_REPLICAS, whole=True), "Number of workers."),
+        "n_ps": Field(Number(low=0, high=MOST_REPLICAS, whole=True), "Number of parameter servers (MXNet: servers)."),
+        "default_worker": Field(REPLICA, "Default settings of workers; `worker` overrides them."),
+        "default_ps": Field(REPLICA, "Default settings of parameter servers; `ps` overrides them."),
         "worker": Field(
             ListOf(INDEXED),
-            "Settings of single workers, by `index`. Each attribute replaces the default's as a whole.",
+            "Settings of individual workers, by `index`. Each attribute replaces the default as a whole.",
         ),
-        "ps": Field(ListOf(INDEXED), "Settings of single parameter servers, by `index`."),
+        "ps": Field(ListOf(INDEXED), "Settings of individual parameter servers, by `index`."),
         "master_task": Field(
             TextShape(choices=("chief", "master")),
-            "TensorFlow: how TF_CONFIG names the master. TensorFlow 2's strategies want `chief`, older code `master`.",
+            "TensorFlow: name of the master in TF_CONFIG. TensorFlow 2 strategies need `chief`, older code `master`.",
         ),
         "launcher": Field(
             TextShape(choices=("direct", "mpirun")),
-            "Horovod and MPI: `direct` starts every rank by itself, `mpirun` has a launcher start all.",
+            "Horovod and MPI: `direct` starts each rank separately; `mpirun` starts all ranks from a launcher.",
         ),
         "processes": Field(
             Number(low=1, high=1024, whole=True),
-            "How many processes each replica has. Default: one for each of its GPUs with PyTorch, DeepSpeed, Horovod "
-            "and JAX, else one.",
+            "Number of processes per replica. Default: one per GPU with PyTorch, DeepSpeed, Horovod "
+            "and JAX, otherwise one.",
         ),
-        "delay_workers_by_global_step": Field(Boolean(), "Read for Polyaxon's sake, and not acted on."),
+        "delay_workers_by_global_step": Field(Boolean(), "Accepted for compatibility with Polyaxon; has no effect."),
     },
     _replicas,
     _indices_fit,
@@ -201,23 +199,21 @@ def environment(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShap
     """`backends`: sections of installed backends, by name. They never replace a field of ours."""
     fields = {
         **REPLICA_FIELDS,
-        "timeout": Field(
-            Quantity(quantities.seconds, 'a time (seconds, or "90m", "1d12h")'), "How long the run may take."
-        ),
+        "timeout": Field(Quantity(quantities.seconds, 'a time (seconds, or "90m", "1d12h")'), "Time limit of the run."),
         "stall_timeout": Field(
             Quantity(quantities.seconds, 'a time (seconds, or "10m")'),
-            "End the run when no replica has written a line or a metric for so long. Python then says where it was.",
+            "End the run if no replica writes a log line or a metric for this long. Python then prints a traceback.",
         ),
-        "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs are read."),
-        "slurm": Field(SLURM, "How Slurm places the run."),
-        "kubernetes": Field(KUBERNETES, "How Kubernetes runs it, and what else its pods shall have."),
-        "python": Field(PYTHON, "Modules, packages and virtual environments, where there are no containers."),
+        "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs this run reads."),
+        "slurm": Field(SLURM, "Slurm options."),
+        "kubernetes": Field(KUBERNETES, "Kubernetes options, and additions to the pods."),
+        "python": Field(PYTHON, "Modules, packages and virtual environments, for runs without containers."),
     }
     fields = {**backends, **fields}
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
         return RecordShape("environment", fields, _environment)
-    only = "`replicas` belong to `kind: experiment` and `kind: group`"
+    only = "`replicas` is only allowed in `kind: experiment` and `kind: group`"
     return RecordShape("environment", fields, _environment, elsewhere={"replicas": only})
 
 
@@ -238,25 +234,25 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
 
 def _image_name(image: str, node: Node, findings: Diagnostics) -> None:
     if not image or any(character.isspace() for character in image):
-        findings.error(node, f"`{image[:60]}` is not the name of an image: it has white space or is empty")
+        findings.error(node, f"`{image[:60]}` is not an image name: it is empty or contains white space")
         return
     parts = image.split("@", maxsplit=1)[0].split(":")
     if len(parts) > 3 or (len(parts) == 3 and (not parts[1] or "/" not in parts[1][1:])):
-        findings.error(node, f"`{image[:60]}` is not the name of an image", "write `registry:port/name:tag`")
+        findings.error(node, f"`{image[:60]}` is not an image name", "write `registry:port/name:tag`")
 
 
 BUILD_FIELDS: dict[str, Field] = {
-    "image": Field(TextShape(), "The image to start from."),
-    "dockerfile": Field(TextShape(), "A Dockerfile to build instead."),
+    "image": Field(TextShape(), "The image to run in."),
+    "dockerfile": Field(TextShape(), "A Dockerfile to build instead of `image`."),
     "ref": Field(TextShape(numbers=True), "An earlier build, by id or name."),
-    "context": Field(TextShape(), "The folder to build in."),
+    "context": Field(TextShape(), "The build context folder."),
     "build_steps": Field(ListOf(TextShape(), lone=True), "Commands that prepare the environment, in order."),
     "env_vars": Field(EnvVars(), "Environment variables of the build and of the run."),
     "lang_env": Field(TextShape(), "The locale, such as `C.UTF-8`."),
     "commit": Field(TextShape(numbers=True), "The commit of the code to use."),
     "branch": Field(TextShape(numbers=True), "The branch of the code to use."),
-    "nocache": Field(Boolean(), "Build again even when nothing changed."),
-    "backend": Field(TextShape(choices=("native", "kaniko", "other")), "What builds the image."),
+    "nocache": Field(Boolean(), "Build without the cache."),
+    "backend": Field(TextShape(choices=("native", "kaniko", "other")), "The image builder."),
 }
 BUILD = RecordShape("build", BUILD_FIELDS, Build, _one_base)
 
@@ -265,8 +261,8 @@ RUN = RecordShape(
     {
         "cmd": Field(
             ListOf(TextShape(what="a command"), lone=True),
-            "The command of every replica, run by bash. Lines are folded into one; items of a list run one after "
-            "another as long as each succeeds.",
+            "The command of every replica, run by bash. Lines are joined into one. The items of a list run one after "
+            "another; the first failure stops the list.",
         )
     },
     dict,
@@ -275,10 +271,8 @@ RUN = RecordShape(
 LOGGING = RecordShape(
     "logging",
     {
-        "level": Field(
-            TextShape(choices=("DEBUG", "INFO", "WARN", "ERROR", "FATAL")), "The log level given to the run."
-        ),
-        "formatter": Field(TextShape(), "A format for log lines."),
+        "level": Field(TextShape(choices=("DEBUG", "INFO", "WARN", "ERROR", "FATAL")), "The log level of the run."),
+        "formatter": Field(TextShape(), "The format of log lines."),
     },
     Logging,
 )
@@ -295,25 +289,25 @@ def _default_fault(values: dict[str, Any]) -> str | None:
 def _variable(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if node.get("default") is not None and not values.get("is_optional"):
         hint = "add `is_optional: true`"
-        findings.error(node.get("default") or node, "only an optional input has a default", hint, at_key=True)
+        findings.error(node.get("default") or node, "only an optional input can have a default", hint, at_key=True)
     fault = _default_fault(values)
     if fault:
-        findings.error(node.get("default") or node, f"the default does not suit: {fault}")
+        findings.error(node.get("default") or node, f"invalid default: {fault}")
     if values.get("is_flag") and values.get("type") != "bool":
-        findings.error(node.get("is_flag") or node, "`is_flag` goes with `type: bool`", at_key=True)
+        findings.error(node.get("is_flag") or node, "`is_flag` requires `type: bool`", at_key=True)
 
 
 VARIABLE = RecordShape(
     "an input or output",
     {
-        "name": Field(TextShape(), "the name under which templates use it", required=True),
-        "description": Field(TextShape(), "What it is."),
-        "type": Field(TextShape(choices=INPUT_TYPES), "The type that its value must have."),
-        "default": Field(Anything(), "The value when none is given; needs `is_optional: true`."),
-        "is_optional": Field(Boolean(), "It need not be given."),
-        "is_list": Field(Boolean(), "Its value is a list of that type."),
-        "is_flag": Field(Boolean(), "With `type: bool`: renders as `--name`, or as nothing."),
-        "options": Field(ListOf(Anything()), "The values it may have."),
+        "name": Field(TextShape(), "the name used in templates", required=True),
+        "description": Field(TextShape(), "A description for people."),
+        "type": Field(TextShape(choices=INPUT_TYPES), "The type of the value."),
+        "default": Field(Anything(), "The value if none is given. Requires `is_optional: true`."),
+        "is_optional": Field(Boolean(), "A value is not required."),
+        "is_list": Field(Boolean(), "The value is a list of that type."),
+        "is_flag": Field(Boolean(), "Requires `type: bool`. Renders as `--name` if true, else as nothing."),
+        "options": Field(ListOf(Anything()), "The allowed values."),
     },
     Variable,
     _variable,
@@ -324,19 +318,19 @@ METRIC = RecordShape(
     {
         "name": Field(TextShape(), "the metric's name", required=True),
         "optimization": Field(
-            TextShape(choices=("maximize", "minimize")), "Which way is better; maximize unless said."
+            TextShape(choices=("maximize", "minimize")), "Whether higher or lower is better. Default: maximize."
         ),
     },
     _frozen,
 )
-N_EXPERIMENTS = Field(Number(low=1, whole=True), "How many experiments to run.")
+N_EXPERIMENTS = Field(Number(low=1, whole=True), "Number of experiments to run.")
 _GAUSSIAN = RecordShape(
     "gaussian_process",
     {
-        "kernel": Field(TextShape(choices=("matern", "rbf")), "The kernel; matern unless said."),
-        "length_scale": Field(Number(), "The kernel's length scale; 1.0 unless said."),
-        "nu": Field(Number(), "Smoothness of the matern kernel; 1.5 unless said."),
-        "n_restarts_optimizer": Field(Number(low=0, whole=True), "Restarts of the kernel's optimiser."),
+        "kernel": Field(TextShape(choices=("matern", "rbf")), "The kernel. Default: matern."),
+        "length_scale": Field(Number(), "The length scale of the kernel. Default: 1.0."),
+        "nu": Field(Number(), "Smoothness of the matern kernel. Default: 1.5."),
+        "n_restarts_optimizer": Field(Number(low=0, whole=True), "Restarts of the kernel optimiser."),
     },
     _frozen,
 )
@@ -344,7 +338,7 @@ _GAUSSIAN = RecordShape(
 
 def _acquisition(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if node.get("acquisition_function") is not None and "acquisition_function" not in values:
-        return  # told already
+        return  # already reported
     function = values.get("acquisition_function", "ucb")
     wanted = "kappa" if function == "ucb" else "eps"
     if node.get(wanted) is None:
@@ -357,46 +351,46 @@ ALGORITHMS: dict[str, RecordShape] = {
     "hyperband": RecordShape(
         "hyperband",
         {
-            "max_iter": Field(Number(low=1, whole=True), "the most of the resource one run gets", required=True),
-            "eta": Field(Number(low=1, above_low=True), "how strictly runs are dropped", required=True),
+            "max_iter": Field(Number(low=1, whole=True), "the maximum resource of one run", required=True),
+            "eta": Field(Number(low=1, above_low=True), "the reduction factor", required=True),
             "resource": Field(
                 RecordShape(
                     "resource",
                     {
-                        "name": Field(TextShape(), "the param that carries the resource", required=True),
-                        "type": Field(TextShape(choices=("int", "float")), "Its type; float unless said."),
+                        "name": Field(TextShape(), "the param that holds the resource", required=True),
+                        "type": Field(TextShape(choices=("int", "float")), "Its type. Default: float."),
                     },
                     _frozen,
                 ),
-                "what grows from round to round",
+                "what increases from round to round",
                 required=True,
             ),
-            "metric": Field(METRIC, "what is compared", required=True),
-            "resume": Field(Boolean(), "Survivors go on from where they were."),
+            "metric": Field(METRIC, "the metric to compare", required=True),
+            "resume": Field(Boolean(), "Runs that are kept resume instead of starting over."),
         },
         _frozen,
     ),
     "bo": RecordShape(
         "bo",
         {
-            "n_initial_trials": Field(Number(low=1, whole=True), "random runs to begin with", required=True),
-            "n_iterations": Field(Number(low=1, whole=True), "suggestions after them", required=True),
-            "metric": Field(METRIC, "what is optimised", required=True),
+            "n_initial_trials": Field(Number(low=1, whole=True), "number of random runs at the start", required=True),
+            "n_iterations": Field(Number(low=1, whole=True), "number of suggestions after them", required=True),
+            "metric": Field(METRIC, "the metric to optimise", required=True),
             "utility_function": Field(
                 RecordShape(
                     "utility_function",
                     {
-                        "acquisition_function": Field(TextShape(choices=("ucb", "ei", "poi")), "ucb unless said."),
+                        "acquisition_function": Field(TextShape(choices=("ucb", "ei", "poi")), "Default: ucb."),
                         "kappa": Field(Number(), "For ucb."),
                         "eps": Field(Number(), "For ei and poi."),
                         "gaussian_process": Field(_GAUSSIAN, "The model of the metric."),
-                        "n_warmup": Field(Number(low=0, whole=True), "Random points tried first."),
-                        "n_iter": Field(Number(low=0, whole=True), "Restarts of the optimiser."),
+                        "n_warmup": Field(Number(low=0, whole=True), "Number of random points to try first."),
+                        "n_iter": Field(Number(low=0, whole=True), "Number of restarts of the optimiser."),
                     },
                     _frozen,
                     _acquisition,
                 ),
-                "How the next suggestion is chosen.",
+                "How to choose the next suggestion.",
             ),
         },
         _frozen,
@@ -406,19 +400,19 @@ EARLY_STOPPING = RecordShape(
     "early_stopping",
     {
         "metric": Field(TextShape(), "the metric to watch", required=True),
-        "value": Field(Number(), "the value that ends the search", required=True),
-        "optimization": Field(TextShape(choices=("maximize", "minimize")), "maximize unless said."),
+        "value": Field(Number(), "the value that stops the search", required=True),
+        "optimization": Field(TextShape(choices=("maximize", "minimize")), "Default: maximize."),
         "policy": Field(
             RecordShape(
                 "policy",
                 {
-                    "kind": Field(TextShape(choices=("median", "average", "truncation")), "which rule", required=True),
-                    "evaluation_interval": Field(Number(low=1, whole=True), "How often it is looked at."),
+                    "kind": Field(TextShape(choices=("median", "average", "truncation")), "the rule", required=True),
+                    "evaluation_interval": Field(Number(low=1, whole=True), "How often the rule is evaluated."),
                     "percent": Field(Number(low=0, high=100), "For truncation."),
                 },
                 _frozen,
             ),
-            "A rule that ends single runs early.",
+            "A rule that stops individual runs early.",
         ),
     },
     _frozen,
@@ -427,10 +421,10 @@ HPTUNING = RecordShape(
     "hptuning",
     {
         "matrix": Field(Matrix(), "the parameters to try", required=True),
-        "concurrency": Field(Number(low=0, whole=True), "How many runs at a time; 1 unless said."),
-        "seed": Field(Number(whole=True), "The seed of whatever is random."),
+        "concurrency": Field(Number(low=0, whole=True), "Number of concurrent runs. Default: 1."),
+        "seed": Field(Number(whole=True), "The random seed."),
         **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
-        "early_stopping": Field(ListOf(EARLY_STOPPING), "Metrics that end the search."),
+        "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
     },
     dict,
     elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},
@@ -439,12 +433,12 @@ HPTUNING = RecordShape(
 _SCHEDULE = RecordShape(
     "schedule",
     {
-        "kind": Field(TextShape(choices=("interval", "cron")), "how it repeats", required=True),
-        "start_at": Field(TextShape(), "When it starts."),
-        "end_at": Field(TextShape(), "When it ends."),
+        "kind": Field(TextShape(choices=("interval", "cron")), "how the schedule is defined", required=True),
+        "start_at": Field(TextShape(), "Start time."),
+        "end_at": Field(TextShape(), "End time."),
         "frequency": Field(Number(low=0, above_low=True), "Seconds between two runs (interval)."),
-        "cron": Field(TextShape(), "A cron line (cron)."),
-        "depends_on_past": Field(Boolean(), "Wait for the run before."),
+        "cron": Field(TextShape(), "A cron expression (cron)."),
+        "depends_on_past": Field(Boolean(), "Wait for the previous run."),
     },
     _frozen,
 )
@@ -454,7 +448,7 @@ _TEMPLATE_KEYS = ("name", "url", "path", "action", "event")
 
 def _one_template(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if len(values) != 1:
-        findings.error(node, f"a template is named by exactly one of {', '.join(_TEMPLATE_KEYS)}")
+        findings.error(node, f"a template requires exactly one of {', '.join(_TEMPLATE_KEYS)}")
 
 
 OP = RecordShape(
@@ -472,55 +466,53 @@ OP = RecordShape(
             required=True,
         ),
         "params": Field(MapOf(), "Values for the template's inputs."),
-        "dependencies": Field(NAMES, "Ops that come before."),
+        "dependencies": Field(NAMES, "Ops that must run before this one."),
         "trigger": Field(
-            TextShape(choices=TRIGGERS), "What its dependencies must have come to; all_succeeded unless said."
+            TextShape(choices=TRIGGERS), "The required state of its dependencies. Default: all_succeeded."
         ),
-        "conditions": Field(Anything(), "Conditions on it."),
-        "max_retries": Field(Number(low=0, whole=True), "How often it is tried again."),
-        "retry_delay": Field(Number(low=0), "Seconds before it is tried again."),
-        "retry_exp_backoff": Field(Boolean(), "Double the delay each time."),
+        "conditions": Field(Anything(), "Conditions for running it."),
+        "max_retries": Field(Number(low=0, whole=True), "How many times it is retried."),
+        "retry_delay": Field(Number(low=0), "Seconds before a retry."),
+        "retry_exp_backoff": Field(Boolean(), "Double the delay after each retry."),
         "max_retry_delay": Field(Number(low=0), "The longest delay, in seconds."),
-        "skip_on_upstream_skip": Field(Boolean(), "Skip it when a dependency was skipped."),
-        "concurrency": Field(Number(low=1, whole=True), "How many of it at a time."),
-        "environment": Field(MapOf(), "Laid over the template's environment."),
-        "build": Field(MapOf(), "Laid over the template's build."),
-        "logging": Field(MapOf(), "Laid over the template's logging."),
-        "tags": Field(ListOf(TextShape(numbers=True), lone=True), "Further tags."),
+        "skip_on_upstream_skip": Field(Boolean(), "Skip it if a dependency was skipped."),
+        "concurrency": Field(Number(low=1, whole=True), "Maximum number of concurrent instances."),
+        "environment": Field(MapOf(), "Merged over the `environment` of the template."),
+        "build": Field(MapOf(), "Merged over the `build` of the template."),
+        "logging": Field(MapOf(), "Merged over the `logging` of the template."),
+        "tags": Field(ListOf(TextShape(numbers=True), lone=True), "Additional tags."),
     },
     _frozen,
 )
 
 _HEADER: dict[str, Field] = {
-    "version": Field(Number(), "The version of the format: 1.", required=True),
+    "version": Field(Number(), "The format version: 1.", required=True),
     "kind": Field(TextShape(choices=tuple(Kind)), "What the file describes.", required=True),
     "name": Field(NAME, "A name for the run."),
-    "description": Field(TextShape(), "What it is about."),
-    "tags": Field(ListOf(TextShape(numbers=True), lone=True, unique=True), "Words to find it by."),
+    "description": Field(TextShape(), "A description for people."),
+    "tags": Field(ListOf(TextShape(numbers=True), lone=True, unique=True), "Tags to search by."),
     "logging": Field(LOGGING, "Log level and format."),
 }
 _VARIABLES = {
-    "inputs": Field(ListOf(VARIABLE), "The params that it takes, with their types."),
-    "outputs": Field(ListOf(VARIABLE), "What it promises to leave behind."),
+    "inputs": Field(ListOf(VARIABLE), "The params that the run takes, with their types."),
+    "outputs": Field(ListOf(VARIABLE), "The outputs that the run produces."),
 }
-_PARAMS = {"params": Field(MapOf(), "Values for the templates, and for POLYAXON_PARAMS.")}
-_RUN_BACKEND = {
-    "backend": Field(TextShape(), f"Where it runs: {', '.join(RUN_BACKENDS)}. `native`: where you configured.")
-}
-_FRAMEWORK = {"framework": Field(TextShape(), "What it trains with; decides how replicas find each other.")}
+_PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
+_RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
+_FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
 
 
 def _environment_field(kind: Kind, backends: Mapping[str, Field]) -> dict[str, Field]:
     return {"environment": Field(environment(kind, backends), "Resources, placement and replicas.")}
 
 
-_RUN = {"run": Field(RUN, "What it runs.")}
-_BUILD = {"build": Field(BUILD, "What it runs in: an image, or steps that prepare an environment.")}
+_RUN = {"run": Field(RUN, "What to run.")}
+_BUILD = {"build": Field(BUILD, "What to run in: an image, or steps that prepare an environment.")}
 
 
 def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Field]:
     if kind in DISTRIBUTED_KINDS:
-        tuning = {"hptuning": Field(HPTUNING, "the matrix and how it is searched", required=True)}
+        tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
             **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
@@ -537,12 +529,12 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
         return {
             **_HEADER,
             **_RUN_BACKEND,
-            "concurrency": Field(Number(low=1, whole=True), "How many ops at a time."),
-            "schedule": Field(_SCHEDULE, "When it repeats."),
-            "execute_at": Field(TextShape(), "When it starts."),
-            "timeout": Field(Number(low=0), "Seconds it may take."),
+            "concurrency": Field(Number(low=1, whole=True), "Number of concurrent ops."),
+            "schedule": Field(_SCHEDULE, "The schedule."),
+            "execute_at": Field(TextShape(), "Start time."),
+            "timeout": Field(Number(low=0), "Time limit in seconds."),
             "ops": Field(ListOf(OP), "the steps", required=True),
-            "templates": Field(ListOf(MapOf()), "What the steps run: files of any kind, with a name."),
+            "templates": Field(ListOf(MapOf()), "What the ops run: named files of any kind."),
         }
     choices = ("notebook", "lab") if kind is Kind.NOTEBOOK else ("native", "other")
     backend = {"backend": Field(TextShape(choices=choices), f"One of {', '.join(choices)}.")}

@@ -1,7 +1,7 @@
-"""The shapes that values may have: each reads a node into a plain value, and tells its own JSON Schema.
+"""The shapes of values: each reads a node into a plain value and describes itself as JSON Schema.
 
-A shape's `read` answers INVALID after telling the findings why; it never raises. One table of shapes
-(`schema.py`) so gives the checks, the suggestions, the editors' schema and the reference page of the docs.
+`read` returns INVALID after adding the reason to the findings; it never raises. One table of shapes
+(`schema.py`) drives validation, suggestions, the JSON Schema for editors and the reference page of the docs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from phalanx.spec.tree import Diagnostics, Node
 from phalanx.spec.yaml_reader import describe
 
 INVALID: Any = object()
-SUGGESTIONS = 20  # of a map with very many unknown keys
+SUGGESTIONS = 20  # per map: it may have very many unknown keys
 TEMPLATE_PATTERN = r"\{[\{%]"
 _ALWAYS = (
     {"type": "string", "pattern": TEMPLATE_PATTERN},
     {"type": "null"},
-)  # a template, or nothing, may stand anywhere
+)  # a template or null is allowed anywhere
 
 
 class Shape(Protocol):
     def read(self, node: Node, findings: Diagnostics) -> Any:
-        """The value, or INVALID once the findings know why."""
+        """The value, or INVALID after adding the reason to the findings."""
 
     def schema(self) -> dict[str, Any]:
         """This shape as JSON Schema."""
@@ -43,7 +43,7 @@ def _refuse(node: Node, findings: Diagnostics, wanted: str, suggestion: str | No
 
 
 class TextShape(NamedTuple):
-    """A text; `choices` are matched without regard to case and answered as listed here."""
+    """A string. `choices` are matched case-insensitively and returned as listed here."""
 
     choices: tuple[str, ...] = ()
     pattern: str | None = None
@@ -87,7 +87,7 @@ class Number(NamedTuple):
     low: float | None = None
     high: float | None = None
     whole: bool = False
-    above_low: bool = False  # the low bound itself is out
+    above_low: bool = False  # the low bound is exclusive
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         value: Any = node.value
@@ -164,7 +164,7 @@ class Boolean(NamedTuple):
 
 
 class Anything(NamedTuple):
-    """Any value at all; other people's structures (affinity, params) pass through."""
+    """Any value. Foreign structures (affinity, params) pass through."""
 
     def read(self, node: Node, findings: Diagnostics) -> Any:  # noqa: ARG002
         return INVALID if any(scalar.poisoned for scalar in node.scalars()) else freeze(node.plain())
@@ -178,7 +178,7 @@ class Anything(NamedTuple):
 
 class ListOf(NamedTuple):
     item: Shape
-    lone: bool = False  # one item may stand without a list around it
+    lone: bool = False  # a single item needs no list around it
     unique: bool = False
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
@@ -201,7 +201,7 @@ class ListOf(NamedTuple):
 
 
 class MapOf(NamedTuple):
-    """A map with any keys; with `as_text`, scalar values become text as they do in labels."""
+    """A map with any keys. With `as_text`, scalar values become strings, as in labels."""
 
     value: Shape = Anything()
     as_text: bool = False
@@ -249,7 +249,9 @@ class EnvVars(NamedTuple):
         if value.poisoned or where.poisoned:
             return INVALID
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", name):
-            findings.error(where, f"`{name[:60]}` cannot name an environment variable", "use letters, digits and `_`")
+            findings.error(
+                where, f"`{name[:60]}` is not a valid environment variable name", "use letters, digits and `_`"
+            )
             return INVALID
         if isinstance(value.value, dict | list):
             return _refuse(value, findings, "text or a number")
@@ -282,14 +284,14 @@ Check = Callable[[dict[str, Any], Node, Diagnostics], None]
 
 
 class RecordShape(NamedTuple):
-    """A map with known keys. `make` turns the values into a frozen object; `check` looks at them together."""
+    """A map with known keys. `make` builds a frozen object from the values; `check` validates them together."""
 
     name: str
     fields: Mapping[str, Field]
     make: Callable[..., Any] = dict
     check: Check | None = None
-    elsewhere: Mapping[str, str] = EMPTY  # unknown keys with an answer better than did-you-mean
-    hint: str | None = None  # for what is no map at all
+    elsewhere: Mapping[str, str] = EMPTY  # unknown keys with a better hint than did-you-mean
+    hint: str | None = None  # for a value that is not a map
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
@@ -301,7 +303,7 @@ class RecordShape(NamedTuple):
             known = self.fields.get(key)
             if known is None:
                 unknown += 1
-                near = did_you_mean(key, self.fields) if unknown <= SUGGESTIONS else None  # looking for one takes time
+                near = did_you_mean(key, self.fields) if unknown <= SUGGESTIONS else None  # searching takes time
                 hint = self.elsewhere.get(key) or near
                 findings.error(child, f"unknown key `{key[:60]}` in {self.name}", hint, at_key=True)
             elif child.value is not None or child.poisoned:

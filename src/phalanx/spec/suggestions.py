@@ -1,4 +1,4 @@
-"""Did you mean …?"""
+""" "Did you mean …?" suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is nearest to what was written, if any is near."""
+    """The known word closest to the written one, if any is close."""
     from difflib import get_close_matches
 
     by_fold = {name.casefold(): name for name in known}

@@ -1,7 +1,7 @@
-"""`{{ name }}` in a file: Jinja2 in a sandbox, with typed results and bounds.
+"""Templates (`{{ name }}`) in a file: Jinja2 in a sandbox, with typed and bounded results.
 
-A text that is one expression gives the expression's value (`"{{ gpus }}"` is a number where gpus is one);
-anything else gives text. A file may come from a stranger, so what could run for ever or eat the memory is out:
+A string that is one expression renders to the value of the expression (`"{{ gpus }}"` is a number if gpus is one);
+anything else renders to a string. A file may be untrusted, so nothing may run forever or exhaust memory:
 no calls but `range`, no assignments, macros or includes, no nested loops, and results of bounded size.
 """
 
@@ -25,7 +25,7 @@ MAX_RESULT = 1 << 20
 MAX_VALUE = 65_536
 MAX_ITEMS = 10_000
 MAX_RANGE = 1_000
-MAX_TURNS = 200  # of one loop
+MAX_TURNS = 200  # iterations of one loop
 MAX_LOOP_BODY = 40  # nodes of its syntax tree
 MAX_RENDERED = 16 << 20  # characters, in one file
 MAX_SECONDS = 2.0  # for all templates of a file
@@ -35,7 +35,7 @@ MAX_CONCATENATIONS = 16
 REFERENCE = re.compile(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
 _MARKERS = ("{{", "{%", "{#")
 _NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
-_WORDS = frozenset(  # names that mean something of their own to Jinja2
+_WORDS = frozenset(  # names reserved by Jinja2
     ["true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else", "self", "range"]
 )
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
@@ -59,18 +59,18 @@ def is_template(text: object) -> bool:
 
 
 def names_in(text: str) -> set[str]:
-    """The names that a template takes from its context."""
+    """The names that a template uses from its context."""
     pieces = _NAME_IN_BRACES.split(text)
     if not any(is_template(piece) for piece in pieces[::2]) and _WORDS.isdisjoint(pieces[1::2]):
-        return set(pieces[1::2])  # nearly always: no need to parse
+        return set(pieces[1::2])  # the common case: no need to parse
     from jinja2 import TemplateError as JinjaError
     from jinja2 import nodes
 
-    # not jinja2.meta, which computes constants on the way: `'a' * 10**9` among them
+    # not jinja2.meta, which evaluates constants on the way, such as `'a' * 10**9`
     try:
         found = list(_environment().parse(text[:MAX_TEMPLATE]).find_all(nodes.Name))
     except (JinjaError, RecursionError, ValueError, SyntaxError):
-        return set()  # rendering it will say why
+        return set()  # rendering reports why
     return {node.name for node in found if node.ctx == "load"} - {node.name for node in found if node.ctx == "store"}
 
 
@@ -90,28 +90,28 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     except UndefinedError as fault:
         unknown = sorted(names_in(text) - set(context) - {"range"})
         if not unknown:
-            raise TemplateError(f"not in the params: {fault.message}") from None
+            raise TemplateError(f"not found in the params: {fault.message}") from None
         said = ", ".join(f"`{name}`" for name in unknown)
         dashed = next((name for name in context if "-" in name and name in text), None)
         if dashed is not None:
             fair = dashed.replace("-", "_")
             hint = f"`-` means minus in a template: name the param `{fair}`"
             raise TemplateError(f"`{dashed}` cannot be used in a template", hint) from None
-        hint = did_you_mean(unknown[0], context) or f"give it a value in `params`, or with -P {unknown[0]}=..."
-        raise TemplateError(f"no param is named {said}", hint) from None
+        hint = did_you_mean(unknown[0], context) or f"set it in `params` or with -P {unknown[0]}=..."
+        raise TemplateError(f"unknown param {said}", hint) from None
     except SecurityError as fault:
         raise TemplateError(f"not allowed in a template: {fault}") from None
     except (RecursionError, SyntaxError, MemoryError):
-        raise TemplateError("nested too deeply, or too large, to be computed") from None
+        raise TemplateError("the template is nested too deeply or is too large") from None
     except (JinjaError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as fault:
-        raise TemplateError(f"cannot be computed: {fault}"[:200]) from None
+        raise TemplateError(f"the template failed: {fault}"[:200]) from None
 
 
 def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
-    """Text with nothing but names of simple values in it, as nearly all templates are: what Jinja2 would give,
-    without the time that importing and compiling takes. None for everything else.
+    """Render a template that only uses names of simple values, as nearly all do, with the result of Jinja2 but
+    without the time to import it and compile the template. None for all other templates.
     """
-    if len(text) > MAX_TEMPLATE or "\r" in text:  # Jinja2 makes one kind of line end of all
+    if len(text) > MAX_TEMPLATE or "\r" in text:  # Jinja2 normalises line ends
         return None
     pieces = _NAME_IN_BRACES.split(text)
     is_one_name = len(pieces) == 3 and not pieces[0] and not pieces[2]
@@ -148,13 +148,13 @@ def _render(text: str, context: Mapping[str, Any]) -> Any:
 
 
 def _settled(value: Any) -> Any:
-    """A plain value out of whatever an expression gave."""
+    """The result of an expression as a plain value."""
     return _copied(value, [MAX_ITEMS])
 
 
 def _copied(value: Any, left: list[int]) -> Any:
-    """A copy that shares nothing; `left` counts down how many items it may have: a list of twice the same list, of
-    twice the same list … is small until it is written out."""
+    """A deep copy without sharing. `left` counts down the items allowed: a list of twice the same list, of
+    twice the same list … is small until it is expanded."""
     from jinja2 import Undefined
 
     left[0] -= 1
@@ -170,7 +170,7 @@ def _copied(value: Any, left: list[int]) -> Any:
         return value
     if isinstance(value, list | tuple | range) or hasattr(value, "__iter__"):
         return [_copied(item, left) for item in value]
-    raise TemplateError("the result is not a value that a file can hold")
+    raise TemplateError("the result is not a value that a file can contain")
 
 
 def _refuse_statements(tree: Any) -> None:
@@ -178,7 +178,7 @@ def _refuse_statements(tree: Any) -> None:
 
     joined = sum(len(node.nodes) for node in tree.find_all(nodes.Concat))
     if joined > MAX_CONCATENATIONS:
-        raise TemplateError(f"more than {MAX_CONCATENATIONS} texts joined in one template")
+        raise TemplateError(f"more than {MAX_CONCATENATIONS} strings joined in one template")
     allowed = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Helper, nodes.Expr)
     for node in list(tree.find_all(nodes.Node)):
         if not isinstance(node, allowed):
@@ -186,9 +186,9 @@ def _refuse_statements(tree: Any) -> None:
         if isinstance(node, nodes.For) and (next(node.find_all(nodes.For), None) is not None or node.recursive):
             raise TemplateError("loops inside loops are not allowed in a template")
         if isinstance(node, nodes.For) and len(list(node.find_all(nodes.Node))) > MAX_LOOP_BODY:
-            raise TemplateError("a loop of that size is not allowed in a template")
+            raise TemplateError("the body of this loop is too large for a template")
         if isinstance(node, nodes.For):
-            node.iter = nodes.Filter(node.iter, "turns", [], [], None, None)
+            node.iter = nodes.Filter(node.iter, "iterations", [], [], None, None)
         if isinstance(node, nodes.Call) and not (isinstance(node.node, nodes.Name) and node.node.name == "range"):
             raise TemplateError("calls are not allowed in a template", "use a filter, such as `{{ name | lower }}`")
 
@@ -203,7 +203,7 @@ def _environment() -> Any:
         intercepted_binops = frozenset(["+", "*", "**", "%"])
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            if isinstance(obj, Mapping) and attribute in obj:  # a param named `values` is meant, not the method
+            if isinstance(obj, Mapping) and attribute in obj:  # the param named `values`, not the method
                 return obj[attribute]
             return super().getattr(obj, attribute)
 
@@ -224,7 +224,7 @@ def _environment() -> Any:
     environment.filters["int"] = _int
     environment.filters["round"] = _round
     environment.filters["string"] = _string
-    environment.filters["turns"] = _turns
+    environment.filters["iterations"] = _turns
     environment.filters["sum"] = _sum
     environment.filters = {name: _watched(function) for name, function in environment.filters.items()}
     environment.globals = {"range": _range}
@@ -232,7 +232,7 @@ def _environment() -> Any:
 
 
 def oversize(operator: str, left: Any, right: Any) -> str | None:
-    """Why an operation could give more than a file needs; None where it is fine."""
+    """Why the result of an operation could be too large; None when it is fine."""
     if operator == "%":
         return None if not isinstance(left, str) else "formatting with `%`"
     sizes = [len(side) if isinstance(side, str | list | tuple) else None for side in (left, right)]
@@ -263,42 +263,42 @@ def _join(items: Any, separator: str = "") -> str:
 
 
 def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that looks at the clock first: what takes long in a template does so in its filters."""
+    """Wrap a filter with a check of the time limit: slow templates spend their time in filters."""
 
-    @wraps(function)  # keeps Jinja2's mark of filters that want the environment
+    @wraps(function)  # keeps Jinja2's mark of filters that take the environment
     def watched(*arguments: Any, **named: Any) -> Any:
         if time.monotonic() > _DEADLINE.get():
-            raise TemplateError("a template that takes too long")
+            raise TemplateError("the template takes too long")
         return function(*arguments, **named)
 
     return watched
 
 
 def _sum(items: Any) -> float:
-    """Of numbers only: a sum of lists copies them again and again."""
+    """Sum of numbers only: a sum of lists copies them again and again."""
     total: float = 0
     for item in items:
         if not isinstance(item, int | float):
-            raise TemplateError("`sum` is of numbers")
+            raise TemplateError("`sum` takes numbers only")
         total += item
     return total
 
 
 def _turns(items: Any) -> list[Any]:
-    """What a loop goes over, when it is short enough."""
+    """The items of a loop. Raises TemplateError if there are too many."""
     listed = list(items)
     if len(listed) > MAX_TURNS:
-        raise TemplateError(f"a loop of more than {MAX_TURNS} turns")
+        raise TemplateError(f"a loop of more than {MAX_TURNS} iterations")
     return listed
 
 
 def _round(value: float, precision: int = 0, method: str = "common") -> float:
     if abs(precision) > 300 or abs(value) > 1e300:
-        raise TemplateError("rounding to that many digits")
+        raise TemplateError("`round` to too many digits")
     if method == "common":
         return round(value, precision)
     if method not in ("ceil", "floor"):
-        raise TemplateError("the method of rounding is common, ceil or floor")
+        raise TemplateError("the rounding method must be common, ceil or floor")
     scale = 10.0**precision
     return float(getattr(math, method)(value * scale) / scale)
 
@@ -335,7 +335,7 @@ def _range(*bounds: int) -> range:
 
 
 def weight(value: Any) -> int:
-    """About how many characters a value takes when it is written out. Stops counting when it is too much."""
+    """Approximate number of characters of a value when written out. Stops counting above the limit."""
     total, waiting = 0, [value]
     while waiting and total <= MAX_VALUE:
         item = waiting.pop()
@@ -353,14 +353,14 @@ def weight(value: Any) -> int:
 
 
 class Renderer:
-    """Renders a tree of nodes against one context, telling faults once and going on."""
+    """Renders a tree of nodes with one context. Reports each error once and continues."""
 
     def __init__(
         self, context: Mapping[str, Any], findings: Diagnostics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.context = context
         self.findings = findings
-        self.unknown: set[str] = set()  # params that are wrong themselves: their users are not blamed again
+        self.unknown: set[str] = set()  # invalid params: their uses are not reported again
         self.count = 0
         self.deadline = clock() + MAX_SECONDS
         self.clock = clock
@@ -369,14 +369,14 @@ class Renderer:
         self.giants: dict[str, bool] = {}
 
     def tree(self, node: Node) -> Node:
-        """The same tree with every template replaced by its value."""
+        """The tree with every template replaced by its value."""
         if isinstance(node.value, dict):
             result = node.like(None)
             entries: dict[str, Node] = {}
             for key, child in node.value.items():
                 name = self._key(key, child)
                 if name in entries:
-                    self.findings.error(child, f"two keys are `{name[:60]}` when they are rendered", at_key=True)
+                    self.findings.error(child, f"two keys render to `{name[:60]}`", at_key=True)
                 entries[name] = self.tree(child)
             result.value = entries
             result.poisoned = node.poisoned
@@ -388,7 +388,7 @@ class Renderer:
         return self._scalar(node) if is_template(node.value) else node
 
     def _is_giant(self, name: str) -> bool:
-        """A value that would multiply with every use."""
+        """Whether a value is too large to be repeated at every use."""
         if name in self.context and name not in self.giants:
             self.giants[name] = weight(self.context[name]) > MAX_VALUE
         return self.giants.get(name, False)
@@ -408,7 +408,7 @@ class Renderer:
         self.count += 1
         if self.count > MAX_TEMPLATES or self.left < 0 or self.clock() > self.deadline:
             if not self.gave_up:
-                self.findings.error(node, "too many templates, or too slow ones, in one file")
+                self.findings.error(node, "the templates of this file are too many or too slow")
             self.gave_up = True
             result.poisoned = True
             return result

@@ -1,4 +1,4 @@
-"""The tree of a file: values that know where they were written."""
+"""The tree of a file: values with their locations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from phalanx.errors import Location, Note, SpecError
 
 Scalar = str | int | float | bool | None
 
-EXCERPT_LIMIT = 400  # characters of a source line that an error carries along
+EXCERPT_LIMIT = 400  # characters of a source line shown in an error
 
 
 class Source:
-    """One text that was given: a file, standard input, or the command line's parameters."""
+    """One input text: a file, standard input, or the params of the command line."""
 
     __slots__ = ("_lines", "name", "text")
 
@@ -29,7 +29,7 @@ class Source:
 
 
 class Mark(NamedTuple):
-    """Where something stands; lines and columns count from 0, as the YAML parser's do."""
+    """A location. Lines and columns start at 0, as in the YAML parser."""
 
     source: Source
     line: int
@@ -45,10 +45,10 @@ class Mark(NamedTuple):
 
 
 class Node:
-    """A value, its place, and the path under which the user wrote it.
+    """A value, its location, and the path under which the user wrote it.
 
-    A node keeps the parent and key it was parsed with, also when a dialect moves it elsewhere, so that what is
-    said about it names the path that the user can find in the file.
+    A node keeps the parent and key it was parsed with, even when a dialect moves it elsewhere, so that messages
+    name the path that the user finds in the file.
     """
 
     __slots__ = ("key", "key_mark", "mark", "parent", "poisoned", "rendered", "replaces", "value")
@@ -66,11 +66,9 @@ class Node:
         self.parent = parent
         self.key = key
         self.key_mark = key_mark
-        self.replaces = (
-            False  # a map that took the place of a non-map while merging: earlier layers do not show through
-        )
-        self.rendered = False  # came out of a template, so numbers may stand where text is wanted
-        self.poisoned = False  # a fault was already told about it: readers pass over it silently
+        self.replaces = False  # a map that replaced a non-map while merging: it hides earlier layers
+        self.rendered = False  # rendered from a template, so numbers are accepted where text is expected
+        self.poisoned = False  # an error was already reported for it: readers skip it silently
 
     @property
     def entries(self) -> dict[str, Node] | None:
@@ -111,7 +109,7 @@ class Node:
         return twin
 
     def like(self, value: Scalar | list[Node] | dict[str, Node]) -> Node:
-        """Another value in this one's place, for what a dialect or a template makes of it."""
+        """Another value at the same location, for the result of a dialect or a template."""
         twin = Node(value, self.mark, self.parent, self.key, self.key_mark)
         twin.replaces = self.replaces
         return twin
@@ -143,7 +141,7 @@ def join_path(steps: Iterator[str | int]) -> str:
 
 
 def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | int | None = None) -> Node:
-    """A tree made of plain data, all of it standing in one place (parameters of the command line, defaults)."""
+    """A tree of plain data with a single location (params of the command line, defaults)."""
     node = Node(None, mark, parent, key, mark if isinstance(key, str) else None)
     if isinstance(value, Mapping):
         node.value = {str(name): from_plain(item, mark, node, str(name)) for name, item in value.items()}
@@ -155,7 +153,7 @@ def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | in
 
 
 class Diagnostics:
-    """What a reading of the user's files brought to light: faults and notes, in any order."""
+    """Errors and notes found while reading the user's files, in any order."""
 
     def __init__(self) -> None:
         self.errors: list[SpecError] = []
@@ -166,8 +164,8 @@ class Diagnostics:
         self.errors.append(SpecError(mark.place(), node.path, message, suggestion))
 
     def missing(self, node: Node, key: str, message: str, suggestion: str | None = None) -> None:
-        """A fault about a key that should stand below this node and does not."""
-        kind = node.get("kind") if node.parent is None else None  # a file's missing sections are those of its kind
+        """Report a missing key below this node."""
+        kind = node.get("kind") if node.parent is None else None  # sections that a file lacks belong to its kind
         mark = node.key_mark or (kind.mark if kind is not None else node.mark)
         path = f"{node.path}.{key}" if node.path else key
         self.errors.append(SpecError(mark.place(), path, message, suggestion))

@@ -1,8 +1,8 @@
-"""Text to tree: YAML with positions, and with limits that make hostile files a quick, clear error.
+"""Reads YAML into a tree with positions, within limits that make hostile files a quick, clear error.
 
-The parser's events are composed here rather than by PyYAML, because its composer forgets the places of keys,
-accepts duplicate keys, and expands aliases without a bound. Scalars follow YAML 1.1 as Polyaxon's did, but for
-two traps: `1e-3` is a number, and `1:10:2` is text, not a sexagesimal integer.
+The parser's events are composed here rather than by PyYAML, because its composer loses the positions of keys,
+accepts duplicate keys, and expands aliases without a bound. Scalars follow YAML 1.1 as in Polyaxon, with
+two exceptions: `1e-3` is a number, and `1:10:2` is text, not a sexagesimal integer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def decode(name: str, data: bytes) -> Source:
-    """Bytes of a file to text, or the reason why they are not a polyaxonfile."""
+    """Decode the bytes of a file. Raises SpecErrors if they are not text."""
     if len(data) > MAX_BYTES:
-        raise _fault(name, f"the file is larger than {MAX_BYTES >> 20} MiB, which no polyaxonfile is")
+        raise _fault(name, f"the file is larger than {MAX_BYTES >> 20} MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
@@ -42,7 +42,7 @@ def decode(name: str, data: bytes) -> Source:
         raise _fault(name, f"not a text file: byte {data[fault.start]:#04x} at offset {fault.start}", hint) from None
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # white space in JSON, forbidden as indentation in YAML
-        text = _SURROGATES.sub(_joined, text)  # one character as two escapes, which YAML does not know
+        text = _SURROGATES.sub(_joined, text)  # one character as two escapes, which YAML does not support
     return Source(name, text)
 
 
@@ -63,7 +63,7 @@ def read(source: Source) -> Node:
         raise _fault(source.name, "the file is empty", "`phalanx init` writes a starter file")
     if root.entries is None:
         place = root.mark.place()
-        wanted = "a polyaxonfile is a map of sections, such as `version: 1`"
+        wanted = "a polyaxonfile must be a map of sections, such as `version: 1`"
         raise SpecErrors([SpecError(place, "", f"{wanted}; found {describe(root)}")])
     return root
 
@@ -84,7 +84,7 @@ def describe(node: Node) -> str:
 
 
 def _short(number: int) -> str:
-    return str(number) if abs(number) < 10**40 else "of many digits"
+    return str(number) if abs(number) < 10**40 else "with many digits"
 
 
 class _Composer:
@@ -94,13 +94,13 @@ class _Composer:
         self.source = source
         self.faults: list[SpecError] = []
         self.anchors: dict[str, Node] = {}
-        self.opened_at: dict[int, int] = {}  # how many values there were when an anchored map or list began
+        self.opened_at: dict[int, int] = {}  # number of values when an anchored map or list began
         self.stack: list[Node] = []
         self.weights: dict[int, int] = {}  # nodes below an anchored node, itself included
         self.count = 0
         self.key: tuple[str, Mark] | None = None
         self.merging = False  # the key at hand is YAML's `<<`
-        self.merges: dict[int, list[Node]] = {}  # what `<<` brings into a map, by the map's identity
+        self.merges: dict[int, list[Node]] = {}  # what `<<` merges into a map, by the map's identity
         self.root: Node | None = None
 
     def compose(self) -> Node | None:
@@ -109,7 +109,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self._fail(self._mark(event), "a second YAML document: a polyaxonfile is one document")
+                    self._fail(self._mark(event), "the file has a second YAML document; only one is allowed")
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
             elif isinstance(event, yaml.ScalarEvent):
@@ -127,7 +127,7 @@ class _Composer:
         return Mark(self.source, start.line, start.column, end.line, end.column)
 
     def _fail(self, mark: Mark, message: str, suggestion: str | None = None) -> None:
-        """A fault after which reading on makes no sense."""
+        """Raise an error after which reading cannot continue."""
         raise SpecErrors([*self.faults, SpecError(mark.place(), self._path(), message, suggestion)])
 
     def _path(self) -> str:
@@ -136,13 +136,13 @@ class _Composer:
     def _grow(self, mark: Mark, amount: int = 1) -> None:
         self.count += amount
         if self.count > MAX_NODES:
-            self._fail(mark, f"the file unfolds to more than {MAX_NODES} values (are its anchors and aliases right?)")
+            self._fail(mark, f"the file expands to more than {MAX_NODES} values (are its anchors and aliases right?)")
 
     def _scalar(self, event: Any) -> None:
         mark = self._mark(event)
         self._grow(mark)
         if "\x00" in event.value or (not event.value.isascii() and _has_surrogate(event.value)):
-            self._fail(mark, "a NUL or a broken character inside a text")
+            self._fail(mark, "NUL or invalid character in a string")
         if self._expects_key():
             self._take_key(event.value, mark, event)
             return
@@ -158,7 +158,7 @@ class _Composer:
         if self._expects_key():
             outer = self.stack[-1].key
             if isinstance(outer, str) and any(c in outer for c in " '\""):
-                hint = "the text before `:` was read as a key: quote the whole value"
+                hint = "the text before `:` was parsed as a key: quote the whole value"
             elif self.source.line(mark.line)[max(0, mark.column - 1) :].startswith("{{"):
                 hint = 'a template at the start of a value needs quotes: "{{ name }}"'
             else:
@@ -193,7 +193,7 @@ class _Composer:
             self._fail(mark, f"the alias `*{event.anchor}` has no anchor `&{event.anchor}` before it")
             return
         if target in self.stack:
-            self._fail(mark, f"the alias `*{event.anchor}` stands inside its own anchor")
+            self._fail(mark, f"the alias `*{event.anchor}` is inside its own anchor")
         if self._expects_key():
             if isinstance(target.value, dict | list):
                 self._fail(mark, "a map or list cannot be a key")
@@ -216,13 +216,13 @@ class _Composer:
             first = parent[text].key_mark
             where = f" (first on line {first.line + 1})" if first else ""
             path = f"{self._path()}.{text}" if self._path() else text
-            message = f"the key `{text[:60]}` stands twice{where}"
+            message = f"the key `{text[:60]}` is duplicated{where}"
             self.faults.append(SpecError(mark.place(), path, message, "keep one of the two"))
         self.merging = text == "<<" and getattr(event, "style", "'") in (None, "")
         self.key = (text, mark)
 
     def _place(self, node: Node) -> Node:
-        """Put a finished or just opened node where it belongs."""
+        """Attach a finished or just opened node to its parent."""
         if not self.stack:
             self.root = node
             return node
@@ -242,14 +242,14 @@ class _Composer:
         return node
 
     def _merge_key(self, target: Node, merged: Node) -> None:
-        """YAML's `<<: *defaults`: keys of the other map, where this one has none of its own."""
+        """YAML's `<<: *defaults`: add the keys of the other map that this one lacks."""
         entries = target.entries
         assert entries is not None
         entries.pop("<<", None)
         parts = merged.elements if merged.elements is not None else [merged]
         for part in parts:
             if part.entries is None:
-                self._fail(part.mark, f"`<<` merges maps; found {describe(part)}")
+                self._fail(part.mark, f"`<<` can only merge maps; found {describe(part)}")
             for key, child in (part.entries or {}).items():
                 if key not in entries and key != "<<":
                     self._grow(part.mark, 1)
@@ -261,7 +261,7 @@ class _Composer:
             return None
         name = tag.removeprefix(_STANDARD_TAG)
         if name not in known or name == tag:
-            self._fail(mark, f"the YAML tag `{tag[:60]}` is not read here", "remove the tag")
+            self._fail(mark, f"the YAML tag `{tag[:60]}` is not supported", "remove the tag")
         return name
 
     def _resolve(self, event: Any, mark: Mark) -> Scalar:
@@ -272,12 +272,12 @@ class _Composer:
         value = resolve_plain(text)
         wanted = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
         if tag is not None and not isinstance(value, wanted[tag]):  # type: ignore[arg-type]
-            self._fail(mark, f"`{text[:40]}` is not what its tag `!!{tag}` says")
+            self._fail(mark, f"`{text[:40]}` is not a valid `!!{tag}`")
         return value
 
 
 def _depth(node: Node) -> int:
-    """How many levels of maps and lists there are in a node."""
+    """Nesting depth of a node."""
     deepest, waiting = 0, [(node, 1)]
     while waiting:
         item, depth = waiting.pop()
@@ -288,7 +288,7 @@ def _depth(node: Node) -> int:
 
 
 def resolve_plain(text: str) -> Scalar:
-    """What an unquoted scalar means."""
+    """The value of an unquoted scalar."""
     if text in _NULL:
         return None
     if text in _TRUE:
@@ -326,7 +326,7 @@ def _fault(name: str, message: str, suggestion: str | None = None) -> SpecErrors
 
 
 def _first_line(fault: Exception) -> str:
-    """A parser's message without the dump that follows it, and without what a terminal would obey."""
+    """The first line of a parser's message, without control characters."""
     line = str(fault).split("\n", 1)[0]
     return "".join(c if c.isprintable() else "?" for c in line)[:200]
 
@@ -334,7 +334,7 @@ def _first_line(fault: Exception) -> str:
 def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
     position = fault.problem_mark or fault.context_mark
     if fault.problem == "could not find expected ':'" and fault.context_mark is not None:
-        position = fault.context_mark  # where the lone word stands, not where the parser gave up on it
+        position = fault.context_mark  # the position of the lone word, not where the parser gave up
     line, column = (position.line, position.column) if position else (0, 0)
     mark = Mark(source, line, column, line, column + 1)
     text = source.line(line)
@@ -342,10 +342,10 @@ def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
     suggestion = None
     indentation = text[: len(text) - len(text.lstrip())]
     if "\t" in indentation or text[column : column + 1] == "\t":
-        message = "not valid YAML: a tab where YAML wants spaces"
+        message = "not valid YAML: tab used for indentation"
         suggestion = "indent with spaces"
     elif "mapping values are not allowed" in message:
-        suggestion = "a text that contains `: ` needs quotes; a key needs the indentation of its neighbours"
+        suggestion = "quote a value that contains `: `; indent keys like their neighbours"
     elif "could not find expected ':'" in message:
         suggestion = "write `key: value`, with a space after the colon"
     elif text[column : column + 1] in ("{", "}", "[", "]", "%", "@", "`", "&", "*", "!"):

@@ -1,4 +1,4 @@
-"""Spec to file: the modern form, in a settled order."""
+"""Writes a spec as a file: the modern form, in a fixed order."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What training code imports: `tracking.log(loss=0.5, step=10)`.
+"""The tracking API for training code: `tracking.log(loss=0.5, step=10)`.
 
-Inside a run every replica finds its own files by itself. Outside of one, the first call makes a run in this user's home
+Inside a run every replica finds its files by itself. Outside of a run, the first call creates one in the user's home
 (or on a server), so that notebooks and plain scripts are tracked too. Training is never hurt: no call raises, waits
-or needs the network; what could not be kept is counted and said. Standard library only, Python 3.8+.
+or needs the network; lost values are counted and reported. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
     "log", "model", "on_checkpoint", "params", "progress", "start", "table", "tags", "text",
 ]  # fmt: skip
 
-_active: TrackedRun | None = None  # the run of this process: what `tracking.log` and the like write to
+_active: TrackedRun | None = None  # the run of this process, which `tracking.log` and the others write to
 _guarded = False
 
 
@@ -36,9 +36,9 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
     description: str | None = None,
     server: str | None = None,
 ) -> TrackedRun:
-    """The run that this process is a part of; outside of one, a new run, under way until `finish`, the next `start` or
-    the end of the process. With `server` (or PHALANX_SERVER) it is kept there. Called again with nothing to say, it
-    gives the run that is under way. Never raises."""
+    """The run that this process belongs to; outside of one, a new run, active until `finish`, the next `start` or
+    the end of the process. With `server` (or PHALANX_SERVER) it is stored there. Called again without arguments, it
+    returns the active run. Never raises."""
     global _active  # noqa: PLW0603 - one run at a time, as in every tool of this kind
     said = {"name": _text(name), "project": _text(project), "description": _text(description), "server": _text(server)}
     words = _words(tags)
@@ -55,7 +55,7 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
     is_off = os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no")
     run = _active if _active is not None and not _active.is_finished else None
     if run is not None and run.is_child:
-        inside = run.folder  # whatever became of the environment
+        inside = run.folder  # even if the environment changed
     elif run is not None and not run.is_managed and inside in (None, run.folder):
         if not is_other and not is_off:
             return run
@@ -76,14 +76,14 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
 
 
 def _text(value: Any) -> str | None:
-    """Whatever somebody takes for a name."""
-    with guarded(lambda fault: warn(f"a {type(value).__name__} is no text: {error_text(fault)}")):
+    """A name given by the user, as text."""
+    with guarded(lambda fault: warn(f"a {type(value).__name__} cannot be used as text: {error_text(fault)}")):
         return None if value is None else clean(str(value)) or None
     return None
 
 
 def _words(tags: Any) -> tuple[str, ...]:
-    with guarded(lambda fault: warn(f"the tags could not be kept: {error_text(fault)}")):
+    with guarded(lambda fault: warn(f"the tags could not be recorded: {error_text(fault)}")):
         return tuple(map(clean, external_folder.parse_tags(tags)))
     return ()
 
@@ -99,11 +99,11 @@ def _inside(seat: WriterIdentity) -> TrackedRun:
         is_managed=True,
         has_agent=seat.has_agent,
     )
-    if seat.folder != environment.get("PHALANX_TRACK"):  # nobody made it, or knows whose it is
+    if seat.folder != environment.get("PHALANX_TRACK"):  # the folder may not exist yet
         try:
             external_folder.make_private(seat.folder)
         except OSError:
-            pass  # whoever writes there will be told
+            pass  # the first write reports it
         run.write_header()
     return run
 
@@ -117,14 +117,14 @@ def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedR
 
 
 def _nowhere() -> TrackedRun:
-    """A run that keeps nothing."""
+    """A run that records nothing."""
     run = TrackedRun("", "", "", os.environ.get("PHALANX_OUTPUTS", "outputs"), 0, is_managed=True)
     run.is_nowhere = True
     return run
 
 
 def joined(about: tuple[Any, ...], has_agent: bool, is_nowhere: bool) -> TrackedRun:
-    """This process's part of a run that another process sent here."""
+    """This process's part of a run that another process pickled."""
     global _active  # noqa: PLW0603 - see `start`
     run = _active if _active is not None and not _active.is_finished else None
     if run is None or run.folder != about[2]:
@@ -136,12 +136,12 @@ def joined(about: tuple[Any, ...], has_agent: bool, is_nowhere: bool) -> Tracked
 
 
 def current() -> TrackedRun | None:
-    """The run that was started in this process, or none."""
+    """The run started in this process, or None."""
     return _active
 
 
 def log(metrics: Mapping[str, Any] | None = None, /, step: int | None = None, **values: Any) -> None:
-    """Keep the values of some metrics, at a step of the training."""
+    """Record the values of metrics at a training step."""
     (_active or start()).log(metrics, step, **values)
 
 
@@ -173,7 +173,7 @@ table = _forward("table")
 
 
 def finish(status: str = "succeeded", reason: str = "") -> None:
-    """Nothing more follows; a later call starts a new run."""
+    """Finish the run; a later call starts a new one."""
     global _active  # noqa: PLW0603 - see `start`
     if _active is not None:
         _active.finish(status, reason)
@@ -181,7 +181,7 @@ def finish(status: str = "succeeded", reason: str = "") -> None:
 
 
 def _guard() -> None:
-    """Notice that this process ends, and when it forks: once."""
+    """Register the exit and fork hooks, once."""
     global _guarded  # noqa: PLW0603 - see `start`
     if not _guarded:
         _guarded = True

@@ -1,4 +1,4 @@
-"""Being told to save, some minutes before the time of a job is over. Standard library only, Python 3.8+."""
+"""Handles the checkpoint signal, some minutes before the end of a job. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from phalanx.tracking.recorder import warn
 from phalanx.tracking.values import guarded, named_fault
 
 SIGNAL = "PHALANX_CHECKPOINT_SIGNAL"
-LEFT = 85  # the exit code that says: saved, go on in the next segment
+LEFT = 85  # exit code: saved, continue in the next segment
 
-# Of this process, as handlers of signals are.
+# State of this process, like signal handlers.
 _savers: list[tuple[Callable[[], Any], bool]] = []
-_before: dict[int, Any] = {}  # the handlers that ours took the place of, by signal
+_before: dict[int, Any] = {}  # the replaced handlers, by signal
 
 
 def on_checkpoint(save: Callable[[], Any], *, leave: bool = False) -> bool:
     """Call `save()` when the time of this job is nearly over: in the main thread, between two instructions of Python.
-    Training goes on afterwards, until the time is over; with `leave` the process ends at once, and the next segment of
-    the run begins. May be called for several. Answers whether it will be called: outside of a run, in another thread
-    and where there are no signals it will not. Never raises."""
+    Training continues afterwards until the time is over; with `leave` the process exits at once and the next segment of
+    the run starts. May be called several times. Returns whether `save` will be called: not outside a run, in another
+    thread or without signals. Never raises."""
     try:
         number = getattr(signal, f"SIG{os.environ.get(SIGNAL) or 'USR1'}")
         if number not in _before:
             _before[number] = signal.signal(number, _save_all)
     except (AttributeError, ValueError, OSError) as fault:
-        warn(f"on_checkpoint is only possible in the main thread: {fault}")
+        warn(f"on_checkpoint must be called in the main thread: {fault}")
         return False
     _savers.append((save, leave))
     return bool(os.environ.get("PHALANX_RUN_ID"))
 
 
 def _save_all(number: int, frame: Any) -> None:
-    """What one of them raises must not end the training, nor keep the others from saving."""
+    """Call all callbacks. An error in one must not end the training or prevent the others from saving."""
     for save, _ in _savers:
         with guarded(lambda fault: warn(f"a checkpoint could not be saved: {named_fault(fault)}")):
             save()

@@ -17,11 +17,11 @@ MARKS = ("PHALANX_TRACK", "PHALANX_RUN_ID", "PHALANX_PROJECT", "PHALANX_OUTPUTS"
 
 
 class ExternalRun(TrackedRun):
-    """The run that this process made, and whose end is its own. Processes that it starts find it by the environment."""
+    """The run that this process created, and that ends with it. Child processes find it by the environment."""
 
     shipper: folder_upload.FolderUploader | None = None
-    fault_before: Any = None  # what nobody caught before the run began
-    before: dict[str, str | None]  # what the environment had in the place of our marks
+    fault_before: Any = None  # an exception left uncaught before the run began
+    before: dict[str, str | None]  # the previous values of the environment variables set here
 
     def mark_environment(self) -> None:
         self.before = {name: os.environ.get(name) for name in MARKS}
@@ -45,11 +45,11 @@ class ExternalRun(TrackedRun):
         self._unmark_environment()
         with guarded(lambda fault: warn(f"the run was not sent to the server: {error_text(fault)}")):
             if self.shipper is not None and not self.shipper.finish() and not self.shipper.is_said:
-                warn(f"not all of it reached the server ({self.shipper.trouble}): `phalanx sync` sends the rest")
+                warn(f"the server did not get everything ({self.shipper.trouble}); send the rest with `phalanx sync`")
 
     def finish_at_exit(self) -> None:
-        """The interpreter keeps an exception that nobody caught, but not the code of a `SystemExit`: that only the
-        parent process learns. At a prompt, such an exception did not end the process."""
+        """The interpreter keeps an uncaught exception, but not the code of a `SystemExit`: only the
+        parent process gets that. At a prompt, such an exception did not end the process."""
         fault = getattr(sys, "last_value", None)
         if fault is not None and fault is not self.fault_before and not hasattr(sys, "ps1"):
             self.finish(*ending(fault))
@@ -84,7 +84,7 @@ def begin(
     )
     run.fault_before = getattr(sys, "last_value", None)
     run.mark_environment()
-    run.start_keeper()  # for its signs of life: it may train for long before it says anything
+    run.start_keeper()  # for the heartbeat: it may train for long before it logs anything
     if url:
         run.shipper = folder_upload.FolderUploader(url, folder_upload.token(home), run_folder)
         run.shipper.start()

@@ -1,7 +1,7 @@
-"""The folder of a run that Phalanx did not start: a notebook's, a plain script's, an imported one.
+"""The folder of a run that Phalanx did not start: from a notebook, a plain script or an import.
 
-It looks like any other run's (`run.json`, `history`, `plan.json` with one replica, `agent.json` of whoever writes it):
-whoever schedules adopts it and watches it like any other. Standard library only, Python 3.8+.
+It looks like that of any other run (`run.json`, `history`, `plan.json` with one replica, `agent.json` of the writer):
+the scheduler adopts and watches it like any other. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from phalanx.atomic_files import write_atomic
 from phalanx.spool import Writer
 
 REPLICA = "master-0"
-BACKEND = "outside"  # of runs that somebody else started
-BEAT_S = 10.0  # how often a process that we track says that it is there
-PATIENCE_S = 120.0  # how long it may say nothing, for those who cannot see it otherwise
-_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 of them, none that is taken for another
+BACKEND = "outside"  # of runs not started by Phalanx
+BEAT_S = 10.0  # interval of the heartbeat of a tracked process
+PATIENCE_S = 120.0  # longest silence, for observers that cannot check the process
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters without lookalikes
 
 
 class Description(NamedTuple):
-    """What is known of a run when it begins."""
+    """What is known about a run when it starts."""
 
     project: str = "default"
     name: str | None = None
@@ -56,8 +56,8 @@ def create(
     created_at: float | None = None,
     watcher: Mapping[str, Any] | None = None,
 ) -> str:
-    """A new run, under way: its folder, there completely or not at all. `watcher`: how to see whether it still is; this
-    process, unless told. Raises OSError."""
+    """Create a running run and return its folder, atomically. `watcher`: how to check that it is still running; this
+    process by default. Raises OSError."""
     run_id = run_id or new_id()
     now = time.time() if created_at is None else created_at
     runs = os.path.join(home, "runs")
@@ -67,7 +67,7 @@ def create(
     draft = os.path.join(runs, f".{run_id}")
     final = os.path.join(runs, run_id)
     if os.path.exists(final):
-        raise FileExistsError(f"there is a run {run_id} already")
+        raise FileExistsError(f"run {run_id} already exists")
     os.mkdir(draft, 0o700)
     try:
         write_json(os.path.join(draft, run_paths.RUN), _run_document(run_id, about, now))
@@ -91,7 +91,7 @@ def create(
     try:
         touch(os.path.join(arrivals, run_id))
     except OSError:
-        pass  # it is found all the same, a little later
+        pass  # the scheduler finds it a little later
     return final
 
 
@@ -124,7 +124,7 @@ def _run_document(run_id: str, about: Description, now: float) -> dict[str, Any]
 
 
 def _plan_document(about: Description) -> dict[str, Any]:
-    """One replica that takes nothing of what the scheduler has to give."""
+    """A plan with one replica that uses no resources of the scheduler."""
     role, _, index = REPLICA.rpartition("-")
     replica = {
         "role": role,
@@ -138,8 +138,8 @@ def _plan_document(about: Description) -> dict[str, Any]:
 
 
 def this_process() -> dict[str, Any]:
-    """Who is to be looked at, to know whether the run is still under way. Elsewhere than on this machine its signs of
-    life count."""
+    """The process to check, to know whether the run is still active. On other machines its heartbeat
+    counts."""
     return {
         "pid": os.getpid(),
         "started": _started(),
@@ -151,7 +151,7 @@ def this_process() -> dict[str, Any]:
 
 
 def _started() -> int:
-    """When this process began, in the kernel's count since the machine did: numbers of processes are used again."""
+    """When this process started, in kernel ticks since boot: pids are reused."""
     try:
         with open("/proc/self/stat", "rb") as stream:
             return int(stream.read().rpartition(b")")[2].split()[19])
@@ -196,21 +196,21 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 
 def make_private(folder: str) -> None:
-    """A folder and those above it that are missing: `os.makedirs` would leave them open to others."""
+    """Create a private folder and its missing parents: `os.makedirs` would leave them open to others."""
     if not os.path.isdir(folder):
         above = os.path.dirname(folder)
         if above not in ("", folder):
             make_private(above)
         try:
             os.mkdir(folder, 0o700)
-        except FileExistsError:  # another was faster; or it is no folder, which whoever uses it will hear
+        except FileExistsError:  # created concurrently; or not a folder, which the first use reports
             pass
 
 
 def touch(path: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.utime(descriptor)  # not by its name: whoever waits for a mark may have taken it away already
+        os.utime(descriptor)  # not by name: the reader of a mark may have removed it already
     finally:
         os.close(descriptor)
 
@@ -225,6 +225,6 @@ def user_name() -> str:
 
 
 def parse_tags(values: Iterable[Any]) -> tuple[str, ...]:
-    """Tags as people give them: one text with commas, or any number of them."""
+    """Tags as users give them: one string with commas, or any number of strings."""
     texts = (str(value) for value in ([values] if isinstance(values, str) else values))
     return tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))

@@ -1,8 +1,8 @@
-"""A run's folder brought to a server, as it grows.
+"""Uploads a run's folder to a server as it grows.
 
-The folder is kept here first (`<home>/outbox`), so nothing waits for the network: a thread sends what is new, and what
-is not delivered when the process ends is delivered by `phalanx sync`. Files grow or appear whole; each is sent from
-where the server's copy ends; sending twice does no harm. Standard library only, Python 3.8+.
+The folder is stored locally first (`<home>/outbox`), so nothing waits for the network: a thread sends new data, and
+`phalanx sync` sends what is missing when the process ends. Files grow or appear whole; each is sent from
+where the server's copy ends; sending twice is harmless. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from phalanx.uploads import (
 )
 
 TURN_S = 1.0
-LONGEST_TURN_S = 30.0  # while the server cannot be reached
-LAST_S = 15.0  # how long the end of a training may wait for the server
+LONGEST_TURN_S = 30.0  # between passes while the server is unreachable
+LAST_S = 15.0  # timeout for the server at the end of a training
 BEAT_S = 10.0
 GROWING = (".points", ".events")
 ATTEMPT = run_paths.attempt_folder(REPLICA, 1)
@@ -46,7 +46,7 @@ class FolderUploader:
         self.run_id = os.path.basename(run_folder)
         self.is_known = False
         self.trouble = ""
-        self.is_refused = False  # the trouble is not one that passes
+        self.is_refused = False  # the error is permanent
         self.is_said = False
         self.beaten = 0.0
         self.stopped = threading.Event()
@@ -61,17 +61,17 @@ class FolderUploader:
             pause_s = TURN_S if self.turn() else min(2 * pause_s, LONGEST_TURN_S)
             if self.is_refused and not self.is_said:
                 self.is_said = True
-                warn(f"{self.trouble}; the run is kept in {self.run_folder}, and `phalanx sync` sends it")
+                warn(f"{self.trouble}; the run is stored in {self.run_folder}; send it with `phalanx sync`")
 
     def turn(self) -> bool:
-        """Send what is new. False when the server could not be reached, or refused; `trouble` tells. Raises nothing."""
+        """Send new data. False when the server was unreachable or refused it; see `trouble`. Raises nothing."""
         self.trouble, self.is_refused = "", False
         try:
             self._introduce()
             for path, inside in self._files():
                 try:
                     self._send(path, inside)
-                except UploadRefused as fault:  # one file that the server does not want: it may want the others
+                except UploadRefused as fault:  # the server refused one file; it may accept the others
                     self.trouble, self.is_refused = error_text(fault), True
             self._beat()
         except (UploadRefused, UploadUnavailable, OSError, ValueError) as fault:
@@ -80,19 +80,19 @@ class FolderUploader:
 
     def _note(self, fault: Exception) -> None:
         self.trouble, self.is_refused = error_text(fault), isinstance(fault, UploadRefused)
-        if isinstance(fault, UploadTargetUnknown):  # it does not know the run, any more
+        if isinstance(fault, UploadTargetUnknown):  # the server does not know the run (any more)
             self.is_known = False
             self.post.sent.clear()
 
     def finish(self, patience_s: float | None = None) -> bool:
-        """Everything, and how it ended. Removes the folder once the server has all of it. Raises nothing."""
+        """Send everything and the end. Removes the folder once the server has all of it. Raises nothing."""
         self.stopped.set()
         if self.thread is not None:
             self.thread.join(TIMEOUT_S)
         patience_s = LAST_S if patience_s is None else patience_s
         until = time.monotonic() + patience_s
         while not (self.turn() and self._tell_end()):
-            if self.is_refused:  # perhaps one file of many: the end may be wanted
+            if self.is_refused:  # possibly only one file: the end may be accepted
                 trouble = self.trouble
                 self._tell_end()
                 self.trouble = trouble
@@ -138,7 +138,7 @@ class FolderUploader:
         return True
 
     def _files(self) -> Iterator[tuple[str, str]]:
-        """What the server is to have: each file, and its place in the run's folder."""
+        """The files to send, each with its path in the run's folder."""
         attempt = attempt_folder(self.run_folder)
         for name in sorted(os.listdir(attempt)):
             if name.endswith(GROWING):
@@ -165,12 +165,12 @@ def server_url(given: str | None) -> str | None:
     if not url:
         return None
     if not is_server(url):
-        raise ValueError(f"a server's address is like http://host:8000, not {url[:100]!r}")
+        raise ValueError(f"a server URL looks like http://host:8000, not {url[:100]!r}")
     return url
 
 
 def token(home: str) -> str:
-    """PHALANX_TOKEN, or the one that a server of this home left there."""
+    """PHALANX_TOKEN, or the token that a server of this home stored there."""
     named = os.environ.get("PHALANX_TOKEN")
     if named:
         return named

@@ -1,7 +1,7 @@
-"""What happens beside the training: values read from accelerators, files brought to the disk, signs of life.
+"""The background thread of tracking: reads values from accelerators, syncs files to disk, sends the heartbeat.
 
-Inside a run the agent does the last two, so there the thread is started only for the first. It is a daemon: it cannot
-hold the process back. Standard library only, Python 3.8+.
+Inside a run the agent does the last two, so there the thread starts only for the first. It is a daemon: it cannot
+keep the process alive. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from phalanx.tracking.external_folder import BEAT_S, touch
 TURN_S = 0.25
 SYNC_S = 0.9
 MOST_WAITING = 100_000
-PATIENCE_S = 30.0  # how long the end of a training may wait for its accelerator
+PATIENCE_S = 30.0  # timeout for the accelerator at the end of a training
 
 Waiting = Tuple[Optional[int], float, str, Callable[[], Any]]  # noqa: UP006,UP045 - Python 3.8
 
 
 class Heartbeat:
     def __init__(self, settle: Callable[[Waiting], None], files: Callable[[], list[int]], beat: str | None) -> None:
-        """`settle` writes a value that had to wait, and raises nothing; `files` are the open ones; `beat` is the file
-        that says we live."""
+        """`settle` writes a delayed value and raises nothing; `files` are the open ones; `beat` is the heartbeat
+        file."""
         self.settle = settle
         self.files = files
         self.beat = beat
@@ -35,11 +35,11 @@ class Heartbeat:
         self.stopped = threading.Event()
 
     def start(self) -> None:
-        """Raises RuntimeError when there can be no more threads."""
+        """Raises RuntimeError when no more threads can be started."""
         self.thread.start()
 
     def put(self, waiting: Waiting) -> bool:
-        """False when there are too many: then the oldest one is gone."""
+        """False when there are too many: the oldest one is dropped."""
         is_full = len(self.waiting) == self.waiting.maxlen
         self.waiting.append(waiting)
         return not is_full
@@ -58,7 +58,7 @@ class Heartbeat:
                 if now - synced > SYNC_S:
                     synced = now
                     sizes = self._sync(sizes)
-            except OSError:  # a full disk or a folder that is gone: the next turn may do better
+            except OSError:  # a full disk or a removed folder: the next pass may succeed
                 pass
         self._drain()
 
@@ -72,14 +72,14 @@ class Heartbeat:
         return found
 
     def _drain(self) -> None:
-        """Read and write what waits, in its order. Only the thread does it: reading may take for ever."""
+        """Read and write waiting values in order. Only the thread does it: reading may block forever."""
         while self.waiting:
             self.reading = 1
             self.settle(self.waiting.popleft())
             self.reading = 0
 
     def finish(self) -> int:
-        """Everything that waits, if it comes in time. Answers how many values did not."""
+        """Write all waiting values, up to a timeout. Returns how many are missing."""
         self.stopped.set()
         self.thread.join(PATIENCE_S)
         return len(self.waiting) + self.reading if self.thread.is_alive() else len(self.waiting)

@@ -1,7 +1,7 @@
-"""One process's part of a run: what it logs, appended to files of its own beside the replica's log.
+"""One process's part of a run: appends what it logs to its own files beside the replica's log.
 
-`log` is one `write`. Nothing here raises into the training, waits for anyone, or needs the network: what cannot be kept
-is counted, and said once. Standard library only, Python 3.8+.
+`log` is one `write`. Nothing here raises into the training, blocks, or needs the network: values that cannot be kept
+are counted, and reported once. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from phalanx.tracking.values import NotANumber, error_text, guarded
 if TYPE_CHECKING:
     from phalanx.tracking.heartbeat import Heartbeat, Waiting
 
-CLOSED = -1  # a descriptor that every write refuses
+CLOSED = -1  # a descriptor on which every write fails
 MOST_NAMES = 100_000  # in one call
-AWAY_S, MOST_AWAY = 10.0, 16  # how long the number of a closed file is not used again, and how many of them
+AWAY_S, MOST_AWAY = 10.0, 16  # how long the descriptor of a closed file is kept from reuse, and how many of them
 
 _now = time.time
 _write = os.write
@@ -39,15 +39,15 @@ _SINGLE = struct.Struct(MOMENT.format + VALUE.format[1:])  # most calls log one 
 _single = _SINGLE.pack
 _SINGLE_SIZE = _SINGLE.size
 _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
-HALF = "the disk took only a part of a record"
+HALF = "a record was only partly written to disk"
 GONE = "the files of the run were removed while it ran"
-_away: deque[tuple[float, int]] = deque()  # since when, and which numbers, which are this process's, not a run's
+_away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; they belong to the process, not to a run
 
 
 class Recorder:
-    """Points and events of one process. `TrackedRun` says what can be recorded."""
+    """Points and events of one process. `TrackedRun` defines what can be recorded."""
 
-    def __init__(  # noqa: PLR0913 - what a process is told of its run
+    def __init__(  # noqa: PLR0913 - what a process knows about its run
         self,
         run_id: str,
         project: str,
@@ -63,11 +63,11 @@ class Recorder:
         self.folder = folder  # of this replica's attempt
         self.outputs = outputs
         self.rank = rank
-        self.is_managed = is_managed  # somebody else ends it
-        self.has_agent = has_agent  # somebody else brings our files to the disk
+        self.is_managed = is_managed  # its end is recorded elsewhere
+        self.has_agent = has_agent  # the agent syncs the files to disk
         self.is_child = False
         self.is_finished = False
-        self.is_nowhere = False  # nothing is kept
+        self.is_nowhere = False  # nothing is recorded
         self.dropped: dict[str, int] = {}
         self._started_at = _now()
         self._points = CLOSED
@@ -81,7 +81,7 @@ class Recorder:
         self._keeper: Heartbeat | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to another process, it is that one's part of the same run."""
+        """Pickled to another process, it becomes that one's part of the same run."""
         about = (self.id, self.project, self.folder, self.outputs, self.rank)
         return sys.modules["phalanx.tracking"].joined, (about, self.has_agent, self.is_nowhere)
 
@@ -92,7 +92,7 @@ class Recorder:
         return self
 
     def start_keeper(self) -> Heartbeat | None:
-        """Where somebody must work beside the training. Threads take a while to import, too. None when there can be no
+        """Start the background thread where it is needed. `threading` is slow to import. None when there can be no
         more threads."""
         from phalanx.tracking.heartbeat import Heartbeat
 
@@ -111,8 +111,8 @@ class Recorder:
     # points --------------------------------------------------------------------------------------------------------
 
     def log(self, metrics: Mapping[str, Any] | None = None, /, step: int | None = None, **values: Any) -> None:
-        """Keep the values of some metrics, at a step: `log(loss=0.5, step=10)`, `log({"loss": 0.5})`."""
-        given: Any = values if metrics is None else metrics if not values else None  # None: the careful way knows
+        """Record the values of metrics at a step: `log(loss=0.5, step=10)`, `log({"loss": 0.5})`."""
+        given: Any = values if metrics is None else metrics if not values else None  # None: the slow path handles it
         try:
             when = NO_STEP if step is None else step
             if len(given) == 1:
@@ -154,7 +154,7 @@ class Recorder:
             when, at = self._step(step), _now()
             ready = {}
             for name, value in given.items():
-                drop = partial(self._drop_value, name)  # this one: the others are kept
+                drop = partial(self._drop_value, name)  # only this one is dropped
                 with guarded(drop):
                     reader = None if conversion.is_plain(value) else conversion.later(value)
                     if reader is None:
@@ -189,7 +189,7 @@ class Recorder:
             if number is None:
                 number = next(self._free_numbers)
                 self._put(descriptor, frame(NAMES, name_payload(number, name)))
-                self._numbers[name] = number  # not before the file has it: another thread may use it at once
+                self._numbers[name] = number  # after the file has it: another thread may use it at once
             parts.append(_value(number, value))
         self._put(descriptor, frame(POINTS, b"".join(parts)))
 
@@ -214,7 +214,7 @@ class Recorder:
             self.after_fork()
 
     def _own_file(self, kind: str) -> Writer:
-        """A file that nobody else writes: a process number may have been used before, or elsewhere, in this folder."""
+        """A file that only this process writes: a pid may have been used before, or elsewhere, in this folder."""
         for again in range(1000):
             name = f"client-{os.getpid()}{f'-{again}' if again else ''}.{kind}"
             path = os.path.join(self.folder, name)
@@ -224,10 +224,10 @@ class Recorder:
                 continue
             self._finish_with_process()
             return Writer(path)
-        raise OSError("there are too many files in the run's folder")
+        raise OSError("too many files in the run's folder")
 
     def _finish_with_process(self) -> None:
-        """A process that `multiprocessing` forked ends without what others do at their exit."""
+        """Register the exit hook of a process forked by `multiprocessing`, which skips `atexit`."""
         process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
         if process is not None and util is not None and process.parent_process() is not None:
             util.Finalize(None, lambda: self.finish_after(sys.exc_info()[1]), exitpriority=0)
@@ -236,7 +236,7 @@ class Recorder:
         raise NotImplementedError
 
     def after_fork(self) -> None:
-        """A forked child writes files of its own, and its parent's thread is not in it."""
+        """Reset a forked child: it writes its own files and lacks its parent's thread."""
         self.is_child = True
         self._owner = os.getpid()
         self._lock = _thread.RLock()
@@ -255,11 +255,13 @@ class Recorder:
         if keeper is None:
             self._settle(waiting)
         elif not keeper.put(waiting):
-            self._drop("too many values that are not computed yet")
+            self._drop("too many values waiting to be computed")
 
     def _settle(self, waiting: Waiting) -> None:
         step, at, name, reader = waiting
-        with guarded(partial(self._drop_value, name), BaseException):  # of the library's own code; nobody is above us
+        with guarded(
+            partial(self._drop_value, name), BaseException
+        ):  # raised by the library's code; this is the top of the thread
             self._add(step, at, {name: float(reader())})
 
     def _open_files(self) -> list[int]:
@@ -269,7 +271,7 @@ class Recorder:
     # events ----------------------------------------------------------------------------------------------------
 
     def note(self, kind: str, content: Any) -> None:
-        """One record of the events file; `content` is called here, so that nothing it does reaches the training."""
+        """Write one record of the events file; `content` is called here, so that its errors stay here."""
         if self.is_nowhere:
             return
         with guarded(lambda fault: self._drop(f"{kind}: {error_text(fault)}")):
@@ -277,7 +279,7 @@ class Recorder:
             self._open_events().append_json(data)
 
     def write_header(self) -> None:
-        """Say who writes here."""
+        """Write the identity of the writer."""
         with guarded(lambda fault: self._drop(error_text(fault))):
             self._open_events()
 
@@ -292,7 +294,7 @@ class Recorder:
             return self._events
 
     def _drop(self, why: str, points: int = 1) -> None:
-        """Count what could not be kept; say the first of each kind, up to a few."""
+        """Count a lost value; report the first of each kind, up to a limit."""
         if self.is_nowhere:
             return
         with self._lock:
@@ -301,10 +303,10 @@ class Recorder:
             self.dropped[key] = self.dropped.get(key, 0) + points
             is_to_be_said = is_new and len(self.dropped) <= 5
         if is_to_be_said:
-            warn(f"something could not be kept: {why}; the training goes on")
+            warn(f"something could not be recorded: {why}; training continues")
 
     def _look_for_files(self) -> None:
-        """Writing to a file that somebody removed fails for nobody."""
+        """Check that the files still exist: writing to a removed file does not fail."""
         for descriptor in self._open_files():
             try:
                 if os.fstat(descriptor).st_nlink == 0:
@@ -314,7 +316,7 @@ class Recorder:
 
     def _close(self) -> None:
         descriptors = self._open_files()
-        # Forgotten before they are closed: the next file that anybody opens may have their numbers.
+        # Forgotten before they are closed: the next opened file may reuse their descriptors.
         self._points, self._numbers, self._events = CLOSED, {}, None
         for descriptor in descriptors:
             try:
@@ -325,7 +327,7 @@ class Recorder:
 
 
 def _put_away(descriptor: int) -> None:
-    """Close a file, but keep its number for a while, and let it lead nowhere: another thread may be about to write to
+    """Close a file, but keep its descriptor for a while, connected to nothing: another thread may be about to write to
     it, and would do so into whatever the training opens next. Raises OSError."""
     now = time.monotonic()
     while _away and (len(_away) >= MOST_AWAY or _away[0][0] < now - AWAY_S):
@@ -337,5 +339,5 @@ def _put_away(descriptor: int) -> None:
 
 
 def warn(text: str) -> None:
-    """To people, and never by a warning: that can be made an error."""
-    conversion.result_of(lambda: sys.stderr.write(f"phalanx: {text}\n"), None)  # there may be nobody to hear it
+    """Print a warning to stderr, not with `warnings`: those can be turned into errors."""
+    conversion.result_of(lambda: sys.stderr.write(f"phalanx: {text}\n"), None)  # stderr may be closed

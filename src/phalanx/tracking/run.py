@@ -1,4 +1,4 @@
-"""What training code holds: everything that can be said of a run. Standard library only, Python 3.8+."""
+"""The run object of the tracking API: everything that can be recorded. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DESCRIBED = ("name", "description", "framework", "commit")
 
 
 class TrackedRun(Recorder):
-    """See `phalanx.tracking.start`. `log` and everything that it needs are the recorder's."""
+    """See `phalanx.tracking.start`. `log` and its helpers are in the recorder."""
 
     def params(self, given: Any = None, /, **values: Any) -> None:
-        """What the training was told: numbers, texts, lists; nested mappings become `a.b`. Also `params(args)`."""
+        """Record params: numbers, strings, lists; nested mappings become `a.b`. Also `params(args)`."""
         self.note("params", lambda: {"values": self._fitting({**conversion.params_of(given), **values})})
 
     def _fitting(self, params: Mapping[Any, Any]) -> dict[str, Any]:
-        """Those that can be kept, and not without end."""
+        """The params that can be recorded, up to the limits."""
         kept: dict[str, Any] = {}
         spent = 0
         for place, (name, value) in enumerate(conversion.flat(params, ".")):
@@ -38,7 +38,7 @@ class TrackedRun(Recorder):
                 kept[short_name(conversion.clean(name))] = work.of(value)
             spent += len(name) + work.most - work.left
             if place >= MOST_PARAMS or spent > MOST_PARAMS_SIZE:
-                self._drop(f"more than {MOST_PARAMS:,} params, or {MOST_PARAMS_SIZE >> 20} MiB of them, in one call")
+                self._drop(f"more than {MOST_PARAMS:,} params or {MOST_PARAMS_SIZE >> 20} MiB in one call")
                 break
         return kept
 
@@ -50,7 +50,7 @@ class TrackedRun(Recorder):
         self.note("tags", note)
 
     def labels(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> None:
-        """Names with a text each; None takes one away."""
+        """Set labels: a string for each name; None removes one."""
 
         def note() -> dict[str, Any]:
             merged = {**(given or {}), **values}
@@ -60,14 +60,14 @@ class TrackedRun(Recorder):
         self.note("labels", note)
 
     def describe(self, /, **values: Any) -> None:
-        """name, description, framework or commit of the run."""
+        """Set the name, description, framework or commit of the run."""
         for name in sorted(set(values) - set(DESCRIBED)):
-            self._drop(f"describe: {', '.join(DESCRIBED)} are known, not `{name[:100]}`")
+            self._drop(f"describe: unknown field `{name[:100]}`; known are {', '.join(DESCRIBED)}")
         told = {name: value for name, value in values.items() if name in DESCRIBED and value is not None}
         self.note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in told.items()})
 
     def progress(self, done: float, total: float | None = None, label: str | None = None) -> None:
-        """How far the training is: gives the time when it will be over."""
+        """Report the progress of the training, from which the remaining time is estimated."""
 
         def note() -> dict[str, Any]:
             whole = None if total is None else conversion.number(total)
@@ -114,11 +114,11 @@ class TrackedRun(Recorder):
         description: str = "",
         labels: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep a copy of a model's file or folder, as the next version of that name in the registry of models."""
+        """Keep a copy of a model's file or folder, as the next version of that name in the model registry."""
 
         def note() -> dict[str, Any]:
             source = os.fsdecode(path)
-            # Replicas may be in containers, where all have the same process numbers.
+            # Replicas may be in containers, where all have the same pids.
             stamp = f"{int(time.time())}-{self.rank}-{os.getpid()}-{next(self._copies)}"
             inside = "" if os.path.isdir(source) else "/" + os.path.basename(source)
             copied = self._copy(
@@ -139,7 +139,7 @@ class TrackedRun(Recorder):
     def dataset(
         self, /, name: str, path: Any = None, uri: str | None = None, digest: str | None = None, **info: Any
     ) -> None:
-        """What the training read: for the lineage of its models. Nothing is copied."""
+        """Record what the training read, for the lineage of its models. Nothing is copied."""
 
         def note() -> dict[str, Any]:
             place = None if path is None else os.path.abspath(os.fsdecode(path))
@@ -156,12 +156,12 @@ class TrackedRun(Recorder):
         return {"name": short_name(conversion.clean(str(name))), "step": self._step(step)}
 
     def image(self, name: str, image: Any, step: int | None = None, caption: str | None = None) -> None:
-        """The path of an image's file, or anything that can `save` itself as PNG."""
+        """Record an image: the path of a file, or an object that can `save` itself as PNG."""
 
         def note() -> dict[str, Any]:
             is_path = isinstance(image, (str, os.PathLike))
             ending = os.path.splitext(os.fsdecode(image))[1].lower()[:10] if is_path else ".png"
-            # A process number may have been used before in this folder.
+            # A pid may have been used before in this folder.
             stamp = f"{os.getpid()}-{int(self._started_at * 1000):x}-{next(self._copies)}"
             inside = f"media/{stamp}{ending if ending[1:].isalnum() else ''}"
             target = os.path.join(self.folder, inside)
@@ -182,13 +182,13 @@ class TrackedRun(Recorder):
         edges: Iterable[float] | None = None,
         counts: Iterable[int] | None = None,
     ) -> None:
-        """How values are spread; or edges and counts that are there already."""
+        """Record the distribution of values; or given edges and counts."""
 
         def note() -> dict[str, Any]:
             if edges is not None and counts is not None:
                 told, many, odd = conversion.numbers_of(edges), [int(n) for n in conversion.numbers_of(counts)], 0
                 if len(told) != len(many) + 1:
-                    raise NotANumber(f"{len(many)} counts have {len(many) + 1} edges, not {len(told)}")
+                    raise NotANumber(f"{len(many)} counts need {len(many) + 1} edges, not {len(told)}")
             else:
                 told, many, odd = conversion.histogram(values)
             return {**self._about(name, step), "edges": told, "counts": many, "odd": odd}
@@ -211,7 +211,7 @@ class TrackedRun(Recorder):
         return saved_files.copy_into(run_folder, below, source, name)
 
     def finish(self, status: str = "succeeded", reason: str = "") -> None:
-        """Nothing more follows. Inside of a run of Phalanx this ends the tracking, not the run."""
+        """Finish. Inside of a run started by Phalanx this ends the tracking, not the run."""
         if self.is_finished or self.is_nowhere:
             return
         status, reason = _text(status).lower(), _text(reason)
@@ -220,7 +220,7 @@ class TrackedRun(Recorder):
             self._drop("values that were not computed in time", missing)
         self._look_for_files()
         if self.dropped:
-            warn(f"{sum(self.dropped.values())} values could not be kept ({'; '.join(list(self.dropped)[:3])})")
+            warn(f"{sum(self.dropped.values())} values could not be recorded ({'; '.join(list(self.dropped)[:3])})")
             self.note("dropped", lambda: {"count": sum(self.dropped.values()), "why": dict(self.dropped)})
         is_ours = not self.is_managed and not self.is_child
         if is_ours:
@@ -236,14 +236,14 @@ class TrackedRun(Recorder):
         try:
             external_folder.write_end(self.folder, cause, reason or word, self._started_at)
         except OSError as fault:
-            warn(f"the end of the run could not be kept: {error_text(fault)}")
+            warn(f"the end of the run could not be recorded: {error_text(fault)}")
 
     def finish_after(self, fault: BaseException | None) -> None:
-        """The end of a process, or of a part of it, that something was raised in, or nothing."""
+        """Finish after an exception, or after None for success."""
         self.finish(*ending(fault))
 
     def finish_at_exit(self) -> None:
-        """The end of this process. Somebody else sees how a run that is not ours ends."""
+        """Finish at the end of this process. The end of a managed run is detected elsewhere."""
         self.finish()
 
     def __enter__(self) -> TrackedRun:
@@ -254,7 +254,7 @@ class TrackedRun(Recorder):
 
 
 def ending(fault: BaseException | None) -> tuple[str, str]:
-    """Status and reason of what ended so."""
+    """Status and reason for an exception, or for None."""
     if fault is None:
         return "succeeded", ""
     if not isinstance(fault, SystemExit):

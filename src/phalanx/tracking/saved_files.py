@@ -1,4 +1,4 @@
-"""Files that a run keeps: copied whole, under names that stay below their folder.
+"""Copies the files that a run keeps, under names that stay inside their folder.
 
 Standard library only, Python 3.8+."""
 
@@ -12,7 +12,7 @@ from phalanx.atomic_files import draft_of
 from phalanx.tracking.external_folder import make_private
 from phalanx.tracking.values import NotANumber, error_text
 
-LONGEST_PART = 200  # bytes of one step of a path: file systems take 255
+LONGEST_PART = 200  # bytes of one path component: file systems allow 255
 
 
 class CopiedFile(NamedTuple):
@@ -22,27 +22,29 @@ class CopiedFile(NamedTuple):
 
 
 def safe_name(name: str) -> str:
-    """A relative path that cannot leave its folder, whatever somebody called a thing. Raises Unfit."""
+    """A relative path that cannot leave its folder, made from any name. Raises NotANumber."""
     steps: list[str] = []
     fit = "".join(sign if sign.isprintable() and sign != "\\" else "_" for sign in name)
     for step in fit.split("/"):
         if step in ("", "."):
             continue
         if step == "..":
-            raise NotANumber(f"the name {name[:100]!r} leaves its folder")
+            raise NotANumber(f"the name {name[:100]!r} is outside its folder")
         cut = step.encode("utf-8", "replace")[:LONGEST_PART].decode("utf-8", "ignore")
-        steps.append("_" + cut[1:] if cut.startswith(".") else cut)  # names that begin with a dot are drafts of ours
+        steps.append(
+            "_" + cut[1:] if cut.startswith(".") else cut
+        )  # names that begin with a dot are reserved for drafts
     if not steps:
-        raise NotANumber("a name is empty")
+        raise NotANumber("a name must not be empty")
     return "/".join(steps)
 
 
 def copy_into(run_folder: str, below: str, source: str, name: str) -> CopiedFile:
-    """A file or a folder, copied below a folder of the run. A file is there whole or not at all, and one that is there
-    already is replaced, never changed. Raises OSError, Unfit."""
+    """Copy a file or a folder below a folder of the run. Each file appears atomically, and an existing file
+    is replaced, never changed. Raises OSError, NotANumber."""
     target = f"{below}/{safe_name(name)}"
     size = count = 0
-    for file, inside in list(_files_of(source)):  # first all of them: we may be copying a folder into itself
+    for file, inside in list(_files_of(source)):  # list all of them first: a folder may be copied into itself
         size += copy_file(
             file, os.path.join(run_folder, target, inside) if inside else os.path.join(run_folder, target)
         )
@@ -53,7 +55,7 @@ def copy_into(run_folder: str, below: str, source: str, name: str) -> CopiedFile
 
 
 def _files_of(source: str) -> Iterator[tuple[str, str]]:
-    """Each file, and its place below the source; links are followed for files, and not for folders."""
+    """Each file and its relative path; links to files are followed, links to folders are not."""
     if not os.path.isdir(source):
         yield source, ""
         return
@@ -65,15 +67,15 @@ def _files_of(source: str) -> Iterator[tuple[str, str]]:
 
 
 def copy_file(source: str, target: str) -> int:
-    """Answers the size. Raises OSError, Unfit."""
-    import shutil  # takes longer to import than all the rest
+    """Returns the size. Raises OSError, NotANumber."""
+    import shutil  # slow to import
 
-    if os.path.exists(source) and not os.path.isfile(source):  # a device gives bytes without end
+    if os.path.exists(source) and not os.path.isfile(source):  # a device may be endless
         raise NotANumber(f"{source} is not a file")
     try:
         return save_file(lambda draft: shutil.copyfile(source, draft), target)
     except FileNotFoundError as fault:
-        raise NotANumber(f"{source} is not there" if fault.filename == source else error_text(fault)) from None
+        raise NotANumber(f"{source} does not exist" if fault.filename == source else error_text(fault)) from None
 
 
 def save_file(save: Callable[[str], Any], target: str, ending: str = "") -> int:

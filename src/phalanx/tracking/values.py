@@ -1,4 +1,4 @@
-"""What people log, as numbers and JSON. Standard library only, Python 3.8+; nothing here imports their libraries."""
+"""Converts logged values to numbers and JSON without importing other libraries. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 LONGEST_NAME = 500
 LONGEST_TEXT = 1 << 20  # characters of one param or text
-LARGEST = 4 << 20  # bytes, about, of one thing that is kept as JSON
+LARGEST = 4 << 20  # approximate bytes of one value stored as JSON
 MOST_NUMBERS = 20_000_000  # of one histogram
 DEEPEST = 8
 PLAIN = (float, int, str, bool)
 HOLDERS = (list, tuple, set, frozenset)
-MORE = "…"  # in the place of what holds itself, or too much
+MORE = "…"  # replaces recursive or too deep values
 _UNREAD = object()
 
 
 class NotANumber(Exception):
-    """A value that is no number; says why."""
+    """A value that cannot be recorded. The message says why."""
 
 
 class guarded:  # noqa: N801 - used like `contextlib.suppress`
-    """Keeps away from the training what is raised inside, by our code or by that of any library: `report` gets it."""
+    """Catches everything raised inside, by this package or any library, and passes it to `report`, not to training."""
 
     __slots__ = ("_kind", "_report")
 
@@ -42,7 +42,7 @@ class guarded:  # noqa: N801 - used like `contextlib.suppress`
 
 
 def result_of(call: Callable[[], Any], otherwise: Any) -> Any:
-    """What a call of other people's code returns; `otherwise` when it raises anything."""
+    """The result of a call of third-party code; `otherwise` if it raises anything."""
     with guarded(_ignore):
         return call()
     return otherwise
@@ -53,32 +53,32 @@ def _ignore(_: BaseException) -> None:
 
 
 def error_text(fault: BaseException) -> str:
-    """What a fault says, in one line. It may come from anybody's code, and be unable to say it."""
+    """The message of an exception in one line. Its `__str__` may be third-party code that fails."""
     text = result_of(lambda: str(getattr(fault, "strerror", None) or fault), "")
     return " ".join(text.split())[:200] or type(fault).__name__
 
 
 def named_fault(fault: BaseException) -> str:
-    """The same with the name of its class."""
+    """The message with the name of the exception's class."""
     name, words = type(fault).__name__, error_text(fault)
     return name if words == name else f"{name}: {words}"
 
 
 def clean(text: str) -> str:
-    """A text that every file, database and page takes: without NUL and halves of characters."""
+    """Text that every file, database and page accepts: without NUL and lone surrogates."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
 
 
 def is_plain(value: Any) -> bool:
-    """A number that is there, and holds nothing: what nearly everybody logs."""
+    """Whether a value is a plain Python number: the most common case."""
     kind = type(value)
     return kind in PLAIN or kind.__module__ == "numpy"
 
 
 def flat(values: Any, between: str, before: str = "", above: tuple[int, ...] = ()) -> Iterator[Any]:
-    """The names and values of nested mappings, one by one: there may be no end of them."""
+    """The names and values of nested mappings, lazily: they may be endless."""
     for key, value in (mapping_of(values) or {}).items():
         name = f"{before}{key}"
         if is_plain(value) or len(above) >= DEEPEST or not mapping_of(value):
@@ -90,8 +90,8 @@ def flat(values: Any, between: str, before: str = "", above: tuple[int, ...] = (
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any] | None:
-    """What has names of its own: a mapping, a dataclass, an argparse.Namespace. None also for what cannot be
-    looked at, such as a proxy of what is gone."""
+    """A mapping of named items: from a mapping, a dataclass, an argparse.Namespace. None also for what cannot be
+    inspected, such as a dead weak proxy."""
     with guarded(_ignore):
         if isinstance(value, Mapping):
             return value
@@ -106,12 +106,12 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 def short_name(name: Any) -> str:
     text = name if isinstance(name, str) else str(name)
     if not text:
-        raise NotANumber("a name is empty")
+        raise NotANumber("a name must not be empty")
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
 def number(value: Any) -> float:
-    """Raises Unfit for what is none."""
+    """Raises NotANumber if it is not a number."""
     try:
         reader = _reader(value)
         return float(value if reader is None else reader())
@@ -120,7 +120,7 @@ def number(value: Any) -> float:
 
 
 def numbers(values: Mapping[Any, Any] | None, drop: Callable[[str], None]) -> dict[str, float]:
-    """Those of some values that are numbers; `drop` hears of the others."""
+    """The values that are numbers; `drop` is called for the others."""
     found = {}
     for key, value in (values or {}).items():
         try:
@@ -131,7 +131,7 @@ def numbers(values: Mapping[Any, Any] | None, drop: Callable[[str], None]) -> di
 
 
 def _reader(value: Any) -> Callable[[], Any] | None:
-    """How a tensor or an array of one element gives it."""
+    """The method that reads a tensor or an array of one element."""
     for name in ("item", "asscalar", "numpy"):
         reader = getattr(value, name, None)
         if callable(reader):
@@ -141,44 +141,44 @@ def _reader(value: Any) -> Callable[[], Any] | None:
 
 
 def later(value: Any) -> Callable[[], Any] | None:
-    """For a value that an accelerator may still be computing: how to read it later, without holding anyone up now.
-    None for all others. What may be changed in place meanwhile is copied, where it is. Raises Unfit, and whatever the
-    library's own code does."""
+    """For a value that an accelerator may still be computing: how to read it later without blocking now.
+    None for all others. What may be changed in place meanwhile is copied on its device. Raises NotANumber, and what the
+    library raises."""
     if getattr(value, "is_cpu", None) is False and _reader(value) is not None:  # PyTorch
         count = value.numel() if callable(getattr(value, "numel", None)) else 1
-        if count != 1:  # seen before it is copied: the accelerator's memory is the training's
+        if count != 1:  # checked before it is copied, to save accelerator memory
             raise NotANumber(f"a {type(value).__name__} of {count} values is not one number")
         copied: Callable[[], Any] = value.detach().clone().item
         return copied
     if callable(getattr(value, "is_ready", None)):  # JAX; its arrays never change
         return None if value.is_ready() else _reader(value)
     if any(kind in str(getattr(value, "device", "")) for kind in ("GPU:", "TPU:")):  # TensorFlow
-        read_value = getattr(value, "read_value", None)  # of a variable, which changes
+        read_value = getattr(value, "read_value", None)  # a variable may change
         return _reader(read_value() if callable(read_value) else value)
     return None
 
 
 def as_json(value: Any, most: int = LARGEST) -> Any:
-    """The nearest thing that JSON has; a text for all else. NaN and infinities stay numbers. Raises Unfit for what is
-    larger than so many bytes, and whatever the value's own code raises."""
+    """The closest JSON value; text for everything else. NaN and infinities stay numbers. Raises NotANumber for what is
+    larger than `most` bytes, and whatever the value's own code raises."""
     return Conversion(most).of(value)
 
 
 class Conversion:
     def __init__(self, most: int = LARGEST) -> None:
         self.most = self.left = most
-        self.above: list[int] = []  # what holds what we are at
+        self.above: list[int] = []  # containers of the current value
 
     def of(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value)
-        if isinstance(value, int) and value.bit_length() > 64:  # many could not read it as a number
+        if isinstance(value, int) and value.bit_length() > 64:  # many readers could not parse it as a number
             return self._text(str(value) if value.bit_length() <= 4096 else hex(value))
         if value is None or isinstance(value, (int, float)):
             self._spend(8)
             return value
         if id(value) in self.above or (len(self.above) >= DEEPEST and isinstance(value, (*HOLDERS, Mapping))):
-            return self._text(MORE)  # not its text: that may have no end
+            return self._text(MORE)  # not its text, which may be endless
         if len(self.above) >= DEEPEST:
             return self._text(str(value))
         self.above.append(id(value))
@@ -196,11 +196,11 @@ class Conversion:
             return [self.of(item) for item in value]
         reader = _reader(value)
         read = _UNREAD if reader is None else result_of(reader, _UNREAD)
-        return self._text(str(value)) if read is _UNREAD else self.of(read)  # an array of many: its text will do
+        return self._text(str(value)) if read is _UNREAD else self.of(read)  # an array of several: its text is enough
 
     def _text(self, text: str) -> str:
         short = short_text(text)
-        self._spend((len(short) if short.isascii() else 2 * len(short.encode())) + 3)  # about, as JSON has it
+        self._spend((len(short) if short.isascii() else 2 * len(short.encode())) + 3)  # approximate size in JSON
         return short
 
     def _spend(self, size: int) -> None:
@@ -214,7 +214,7 @@ def short_text(text: str) -> str:
 
 
 def params_of(given: Any) -> Mapping[Any, Any]:
-    """A mapping, an argparse.Namespace, a dataclass: whatever holds params. Raises Unfit."""
+    """Params from a mapping, an argparse.Namespace or a dataclass. Raises NotANumber."""
     if given is None:
         return {}
     found = mapping_of(given)
@@ -223,12 +223,12 @@ def params_of(given: Any) -> Mapping[Any, Any]:
     if hasattr(given, "items"):
         return dict(given.items())
     if not hasattr(given, "__dict__"):
-        raise NotANumber(f"a {type(given).__name__} holds no params")
+        raise NotANumber(f"a {type(given).__name__} has no params")
     return dict(vars(given))
 
 
 def some_of(values: Iterable[Any], most: int) -> list[Any]:
-    """All of them. Raises Unfit when they are more: there may be no end of them."""
+    """All items. Raises NotANumber for more than `most`: they may be endless."""
     found = list(islice(values, most + 1))
     if len(found) > most:
         raise NotANumber(f"more than {most:,} of them")
@@ -236,9 +236,9 @@ def some_of(values: Iterable[Any], most: int) -> list[Any]:
 
 
 def numbers_of(values: Any) -> list[float]:
-    """Every number of a list, an array or a tensor, however nested. Raises Unfit."""
+    """Every number of a list, an array or a tensor, at any depth. Raises NotANumber."""
     listed = values
-    if hasattr(values, "tolist"):  # others have a `detach` too, such as open files, and it ends them
+    if hasattr(values, "tolist"):  # other objects have a `detach`, too: it would close an open file
         for name in ("detach", "cpu", "ravel", "tolist"):
             step = getattr(listed, name, None)
             listed = step() if callable(step) else listed
@@ -260,7 +260,7 @@ def numbers_of(values: Any) -> list[float]:
 
 
 def histogram(values: Any, bins: int = 64) -> tuple[list[float], list[int], int]:
-    """Edges and counts of equal bins over the finite values, and how many were not finite."""
+    """Edges and counts of equal bins over the finite values, and the number of others."""
     numbers = numbers_of(values)
     finite = [value for value in numbers if math.isfinite(value)]
     if not finite:

@@ -1,7 +1,7 @@
-"""Which series of a run this process writes.
+"""Identifies which series of a run this process writes.
 
-A replica's agent tells its command where to write. Processes that the command starts itself (mpirun's, torchrun's) have
-inherited that: they know who they are by what their own launcher told them, and write beside it, each for its own rank.
+A replica's agent sets the path for its command. Processes that the command starts itself (with mpirun, torchrun)
+inherit it: they get their rank from their own launcher and write beside it, each for its own rank.
 Standard library only, Python 3.8+.
 """
 
@@ -18,11 +18,11 @@ LAUNCHED_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK
 class WriterIdentity(NamedTuple):
     folder: str  # of the replica's attempt
     rank: int
-    has_agent: bool  # whose agent brings what is written there to the disk
+    has_agent: bool  # an agent syncs the files to disk
 
 
 def this_writer(environment: Mapping[str, str] = os.environ) -> WriterIdentity | None:
-    """Of this process; None outside of a run."""
+    """The identity of this process; None outside of a run."""
     folder = environment.get("PHALANX_TRACK")
     if not folder:
         return None
@@ -43,7 +43,7 @@ def this_writer(environment: Mapping[str, str] = os.environ) -> WriterIdentity |
         is_other = local is not None and local != (number(environment.get("PHALANX_LOCAL_RANK")) or 0)
         name = f"{os.path.basename(os.path.dirname(folder))}.{local}" if is_other else None
         if rank is None:
-            rank = own.rank + (local or 0)  # nobody said: Lightning's launcher counts the processes of a node only
+            rank = own.rank + (local or 0)  # no rank set: Lightning's launcher only numbers the processes of a node
     replica, attempt = os.path.split(folder)
     if name is None or rank is None or name == os.path.basename(replica):
         return own
@@ -51,7 +51,7 @@ def this_writer(environment: Mapping[str, str] = os.environ) -> WriterIdentity |
 
 
 def _name_of(rank: int, cluster: str) -> str | None:
-    """The replica of that rank, counted through the roles; None when the cluster is not known."""
+    """The replica of that rank, counted over the roles; None when the cluster is unknown."""
     try:
         roles = json.loads(cluster)
         names = [f"{role}-{index}" for role, places in roles.items() for index in range(len(places))]
@@ -63,5 +63,5 @@ def _name_of(rank: int, cluster: str) -> str | None:
 
 
 def number(text: str | None) -> int | None:
-    """A whole number that is none below zero."""
+    """A non-negative whole number, or None."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None

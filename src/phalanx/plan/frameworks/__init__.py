@@ -1,4 +1,4 @@
-"""Frameworks: one file each says which roles it has and what its replicas need to find each other.
+"""Frameworks: one file each defines its roles and what its replicas need to find each other.
 
 A framework is a module in this package with a `FRAMEWORK`, or an installed package's entry point in the group
 `phalanx.frameworks`. Nothing else names it.
@@ -17,7 +17,7 @@ from phalanx.spec.model import EMPTY, Build, Replicas
 
 
 class ProcessGroup(NamedTuple):
-    """The processes of a distributed run, and what of the file a framework may look at."""
+    """The processes of a distributed run, and the parts of the file that a framework may use."""
 
     members: tuple[Member, ...]
     roles: Mapping[str, int]
@@ -32,7 +32,7 @@ class ProcessGroup(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """How many replicas there are."""
+        """Number of replicas."""
         return self.members[-1].node + 1
 
     @property
@@ -51,8 +51,8 @@ def _nothing(_: Member) -> Mapping[str, Value]:
 class Wiring(NamedTuple):
     """What a framework adds to the run.
 
-    `defaults` give way to what the machine or the file says. `meets` and `service` are the plan's. `launch` is `each`
-    when every replica runs the command by itself, `mpirun` when `launcher` starts them all, `own` when the user's
+    The machine and the file override `defaults`. `meets` and `service` are those of the plan. `launch` is `each`
+    when every replica runs the command itself, `mpirun` when `launcher` starts them all, `own` when the user's
     command does so, in the first replica.
     """
 
@@ -63,13 +63,13 @@ class Wiring(NamedTuple):
     service: Mapping[str, int] | None = None
     launch: str = "each"
     launcher: tuple[Value, ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()  # (path in the file, what to say of it)
+    notes: tuple[tuple[str, str], ...] = ()  # (path in the file, message)
 
 
 class Framework(NamedTuple):
-    """One way to wire replicas. `ps_role` is the name of the file's `ps`; None when it has none. `launchers` match a
-    command that starts the processes of its replica itself; None where a replica has never more than one.
-    `symptoms` are said by replicas that lost another: whoever says one of them did not fail first.
+    """One way to wire replicas. `ps_role` is the role of the file's `ps`; None if not supported. `launchers` match a
+    command that starts the processes of its replica itself; None if a replica has never more than one.
+    `symptoms` match messages of replicas that lost another one: a replica that prints one did not fail first.
     """
 
     wire: Callable[[ProcessGroup], Wiring]
@@ -80,7 +80,7 @@ class Framework(NamedTuple):
 
 
 def starting(*programs: str) -> re.Pattern[str]:
-    """Matches a command line that is one of these, or has it after `&&`, `||` or `;`, variables before it or not."""
+    """A pattern for a command line that starts with one of these, also after `&&`, `||`, `;` or variables."""
     return re.compile(
         rf"(?:\A|&&|\|\||;)\s*"  # at the start of the line, or of a later command in it
         rf"(?:\w+=\S*\s+)*(?:\S*/)?(?:{'|'.join(programs)})(?:\s|\Z)"
@@ -95,7 +95,7 @@ def known() -> tuple[str, ...]:
 
 
 def find(name: str) -> Framework | None:
-    """The framework of that name; None when there is none."""
+    """The framework of that name, or None."""
     if name in _built_in():
         from importlib import import_module
 

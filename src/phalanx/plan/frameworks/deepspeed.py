@@ -1,4 +1,4 @@
-"""DeepSpeed: PyTorch's process group under another hood."""
+"""DeepSpeed: wired like PyTorch, whose process group it uses."""
 
 from __future__ import annotations
 

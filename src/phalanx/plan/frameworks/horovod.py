@@ -1,7 +1,7 @@
-"""Horovod: ranks meet over Gloo, each started by itself; or mpirun starts them, where the file or command says so.
+"""Horovod: ranks connect over Gloo, each started separately; or mpirun starts them, if the file or command says so.
 
-Over Gloo the ranks tell each other their addresses through a key-value server, which horovodrun would be. Here the
-agent of the first replica is.
+Over Gloo the ranks exchange their addresses through a key-value server, normally horovodrun. Here the
+agent of the first replica is the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def wire(gang: ProcessGroup) -> Wiring:
         "HOROVOD_SIZE": size,
     }
     nodes = [member.local_size for member in gang.members if not member.local]
-    peers = Counter(member.local for member in gang.members)  # replicas that have such a process
+    peers = Counter(member.local for member in gang.members)  # number of replicas with such a process
 
     def own(member: Member) -> Mapping[str, Value]:
         return {
@@ -35,7 +35,7 @@ def wire(gang: ProcessGroup) -> Wiring:
             "HOROVOD_LOCAL_SIZE": str(member.local_size),
             "HOROVOD_CROSS_RANK": str(sum(count > member.local for count in nodes[: member.node])),
             "HOROVOD_CROSS_SIZE": str(peers[member.local]),
-            # To Horovod every replica is a host, whatever machine it is on. It is a name, never an address.
+            # For Horovod every replica is a separate host, even on one machine. This is a name, never an address.
             "HOROVOD_HOSTNAME": member_name(member.role, member.index),
         }
 

@@ -1,7 +1,7 @@
-"""JAX: what `jax.distributed.initialize()` needs, with arguments or without.
+"""JAX: the variables that `jax.distributed.initialize()` needs, with or without arguments.
 
-Of its own variables JAX reads only the coordinator's address. The two numbers it looks for where Open MPI has them, so
-that is where they are, too.
+JAX reads only the coordinator's address from its own variables. It looks for the two numbers in Open MPI's variables,
+so those are set as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def wire(gang: ProcessGroup) -> Wiring:
     shared: dict[str, Value] = {
         "JAX_COORDINATOR_ADDRESS": (host(first), ":", port(first)),
         "JAX_NUM_PROCESSES": size,
-        "OMPI_MCA_orte_hnp_uri": ("0.0;tcp://", host(first), ":", port(first)),  # the sign by which JAX knows it
+        "OMPI_MCA_orte_hnp_uri": ("0.0;tcp://", host(first), ":", port(first)),  # JAX detects Open MPI by it
         "OMPI_COMM_WORLD_SIZE": size,
     }
 

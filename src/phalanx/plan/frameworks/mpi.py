@@ -1,4 +1,4 @@
-"""MPI: workers only, no master. A launcher beside them starts all ranks by mpirun; unless the command does so."""
+"""MPI: workers only, no master. A separate launcher starts all ranks with mpirun, unless the command does so."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SYMPTOMS = (
 
 
 def launched_by_mpirun(gang: ProcessGroup) -> Wiring:
-    """All ranks started from one place. Open MPI finds their hosts in the host file."""
+    """Wiring for ranks that one launcher starts. Open MPI reads their hosts from the host file."""
     hosts: dict[str, Value] = {
         "OMPI_MCA_orte_default_hostfile": (path("hostfile"),),
-        "PHALANX_HOSTS": ("sh ", path("hosts.sh")),  # what horovodrun takes as --host-discovery-script
+        "PHALANX_HOSTS": ("sh ", path("hosts.sh")),  # horovodrun accepts it as --host-discovery-script
     }
-    # Open MPI wants to be told twice: whoever runs as root is in a container, or is root anyway.
+    # Open MPI requires two confirmations to run as root, which is normal in a container.
     defaults: dict[str, Value] = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if LAUNCHERS.search(gang.command):
-        note = ("run.cmd", "the command starts the ranks itself: only the first replica runs it")
+        note = ("run.cmd", "the command starts the ranks itself, so only the first replica runs it")
         return Wiring(hosts, defaults=defaults, launch="own", notes=(note,))
     launcher: tuple[Value, ...] = (
         "mpirun",

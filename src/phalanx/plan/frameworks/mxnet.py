@@ -31,7 +31,7 @@ def wire(gang: ProcessGroup) -> Wiring:
 
     notes: tuple[tuple[str, str], ...] = ()
     if not gang.roles["server"]:
-        notes = (("environment.replicas", "MXNet's dist key-value stores need at least one server: `n_ps: 1`"),)
+        notes = (("environment.replicas", "MXNet's dist key-value stores require at least one server: `n_ps: 1`"),)
     return Wiring(shared, own, meets=(first,), notes=notes)
 
 

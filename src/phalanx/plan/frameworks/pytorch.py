@@ -1,7 +1,7 @@
-"""PyTorch: `init_process_group("env://")`, and whatever else torchrun would have set for the same process.
+"""PyTorch: the variables of `init_process_group("env://")`, and the others that torchrun sets.
 
-A replica with several GPUs has a process for each, as torchrun would start them; unless the command is a launcher
-itself: then that is told how many nodes there are, and which one it is.
+A replica with several GPUs has one process per GPU, as with torchrun; unless the command is a launcher
+itself: that one gets the number of nodes and its node rank.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def wire(gang: ProcessGroup) -> Wiring:
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store itself: there is no torchrun agent
     }
     starts_processes = LAUNCHERS.search(gang.command) is not None
-    if starts_processes:  # torchrun takes its options from these
+    if starts_processes:  # torchrun reads its options from these
         shared |= {
             "PET_NNODES": str(gang.nodes),
             "PET_MASTER_ADDR": (host(first),),

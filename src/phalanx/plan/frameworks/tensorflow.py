@@ -1,6 +1,6 @@
-"""TensorFlow: TF_CONFIG, with the master's task named as the code at hand expects it.
+"""TensorFlow: TF_CONFIG, with the name of the master's task that the code expects.
 
-TensorFlow 2's strategies refuse a task `master`; TensorFlow 1's code, and Polyaxon's contract, know no `chief`.
+TensorFlow 2's strategies reject a task `master`; TensorFlow 1 code and Polyaxon's contract do not know `chief`.
 The file decides with `replicas.master_task`; else a TensorFlow 1 named in `build` means `master`; else `chief`.
 """
 
@@ -19,20 +19,20 @@ _PIN = re.compile(r"\btensorflow(?:[-_](?:cpu|gpu))?\s*(==|~=|>=|<=|<)\s*(\d+)(?
 
 
 def major_version(build: Build | None) -> int | None:
-    """The TensorFlow that the build names, in its image or in a pinned install."""
+    """The major version of TensorFlow in the build: from its image or a pinned install."""
     if build is None:
         return None
     for step in build.build_steps:
         pin = _PIN.search(step)
         if pin:
-            below_major = pin[1] == "<" and int(pin[3] or 0) == 0  # `<2` and `<2.0` leave out all of 2
+            below_major = pin[1] == "<" and int(pin[3] or 0) == 0  # `<2` and `<2.0` exclude all of 2
             return int(pin[2]) - 1 if below_major else int(pin[2])
     image = _IMAGE.search(build.image or "")
     return int(image[1]) if image else None
 
 
 def master_task(gang: ProcessGroup) -> tuple[str, str]:
-    """How TF_CONFIG names the master, and why."""
+    """The name of the master in TF_CONFIG, and the reason."""
     if gang.replicas.master_task:
         return gang.replicas.master_task, "the file says so"
     version = major_version(gang.build)
@@ -46,7 +46,7 @@ def wire(gang: ProcessGroup) -> Wiring:
     names = {"master": task}
     parts: list[str | Hole | Each] = []
     for role, count in gang.roles.items():
-        if count or task == "master":  # Polyaxon listed empty roles too; TensorFlow 2 does not want them
+        if count or task == "master":  # Polyaxon listed empty roles too; TensorFlow 2 does not accept them
             parts += [", " if parts else "", f'"{names.get(role, role)}": [', gang.addresses(role), "]"]
     cluster = ('{"cluster": {', *parts, '}, "task": ')
 
@@ -59,7 +59,7 @@ def wire(gang: ProcessGroup) -> Wiring:
     said = f"TF_CONFIG names the master `{task}`: {why} (`environment.replicas.master_task: {other}` for the other)"
     notes = [("environment.replicas", said)]
     if gang.replicas.delay_workers_by_global_step:
-        unused = "`delay_workers_by_global_step` is not acted on: the estimator's own code delays its workers"
+        unused = "`delay_workers_by_global_step` has no effect: the estimator delays its workers itself"
         notes.append(("environment.replicas", unused))
     return Wiring({}, own, meets=tuple(gang.roles), notes=tuple(notes))
 

@@ -1,6 +1,6 @@
-"""XGBoost: where the tracker is, which the first rank's code starts, and what makes a rank find it.
+"""XGBoost: the address of the tracker, which the code of the first rank starts.
 
-The same variables as of Kubeflow's XGBoostJob, and those that XGBoost itself reads.
+Sets the variables of Kubeflow's XGBoostJob, and those that XGBoost itself reads.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     PhalanxTransformers  a callback of transformers' Trainer
     PhalanxXGBoost       a callback of xgboost.train, xgboost.cv and its estimators
     phalanx_lightgbm     makes a callback of lightgbm.train, lightgbm.cv and its estimators
-    log_booster          keeps a trained booster of XGBoost or LightGBM, and what its features count
-    log_estimator        keeps what a scikit-learn estimator is and how good it is
-    log_search           keeps what a search of scikit-learn tried and found
+    log_booster          records a trained booster of XGBoost or LightGBM and its feature importance
+    log_estimator        records a scikit-learn estimator and its scores
+    log_search           records the candidates and results of a scikit-learn search
 
 Each loads its library when it is first used. Standard library only, Python 3.8+.
 """

@@ -1,4 +1,4 @@
-"""What all callbacks have in common."""
+"""The common base of all callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phalanx.tracking.values import guarded, named_fault
 
 
 def safely(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Whatever goes wrong in a callback is said once, and stays there."""
+    """Catch errors of a callback and report each kind once."""
     said: set[str] = set()
 
     @functools.wraps(method)
@@ -28,13 +28,13 @@ def safely(method: Callable[..., Any]) -> Callable[..., Any]:
         text = f"{method.__qualname__}: {named_fault(fault)}"
         if text not in said:
             said.add(text)
-            warn(f"something could not be kept: {text}; the training goes on")
+            warn(f"something could not be recorded: {text}; training continues")
 
     return safe
 
 
 class CallbackRun:
-    """Holds the run that was given, or finds the run of this process when it is needed."""
+    """Holds the given run, or finds the run of this process when needed."""
 
     _given: Any = None
 
@@ -47,28 +47,28 @@ class CallbackRun:
         return tracking.start() if self._given is None else self._given
 
     def __getstate__(self) -> dict[str, Any]:
-        """A run is of one process: its copy in another one finds its own."""
+        """A run belongs to one process: a copy in another process finds its own."""
         return {**self.__dict__, "_given": None}
 
 
 def set_framework(run: Any, framework: str) -> None:
-    """The file of a run says it better; a run that has none is told."""
+    """Set the framework of a run whose file does not set it."""
     if not run.is_managed:
         run.describe(framework=framework)
 
 
 @contextmanager
 def draft_folder() -> Iterator[str]:
-    """Where a library saves a model for the run to copy."""
+    """A temporary folder where a library saves a model for the run to copy."""
     with tempfile.TemporaryDirectory(prefix="phalanx-") as folder:
         yield folder
 
 
 def as_written(value: Any) -> Any:
-    """A number that a library holds in single precision, as somebody wrote it: 0.1 instead of 0.10000000149."""
+    """A single-precision number of a library as the user wrote it: 0.1 instead of 0.10000000149."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def existing(*paths: Any) -> str | None:
-    """The first of some paths that is there."""
+    """The first path that exists."""
     return next((str(path) for path in paths if path and os.path.exists(path)), None)

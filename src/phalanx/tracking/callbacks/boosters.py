@@ -1,4 +1,4 @@
-"""`log_booster`: what XGBoost and LightGBM trained."""
+"""`log_booster`: records what XGBoost and LightGBM trained."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from phalanx.tracking.callbacks.ranks import rank_duties
 
 @safely
 def log_booster(model: Any, run: Any = None, name: str = "model", metrics: Mapping[str, Any] | None = None) -> None:
-    """Keep a booster, or an estimator that has one, as a version of the model of that name; and what its features
-    count, by their gain, as the table `feature_importance`."""
+    """Keep a booster, or an estimator that has one, as a version of the model of that name, and its feature importance
+    by gain, as the table `feature_importance`."""
     if not rank_duties().leads:
         return
     run = tracking.start() if run is None else run

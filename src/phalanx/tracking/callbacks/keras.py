@@ -11,7 +11,7 @@ from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 def make() -> type:
-    """The class, as a callback of the Keras that is in use. Raises ImportError."""
+    """The class, as a callback of the imported Keras. Raises ImportError."""
     bases = find_classes(
         ClassPath("keras.callbacks", "Callback"),
         ClassPath("tf_keras.callbacks", "Callback"),
@@ -23,7 +23,7 @@ def make() -> type:
 
 
 class _Callback(CallbackRun):
-    """Logs every epoch's metrics, the learning rate, and what the optimizer was told.
+    """Logs every epoch's metrics, the learning rate, and the settings of the optimizer.
 
     With `every_batches=100` the metrics of each hundredth batch too, as `batch/loss`. With `log_model` the trained
     model becomes a version of the model of that name. `model.evaluate(…, callbacks=[…])` logs `test_loss` and so on.

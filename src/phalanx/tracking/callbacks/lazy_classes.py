@@ -1,4 +1,4 @@
-"""Classes that need somebody's library are made when they are asked for; until then it is neither needed nor loaded."""
+"""Creates classes that need a third-party library on first use; until then the library is not loaded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class ClassPath(NamedTuple):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the training uses that library."""
+        """Whether the training has imported that library."""
         return self.module.split(".", maxsplit=1)[0] in sys.modules
 
 
 def find_classes(*places: ClassPath) -> list[type]:
-    """Those of libraries that are in use; else the first that is installed; else none."""
+    """The classes of imported libraries; else the first that is installed; else none."""
     in_use = [found for place in places if place.is_loaded for found in _load(place)]
     return in_use or next(([found] for place in places for found in _load(place)), [])
 
 
 def _load(place: ClassPath) -> list[type]:
-    """The class, if it is there. A library that is broken is as good as none."""
+    """The class, if available. A broken library counts as missing."""
     try:
         found: Any = import_module(place.module)
         for step in place.name.split("."):
@@ -37,5 +37,5 @@ def _load(place: ClassPath) -> list[type]:
 
 
 def make_class(module: str, name: str, mixin: type, bases: list[type]) -> type:
-    """The mixin on top of a library's class, under the name by which people, and pickles, find it."""
+    """The mixin on top of a library's class, under its public name, so that pickles find it."""
     return type(name, (mixin, *dict.fromkeys(bases)), {"__module__": module, "__doc__": mixin.__doc__})

@@ -11,7 +11,7 @@ from phalanx.tracking.callbacks.ranks import rank_duties
 
 def phalanx_lightgbm(run: Any = None) -> Any:
     """Logs every evaluation as `valid_0/auc` and so on, and the params. `log_booster` keeps the model afterwards: with
-    early stopping no callback comes to know of the end."""
+    early stopping no callback is called at the end."""
     return _Callback(run)
 
 
@@ -32,7 +32,7 @@ class _Callback(CallbackRun):
 
 def _latest(results: Any) -> Iterator[tuple[str, float]]:
     """A result is a tuple of data, metric, value, whether more is better, and in a cross-validation the deviation.
-    There some versions say the data with the metric."""
+    There some versions put the data into the metric name."""
     for result in results:
         data, metric, value, _, *deviation = tuple(result)
         if data == "cv_agg":

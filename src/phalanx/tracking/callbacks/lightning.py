@@ -11,7 +11,7 @@ from phalanx.tracking.callbacks.ranks import rank_duties
 
 
 def make() -> type:
-    """The class, as a logger of the Lightning that is in use. Raises ImportError."""
+    """The class, as a logger of the imported Lightning. Raises ImportError."""
     bases = find_classes(
         ClassPath("lightning.pytorch.loggers", "Logger"),
         ClassPath("pytorch_lightning.loggers", "Logger"),
@@ -48,7 +48,7 @@ class _Logger(CallbackRun):
 
     @property
     def save_dir(self) -> str | None:
-        """Asked on every rank; only those that speak may start a run."""
+        """Called on every rank; only ranks that log may start a run."""
         folder = self.run.outputs if rank_duties().speaks else os.environ.get("PHALANX_OUTPUTS")
         return folder or None
 
@@ -83,7 +83,7 @@ class _Logger(CallbackRun):
 
     @safely
     def finalize(self, status: str) -> None:  # noqa: ARG002
-        """Comes at the end of each fit, test and so on. The run goes on: more may follow."""
+        """Called at the end of each fit, test and so on. The run continues: more may follow."""
         if self._log_model and self._checkpoint is not None and rank_duties().leads:
             found = self._checkpoint
             path = existing(getattr(found, "best_model_path", ""), getattr(found, "last_model_path", ""))
@@ -98,7 +98,7 @@ class _Logger(CallbackRun):
 
 
 class NullExperiment:
-    """What `experiment` is on the ranks that do not speak: everything can be called, and nothing happens."""
+    """`experiment` on the ranks that do not log: every call does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

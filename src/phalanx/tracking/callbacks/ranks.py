@@ -1,8 +1,8 @@
-"""Who of a distributed training may say what.
+"""Decides which processes of a distributed training log metrics, params and models.
 
-Every process that knows its rank has series of its own, so each logs its own metrics. Processes that a replica started
-itself and that were told no rank would write into one series: of those only the first one speaks. Params and models are
-the same everywhere: the very first process tells them. A run that Phalanx did not start has one replica.
+Every process that knows its rank has its own series, so each logs its own metrics. Processes that a replica started
+itself without setting a rank would share one series: only the first of those logs. Params and models are
+the same everywhere: only the very first process logs them. A run that Phalanx did not start has one replica.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ GLOBAL_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 class RankDuties(NamedTuple):
     speaks: bool  # logs metrics
-    leads: bool  # tells what is the same for all
+    leads: bool  # logs params and models
 
 
 def rank_duties(rank: int | None = None, size: int | None = None) -> RankDuties:
-    """Of this process, whose library may know its rank among how many."""
+    """The duties of this process. `rank`, `size`: as its library knows them."""
     if rank is None or size is None:
         rank, size = _torch_ranks()
     if "PHALANX_TRACK" in os.environ and "PHALANX_OUTSIDE" not in os.environ:
@@ -45,7 +45,7 @@ def _in_replica(rank: int | None, size: int | None) -> RankDuties:
 
 
 def _torch_ranks() -> tuple[int | None, int | None]:
-    """As PyTorch's process group knows them; nobody loads PyTorch for that."""
+    """Rank and size of PyTorch's process group, without importing PyTorch."""
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     try:
         if distributed.is_available() and distributed.is_initialized():

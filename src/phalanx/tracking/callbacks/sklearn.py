@@ -1,4 +1,4 @@
-"""`log_estimator` and `log_search`: what scikit-learn trained."""
+"""`log_estimator` and `log_search`: record what scikit-learn trained."""
 
 # ruff: noqa: N803 - X is how that library calls it
 
@@ -31,8 +31,8 @@ def log_estimator(  # noqa: PLR0913 - an estimator, its test, and what to call i
     name: str = "model",
     run: Any = None,
 ) -> dict[str, float]:
-    """Keep an estimator's params and, with X and y, its scores as `test/accuracy` and so on, which are also returned.
-    Of a classifier the confusion matrix too. With `log_model` it becomes a version of the model of that name."""
+    """Record an estimator's params and, with X and y, its scores as `test/accuracy` and so on, which are also returned.
+    For a classifier, also the confusion matrix. With `log_model` it becomes a version of the model of that name."""
     if not rank_duties().leads:
         return {}
     run = tracking.start() if run is None else run
@@ -49,7 +49,7 @@ def log_estimator(  # noqa: PLR0913 - an estimator, its test, and what to call i
 
 @safely
 def log_search(search: Any, *, log_model: bool = False, name: str = "model", run: Any = None) -> None:
-    """Keep what a fitted GridSearchCV, RandomizedSearchCV or the like tried, as the table `search` and as points, one
+    """Record what a fitted GridSearchCV, RandomizedSearchCV or similar tried, as the table `search` and as points, one
     step for each candidate; and the best params and scores."""
     if not rank_duties().leads:
         return
@@ -73,7 +73,7 @@ def log_search(search: Any, *, log_model: bool = False, name: str = "model", run
 
 
 def _params(estimator: Any) -> dict[str, Any]:
-    """Without the lists of which a pipeline is made: what they hold is there by its own names."""
+    """The params without the lists of a pipeline's steps, whose params are listed by name."""
     told = estimator.get_params(deep=True)
     return {key: _plain(value) for key, value in told.items() if value is not None and not _is_composition(value)}
 
@@ -83,7 +83,7 @@ def _is_composition(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Estimators, functions and generators of random numbers by their names."""
+    """Estimators, functions and random number generators by name."""
     if hasattr(value, "get_params"):
         return type(value).__name__
     return getattr(value, "__name__", value) if callable(value) else value
@@ -97,7 +97,7 @@ def _kind(estimator: Any) -> str:
 
 
 def _scores(estimator: Any, X: Any, y: Any) -> Iterator[tuple[str, float]]:
-    """Those of scikit-learn's own scorers that fit; whatever `score` says for all other kinds."""
+    """The suitable scorers of scikit-learn; for other kinds of estimators their `score`."""
     metrics = import_module("sklearn.metrics")
     for name in SCORES.get(_kind(estimator), ()):
         value = float(metrics.get_scorer(name)(estimator, X, y))
@@ -106,7 +106,7 @@ def _scores(estimator: Any, X: Any, y: Any) -> Iterator[tuple[str, float]]:
         for name in ("neg_log_loss", "roc_auc_ovr"):
             try:
                 value = float(metrics.get_scorer(name)(estimator, X, y))
-            except ValueError:  # classes that the test does not have
+            except ValueError:  # classes missing in the test data
                 continue
             yield name.replace("neg_", "").replace("_ovr", ""), -value if name.startswith("neg_") else value
     if not _kind(estimator) and hasattr(estimator, "score"):

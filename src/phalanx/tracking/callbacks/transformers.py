@@ -10,7 +10,7 @@ from phalanx.tracking.callbacks.base import CallbackRun, draft_folder, existing,
 from phalanx.tracking.callbacks.lazy_classes import ClassPath, find_classes, make_class
 from phalanx.tracking.callbacks.ranks import RankDuties, rank_duties
 
-TOO_LONG = ("id2label", "label2id")  # a name for each of maybe thousands of classes
+TOO_LONG = ("id2label", "label2id")  # a name for each class, of which there may be thousands
 
 
 def make() -> type:
@@ -58,7 +58,7 @@ class _Callback(CallbackRun):
             return
         known_as = getattr(args, "metric_for_best_model", None)
         metrics = {known_as: state.best_metric} if known_as and state.best_metric is not None else None
-        if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):  # no process has all of it
+        if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):  # no process has the whole model
             last = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
             path = existing(state.best_model_checkpoint, last)
             if path is not None:
@@ -77,13 +77,13 @@ class _Callback(CallbackRun):
 
 
 def _told(source: Any) -> dict[str, Any]:
-    """What arguments or a configuration say; secrets are masked by `to_dict` itself."""
+    """The values of arguments or a configuration; `to_dict` masks secrets."""
     values = source.to_dict() if hasattr(source, "to_dict") else {}
     return {name: value for name, value in values.items() if value not in (None, "", [], {}) and name not in TOO_LONG}
 
 
 def _renamed(logs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Under the names that the Trainer's other trackers use; some versions log numbers as texts."""
+    """Metrics under the names that the Trainer's other trackers use; some versions log numbers as strings."""
     for name, value in logs.items():
         try:
             number = float(value)

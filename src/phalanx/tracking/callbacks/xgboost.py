@@ -22,9 +22,9 @@ def make() -> type:
 
 
 class _Callback(CallbackRun):
-    """Logs every evaluation as `train/rmse` and so on, and what the booster was told.
+    """Logs every evaluation as `train/rmse` and so on, and the params of the booster.
 
-    With `log_model` the booster becomes a version of the model of that name, with what its features count.
+    With `log_model` the booster becomes a version of the model of that name, with its feature importance.
     """
 
     def __init__(self, run: Any = None, log_model: bool = False, name: str = "model") -> None:
@@ -54,7 +54,7 @@ class _Callback(CallbackRun):
     @safely
     def _log(self, model: Any, epoch: int, evals_log: Any) -> None:
         if _voice().speaks:
-            # A model that is trained on has rounds already, which are not counted. A cross-validation has many models.
+            # Rounds that a model already has are not counted. A cross-validation has many models.
             rounds = getattr(model, "num_boosted_rounds", None)
             self.run.log(dict(_latest(evals_log)), step=epoch if rounds is None else rounds() - 1)
 
@@ -69,7 +69,7 @@ class _Callback(CallbackRun):
 
 
 def _voice() -> RankDuties:
-    """XGBoost has ranks of its own, in a module that had another name before 1.7."""
+    """The duties by XGBoost's own ranks, whose module had another name before 1.7."""
     for name in ("xgboost.collective", "xgboost.rabit"):
         try:
             ranks = import_module(name)
@@ -92,14 +92,14 @@ def _latest(evals_log: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, f
 
 
 def _told(learner: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What people set, from all that the booster says of itself."""
+    """The params that users set, from the booster's configuration."""
     yield from _train_params(learner)
     yield "objective", learner.get("objective", {}).get("name")
     yield "booster", learner.get("gradient_booster", {}).get("name")
 
 
 def _train_params(part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """They lie at other depths in every version. Their numbers are texts."""
+    """The training params, at a different depth in every version. Their numbers are strings."""
     for name, value in part.items():
         if isinstance(value, dict) and name.endswith("train_param"):
             yield from ((key, _number(text)) for key, text in value.items())

@@ -1,6 +1,6 @@
 """The client of Polyaxon 0.x, as far as training code uses it: a script written for it runs unchanged under Phalanx.
 
-The folder above stands on PYTHONPATH inside of runs, before installed packages. It is not a part of the installed top
+Inside of runs the parent folder is on PYTHONPATH, before installed packages. It is not part of the installed top
 level, where it would clash with the real distribution. Standard library only, Python 3.8+.
 """
 

@@ -1,4 +1,4 @@
-"""The client of Polyaxon's server. There is none here: it can be made and passed on, and its calls say what to do."""
+"""The client of Polyaxon's server, which does not exist here: its calls raise an error with advice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTEAD = {
 
 
 class _Section:
-    """One part of the server's interface: every call of it is refused with advice."""
+    """One part of the server's API: every call raises an error with advice."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,9 +38,9 @@ class _Section:
             raise AttributeError(call)
 
         def refuse(*_: Any, **__: Any) -> Any:
-            instead = INSTEAD.get(self._name, "Phalanx needs no such call: remove it")
+            instead = INSTEAD.get(self._name, "remove the call; Phalanx does not need it")
             raise PolyaxonClientException(
-                f"`PolyaxonClient.{self._name}.{call}` asks a Polyaxon server, and Phalanx has none: {instead}."
+                f"`PolyaxonClient.{self._name}.{call}` requires a Polyaxon server, and Phalanx has none: {instead}."
             )
 
         return refuse

@@ -1,4 +1,4 @@
-"""What the environment says, read once. Scripts read these names, and some set them."""
+"""Settings from the environment, read once. Scripts read these names, and some set them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_OP = _flag("POLYAXON_NO_OP")  # every call of the tracking does nothing
 IS_OFFLINE = _flag("POLYAXON_IS_OFFLINE")  # nothing is recorded; params, paths and artifacts still work
 IS_LOCAL = _flag("POLYAXON_IS_LOCAL")
 IS_MANAGED = _flag("POLYAXON_IS_MANAGED")
-# Scripts ask this to know whether they were started by hand, so a managed run answers yes wherever it is.
+# Scripts use this to detect whether they were started by hand, so it is true in any managed run.
 IN_CLUSTER = _flag("POLYAXON_IN_CLUSTER", default=IS_MANAGED)
 
 API_HOST = os.environ.get("POLYAXON_API_HOST")

@@ -41,7 +41,7 @@ def _experiment() -> Any:
 
 
 def send_metrics(**metrics: Any) -> None:
-    """Outside of a run nothing is sent: training goes on."""
+    """Outside of a run nothing is sent; training continues."""
     experiment = _experiment()
     if experiment is not None:
         experiment.log_metrics(**metrics)

@@ -1,4 +1,4 @@
-"""What experiments, jobs and groups have in common: Polyaxon's calls, kept by `phalanx.tracking`."""
+"""The common base of experiments, jobs and groups: Polyaxon's calls, recorded by `phalanx.tracking`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINAL = ("succeeded", "failed", "stopped")
 
 
 def _finish_previous() -> None:
-    """A process has one run at a time: the experiment that it created before is over when it creates another one."""
+    """Finish the previous experiment when a process creates another one: it has one run at a time."""
     previous = tracking.current()
     if previous is not None and not previous.is_managed:
         previous.finish()
@@ -66,7 +66,7 @@ class BaseTracker:
 
     @check_no_op
     def _adopt(self, run: Any) -> None:
-        """Everything that follows is kept by this run."""
+        """Record everything that follows in this run."""
         self.run = run
         self.last_status = "running"
         if self.project is None:
@@ -81,14 +81,14 @@ class BaseTracker:
         self.project_name = name
 
     def _kept(self) -> Any:
-        """The run that keeps what is logged. None, and a word about it, before `create()`."""
+        """The run that records. Before `create()`, None with a warning."""
         if self.run is None:
-            say_once(f"nothing is kept of a {type(self).__name__} before its `create()`")
+            say_once(f"a {type(self).__name__} records nothing before its `create()`")
         return self.run
 
     @check_no_op
     def _begin(self, name: str | None, tags: Any, description: str | None, base_outputs_path: str | None) -> None:
-        """What `create()` of all of them does."""
+        """The common part of `create()`."""
         if settings.IS_OFFLINE:
             self.last_status = "created"
         elif self.run is None:
@@ -127,7 +127,7 @@ class BaseTracker:
 
     @check_offline
     def log_status(self, status: str, message: str | None = None, traceback: str | None = None) -> None:
-        """Inside a run the scheduler knows better how it stands: there a status is only told."""
+        """Inside a run the scheduler owns the status: there it is only recorded as an event."""
         run = self._kept()
         self.last_status = status
         if run is None:
@@ -214,7 +214,7 @@ class BaseTracker:
 
     @check_offline
     def log_data_ref(self, data: Any, data_name: str = "data", reset: bool = False) -> None:  # noqa: ARG002
-        """The data is told by a digest of its text, as Polyaxon does it, so that old and new runs compare."""
+        """Record a digest of the data's text, as Polyaxon does, so that old and new runs compare."""
         run = self._kept()
         if run is not None:
             text = str(data)
@@ -263,7 +263,7 @@ class BaseTracker:
 
     @check_offline
     def send_logs(self, log_line: Any) -> None:
-        """What is printed is in the run's log already; this is for lines that are not."""
+        """Add lines to the run's log; what is printed is already there."""
         run = self._kept()
         if run is not None:
             run.text("logs", log_line if isinstance(log_line, str) else "\n".join(map(str, log_line)))

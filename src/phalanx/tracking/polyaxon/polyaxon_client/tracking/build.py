@@ -1,4 +1,4 @@
-"""`BuildJob`: the making of an image, told by whoever makes it."""
+"""`BuildJob`: the build of an image, reported by its builder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the training runs, and from which code."""
+"""The environment of the training, and its code reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GIT_S = 10.0
 
 
 def run_environment() -> str:
-    """As JSON; the installed packages too, which is why it is not gathered without being asked for."""
+    """The environment as JSON. It includes the installed packages, so it is collected only on request."""
     import platform
     import socket
     from importlib.metadata import distributions
@@ -30,7 +30,7 @@ def run_environment() -> str:
 
 
 def code_reference() -> dict[str, str]:
-    """What git says of this folder; nothing where there is no git, or no repository."""
+    """The git state of this folder; empty without git or a repository."""
     commit = _git("rev-parse", "HEAD")
     if not commit:
         return {}

@@ -1,4 +1,4 @@
-"""`Experiment`: what nearly every script of Polyaxon 0.x uses."""
+"""`Experiment`: the class that nearly every script of Polyaxon 0.x uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Experiment(BaseTracker):
         base_outputs_path: str | None = None,
         config: Any = None,
     ) -> Experiment:
-        """A run of its own; inside of one, that one. `config` is the name of `content` in 0.4."""
+        """Create a run; inside of one, use that one. `config` is the name of `content` in 0.4."""
         self._begin(name, tags, description, base_outputs_path)
         self.experiment_id = self._new_id()
         if framework:
@@ -60,7 +60,7 @@ class Experiment(BaseTracker):
 
     @check_offline
     def log_metrics(self, **metrics: Any) -> None:
-        """An integral `step` is the step of the others, as Polyaxon's dashboard takes it."""
+        """A whole-number `step` is the step of the other metrics, as in Polyaxon's dashboard."""
         run = self._kept()
         if run is None:
             return

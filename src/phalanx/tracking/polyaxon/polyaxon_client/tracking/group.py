@@ -1,4 +1,4 @@
-"""`Group`: experiments that a script makes itself and keeps together."""
+"""`Group`: experiments that a script creates and groups itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .guards import check_no_op
 
 
 class Group(BaseTracker):
-    """Its experiments carry its name as the label `group`; the group itself keeps nothing."""
+    """Its experiments have its name as the label `group`; the group itself records nothing."""
 
     REQUIRES_OUTPUTS = False
     group_id: Any = None

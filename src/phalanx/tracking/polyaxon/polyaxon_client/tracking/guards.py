@@ -1,4 +1,4 @@
-"""What stands around every call, so that tracking cannot hurt the training."""
+"""Decorators of all calls, so that tracking cannot disturb training."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SAID: set[str] = set()  # by this process
 
 
 def say_once(text: str) -> None:
-    """By the logger, not as a warning: those can be made errors."""
+    """Log once, not with `warnings`: those can be turned into errors."""
     if text not in _SAID:
         _SAID.add(text)
         logger.warning(text)
 
 
 def check_no_op(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing happens with POLYAXON_NO_OP. Only the errors that are documented come out."""
+    """Do nothing with POLYAXON_NO_OP. Only documented errors are raised."""
 
     @functools.wraps(method)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -36,13 +36,13 @@ def check_no_op(method: Callable[..., Any]) -> Callable[..., Any]:
     def report(fault: BaseException) -> None:
         if isinstance(fault, PolyaxonClientException):
             raise fault
-        say_once(f"{method.__name__} was left out: {named_fault(fault)}")
+        say_once(f"{method.__name__} was skipped: {named_fault(fault)}")
 
     return checked
 
 
 def check_offline(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing is recorded with POLYAXON_IS_OFFLINE, nor with POLYAXON_NO_OP."""
+    """Record nothing with POLYAXON_IS_OFFLINE or POLYAXON_NO_OP."""
 
     @functools.wraps(method)
     def checked(*args: Any, **kwargs: Any) -> Any:

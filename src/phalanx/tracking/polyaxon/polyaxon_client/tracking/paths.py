@@ -1,4 +1,4 @@
-"""What a run's environment says, as functions. Outside of a run they raise; with POLYAXON_NO_OP they give None."""
+"""Functions that read a run's environment. Outside of a run they raise; with POLYAXON_NO_OP they return None."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def read_json(*names: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        logger.warning("%s is not JSON; it was set by someone else than Phalanx", names[0])
+        logger.warning("%s is not valid JSON; Phalanx did not set it", names[0])
         return None
 
 
 def get_data_paths() -> dict[str, str] | None:
-    """The folders of the data that the file asked for, by name."""
+    """The folders of the data stores in the file, by name."""
     paths: dict[str, str] | None = read_json("POLYAXON_RUN_DATA_PATHS", "POLYAXON_DATA_PATHS")
     return paths
 
 
 def get_outputs_path() -> str | None:
-    """The folder that the run's outputs belong in."""
+    """The folder of the run's outputs."""
     return read_text("POLYAXON_RUN_OUTPUTS_PATH", "POLYAXON_OUTPUTS_PATH")
 
 

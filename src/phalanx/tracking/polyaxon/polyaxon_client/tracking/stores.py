@@ -14,7 +14,7 @@ from .guards import check_no_op, say_once
 
 class OutputsStore:
     def __init__(self, run: Any = None, path: str | None = None) -> None:
-        """`path` is where relative names are looked up. What is uploaded goes there too, unless the run keeps it."""
+        """`path` is where relative names are looked up. Uploads go there too, unless the run keeps them."""
         self.run = run
         self.path = path
 
@@ -43,7 +43,7 @@ class OutputsStore:
         if not target:
             return False
         if "://" in target:
-            say_once(f"{target} is a remote store: install and use its own client for it")
+            say_once(f"{target} is a remote store: use its own client")
             return False
         return self.run is None or os.path.abspath(target) != os.path.abspath(self.run.outputs)
 
@@ -81,7 +81,7 @@ class OutputsStore:
             whole = os.path.join(folder, name)
             if os.path.exists(whole):
                 return whole
-        raise FileNotFoundError(f"{name} is not among the run's outputs")
+        raise FileNotFoundError(f"{name} is not in the run's outputs")
 
     def _folders(self) -> Iterator[str]:
         """Where the run's files are: what the training wrote, and what it uploaded."""

@@ -1,4 +1,4 @@
-"""The callbacks' classes are made when they are asked for, as `phalanx.tracking.callbacks` does it."""
+"""Creates the callback classes on first use, as `phalanx.tracking.callbacks` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..experiment import Experiment
 
 
 class PolyaxonClass(NamedTuple):
-    """A class of Polyaxon: what it does, of which library, and where that has its base class."""
+    """A class of Polyaxon: its behaviour, its library, and the path of the base class."""
 
     mixin: type
     library: str
@@ -37,5 +37,5 @@ def lazily(module: dict[str, Any], wanted: dict[str, PolyaxonClass]) -> Callable
 
 
 def experiment_or_own(experiment: Any) -> Any:
-    """The given one; inside of a run its own; else None."""
+    """The given experiment; inside of a run that of the run; else None."""
     return Experiment() if experiment is None and settings.IS_MANAGED else experiment
