@@ -69,7 +69,7 @@ def command(
                 _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
                 return
             printer = LogPrinter(
-                [voice.name for voice in voices], as_json=as_json, times=with_times, fold=not no_fold and not as_json
+                [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
             )
             if follow:
                 code = _follow(place.logs, found, sources, attempt, tail, printer)
@@ -116,7 +116,7 @@ def _refuse_attempt(run: Run, attempt: int | None) -> None:
 
 
 def _print_all(
-    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
+    logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
@@ -132,17 +132,17 @@ def _print_all(
 
 
 def _follow(
-    logs: RunLogs, run: Run, voices: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
+    logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     """Print what comes until the run is over. Answers the exit code."""
     from phalanx.cli.workspace.log_follower import follow, wait
 
-    told = _leave_when_told()
+    signals = _collect_signals()
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
-    batches = logs.follow(run, voices, attempt, tail, lambda seconds: wait(seconds, told))
-    follow(batches, printer, told)
-    return 128 + told[0] if told else 0
+    batches = logs.follow(run, sources, attempt, tail, lambda seconds: wait(seconds, signals))
+    follow(batches, printer, signals)
+    return 128 + signals[0] if signals else 0
 
 
 def _collect_signals() -> list[int]:

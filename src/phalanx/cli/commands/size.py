@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.insight.sizing import Choice, Cost, Trial
     from phalanx.insight.sizing_report import SizingReport
+    from phalanx.scheduler.runner import SchedulerRunner
     from phalanx.store import Run, Store
     from phalanx.submission.model import Submission
 

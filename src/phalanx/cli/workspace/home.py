@@ -211,7 +211,7 @@ class HomeLogs:
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import first_error_here
 
-        return first_error_here(self.home.run(run.id), voices, attempt, self.store.facts(run.id))
+        return first_error_here(self.home.run(run.id), sources, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
