@@ -47,7 +47,7 @@ def test_it_says_what_was_asked_for_and_used_and_prints_what_would_do(place: Pla
     assert found["idle_hours"]["core"] > 0
     answer = place.quick("advise", run)
     assert answer.code == 0
-    assert "too short to judge by" in answer.out
+    assert "too short for advice" in answer.out
     assert "idle" in answer.out.lower()
     block = yaml.safe_load(answer.out[answer.out.index("environment:") :])
     assert block["environment"] == found["environment"]

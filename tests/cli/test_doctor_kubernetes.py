@@ -147,8 +147,8 @@ def test_the_homes_settings_name_the_cluster(
     [
         (["--on", "slurm", "--context", "lab"], "--context: not for --on slurm"),
         (["--on", "kubernets"], "no backend `kubernets` is installed"),
-        (["--on", "kubernetes", "--rebuild"], "--rebuild is about a home"),
-        (["--context", "lab"], "--context is about a cluster: add --on kubernetes"),
+        (["--on", "kubernetes", "--rebuild"], "--rebuild works on a home"),
+        (["--context", "lab"], "--context needs --on kubernetes"),
         (["--on", "kubernetes", "--context", "other"], "no context `other`; there is: lab"),
         (["--on", "kubernetes", "--kubeconfig", "/nowhere"], "there is no kubeconfig /nowhere"),
     ],

@@ -106,13 +106,13 @@ def test_a_table_gets_the_name_and_project_it_is_told(place: Place) -> None:
     ("arguments", "said"),
     [
         (["nowhere"], "cannot read nowhere: no such file or directory"),
-        (["s3://bucket/mlruns"], "only files and folders of this machine"),
-        (["."], "is nothing that is known"),
+        (["s3://bucket/mlruns"], "only local files and folders can be imported"),
+        (["."], "has no known format"),
         (["x.csv", "--as-new"], "--as-new is only for Phalanx runs"),
-        ([".", "--from", "mlflow"], "is not a store of MLflow"),
+        ([".", "--from", "mlflow"], "is not an MLflow store"),
         ([".", "--from", "phalanx"], "no Phalanx run in"),
         ([".", "--from", "tensorboard", "--run-name", "x"], "--run-name is only for tables"),
-        (["a\0b"], "is not a name of a file"),
+        (["a\0b"], "is not a valid file name"),
     ],
 )
 def test_calls_that_are_wrong_are_told(place: Place, arguments: list[str], said: str) -> None:

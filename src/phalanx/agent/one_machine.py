@@ -24,7 +24,7 @@ RELAYED = (signal.SIGTERM, signal.SIGINT)
 def run(plan: dict[str, Any], facts_file: str, handle: str) -> int:
     """`handle`: of the job, as its engine has it. 0 when every replica has finished."""
     os.umask(0o077)
-    signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until there is somebody to pass them on to
+    signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until there are replicas to forward them to
     facts = _facts(plan, facts_file, handle)
     write_atomic(facts_file, json.dumps(facts).encode())
     os.makedirs(facts["path"]["outputs"], exist_ok=True)
@@ -59,10 +59,10 @@ def _facts(plan: dict[str, Any], facts_file: str, handle: str) -> dict[str, Any]
         "interface": {"*": "lo"},
         "port": {name: free_port(os.getpid() % len(PORTS), place) for place, name in enumerate(names)},
         "path": {
-            "outputs": os.path.join(run_folder, "outputs"),
-            "logs": os.path.join(run_folder, "replicas"),
-            "hostfile": os.path.join(job, "hostfile"),
-            "hosts.sh": os.path.join(job, "hosts.sh"),
+            "outputs": os.path.join(run_folder, run_paths.OUTPUTS),
+            "logs": os.path.join(run_folder, run_paths.REPLICAS),
+            "hostfile": os.path.join(job, run_paths.HOSTFILE),
+            "hosts.sh": os.path.join(job, run_paths.HOSTS_SCRIPT),
             "*": os.path.join(run_folder, "data"),
         },
         "folders": {name: os.path.join(run_folder, run_paths.attempt_folder(name, attempt)) for name in names},
@@ -82,7 +82,7 @@ def _relay(pids: list[int], number: int) -> None:
 
 def _has_finished(folder: str) -> bool:
     try:
-        with open(os.path.join(folder, "end.json"), "rb") as stream:
+        with open(os.path.join(folder, run_paths.END), "rb") as stream:
             return bool(json.load(stream)["cause"] == "finished")
     except (OSError, ValueError, LookupError):
         return False

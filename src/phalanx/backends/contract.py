@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
@@ -176,7 +177,7 @@ class Engine(ABC):
 
         Default: `job/ID.out` in the run's folder, with ID the part of the handle behind the colon.
         """
-        return folder / "job" / f"{handle.partition(':')[2]}.out"
+        return folder / run_paths.JOB / f"{handle.partition(':')[2]}.out"
 
     def fetch(self, seat: AttemptFolder, handle: str) -> None:  # noqa: B027
         """Copy what replicas wrote elsewhere into the attempt's folder. Called often.

@@ -216,7 +216,13 @@ class Transport:
 
 
 LOG_IN = "run `phalanx login URL` or set PHALANX_TOKEN; create a token with `phalanx token create` on the server"
-OLD = ("there is nothing at this address", "this address does not take that method")
+# What servers say of a path that they do not know
+OLD = (
+    "no such path",
+    "this path does not support that method",
+    "there is nothing at this address",  # 0.2.0
+    "this address does not take that method",  # 0.2.0
+)
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,11 +28,11 @@ class RunAdvice(NamedTuple):
 def advice_for(home: Home, run: Run) -> RunAdvice:
     """Raises CallError for a run that was not measured."""
     if run.backend == OUTSIDE:
-        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: nobody measured what it used")
+        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
         seen = read_usage(home.run(run.id).path, status=run.status, backend=run.backend, attempt=run.attempt)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise CallError(f"the folder of run {run.id} has no plan that can be read") from None
+        raise CallError(f"the folder of run {run.id} has no readable plan") from None
     return RunAdvice(seen, advise(seen))
 
 

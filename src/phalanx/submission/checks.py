@@ -72,9 +72,9 @@ def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
     Raises CallError when `strict`."""
     beyond = excess(requested_by(document(made)), this_machine()[0])
     if beyond and strict:
-        raise CallError(f"the run asks for more than this machine has: {beyond}; without `strict` it runs all the same")
+        raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
     if beyond:
-        tell(Remark(RemarkKind.WARNING, f"asks for more than this machine has: {beyond}"))
+        tell(Remark(RemarkKind.WARNING, f"requests more than this machine has: {beyond}"))
 
 
 def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:

@@ -145,7 +145,7 @@ class SlurmJobs(Backend):
         wanted = options.get("site") or next((plan.slurm.site for _, plan in judged if plan.slurm.site), None)
         profile = locate(wanted, home)
         if profile is None:
-            note = "no profile of a site is known: `phalanx site init` on the cluster writes one, --site names another"
+            note = "no site profile found: create one with `phalanx site init` on the cluster, or name one with --site"
             return Review((), note, is_warning=True, data={"site": None})
         site = profile.read()
         found: list[SiteFinding] = []
@@ -154,7 +154,7 @@ class SlurmJobs(Backend):
             found += [one._replace(message=f"{prefix}{one.message}") for one in said]
         about_home = home_finding(site, home, environment)
         dated = f", as of {site.date}" if site.date else ""
-        note = f"{site.title or site.name}{dated}: nothing that would be refused"
+        note = f"{site.title or site.name}{dated}: no rejection expected"
         return Review([*found, *([about_home] if about_home else [])], note, data={"site": site.name})
 
     def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
@@ -167,7 +167,7 @@ class SlurmJobs(Backend):
         return replace(found, facts={"site": site.title or site.name}, data={"site": site.name})
 
     def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
-        yield Requirement("sbatch", shutil.which("sbatch"), "work on a login node of the cluster", "runs on Slurm")
+        yield Requirement("sbatch", shutil.which("sbatch"), "use a login node of the cluster", "runs on Slurm")
 
 
 def adapted(plan: Plan) -> Plan:

@@ -135,7 +135,7 @@ def lines_of(run: Run, advice: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"* {printable(remark)}" for remark in remarks)
     yield ""
     if advice["environment"] is None:
-        yield "nothing to change" if took_s is not None else "nothing to advise"
+        yield "no changes recommended" if took_s is not None else "not enough data for advice"
         return
     yield from environment_lines(advice)
 

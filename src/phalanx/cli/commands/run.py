@@ -19,14 +19,7 @@ from phalanx.errors import CallError
 @click.option("--description", help="Description of the run.")
 @click.option("--tags", metavar="A,B", help="Tags to add to those of the file.")
 @click.option("--project", default="default", show_default=True, help="Project of the run.")
-@click.option(
-    "-l",
-    "--log",
-    is_flag=True,
-    hidden=True,
-    expose_value=False,
-    help="Polyaxon's flag for streaming logs, which is the default.",
-)
+@click.option("--on", "backend", metavar="BACKEND", help="Backend to run on [default: the file's, or this machine].")
 @cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
@@ -35,7 +28,14 @@ from phalanx.errors import CallError
 @click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
-@click.option("-l", "--log", is_flag=True, hidden=True, help="Accepted for Polyaxon compatibility; logs always stream.")
+@click.option(
+    "-l",
+    "--log",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    help="Polyaxon's flag for streaming logs, which is the default.",
+)
 @json_option
 def command(
     files: tuple[str, ...],

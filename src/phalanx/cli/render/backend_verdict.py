@@ -39,7 +39,7 @@ def verdict_of(
     """What a backend says of a file; None without one. Raises CallError, SpecErrors."""
     if backend is None:
         if site is not None:
-            raise CallError("--site goes with --on slurm")
+            raise CallError("--site needs --on slurm")
         return None
     import os
 
@@ -48,7 +48,7 @@ def verdict_of(
     from phalanx.submission.checks import review
 
     if site is not None and "site" not in find(backend).options:
-        raise CallError("--site goes with --on slurm")
+        raise CallError("--site needs --on slurm")
     return review(
         backend, _plans(loaded, made), tree, home=default_home(), environment=os.environ, options={"site": site}
     )

@@ -153,4 +153,4 @@ def _target(here: Context, run_id: str, path: str, identity: Identity) -> Path:
 
 def _wrong_place(path: str) -> RequestError:
     hint = f"{run_paths.attempt_folder('NAME', 'N')}/WRITER.points or .events or media/…, artifacts/… and models/… are"
-    return RequestError(400, f"{path[:200]!r} is not a file that a client may write", hint)
+    return RequestError(400, f"clients may not write the file {path[:200]!r}", hint)

@@ -33,9 +33,9 @@ def diagnose(settings: Settings, *, needs_operators: bool) -> Diagnosis:
     """The cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
     found, trial = _surveyed(settings)
     problems = [*_problems(found, needs_operators=needs_operators)]
-    problems += [f"the cluster would refuse the Job of a run: {trial.refusal}"] if trial.refusal else []
-    notes = [*_notes(found), *(f"of the Job of a run the cluster warns: {text}" for text in trial.warnings)]
-    notes += [f"files that say nothing of it do not run here: {trial.unsaid}"] if trial.unsaid else []
+    problems += [f"the cluster would reject the Job of a run: {trial.refusal}"] if trial.refusal else []
+    notes = [*_notes(found), *(f"the cluster warns about the Job of a run: {text}" for text in trial.warnings)]
+    notes += [f"every file must set this to run here: {trial.unsaid}"] if trial.unsaid else []
     return Diagnosis(problems, notes, _facts(found), list(_tables(found)), found.as_json())
 
 
@@ -53,7 +53,7 @@ def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
 
 
 def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
-    """Nothing is created. Raises ApiFault, Unreachable."""
+    """Create a Job as a dry run. Raises ApiFault, ApiUnreachable."""
     made = plan.make(load([("doctor.yml", _SMALLEST)], {})[0], "doctor", "default")
     try:
         rendered = native_jobs.objects(made, place)
@@ -83,7 +83,7 @@ def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
             f"`{found.namespace}` for the Role in deploy/kubernetes/base"
         )
     if needs_operators and not _operators(found):
-        yield "there is no operator of Kubeflow: install one, or use `backend: native`, which needs none"
+        yield "no Kubeflow operator is installed: install one, or use `backend: native`, which needs none"
 
 
 def _listed_needs(needs: tuple[Need, ...]) -> str:
@@ -157,10 +157,10 @@ def _tables(found: Survey) -> Iterator[FactTable]:
             [row["device"], row["model"] or "-", *map(str, (row["nodes"], row["per_node"], row["total"]))]
             for row in found.devices
         ]
-        yield FactTable(["DEVICE", "MODEL", "NODES", "AT MOST ON ONE", "TOGETHER"], rows)
+        yield FactTable(["DEVICE", "MODEL", "NODES", "MAX PER NODE", "TOTAL"], rows)
     if found.quotas:
         rows = [[row["quota"], row["resource"], row["used"], row["hard"]] for row in found.quotas]
-        yield FactTable(["QUOTA", "RESOURCE", "USED", "OF"], rows)
+        yield FactTable(["QUOTA", "RESOURCE", "USED", "LIMIT"], rows)
     if found.limits:
         rows = [[row["range"], str(row["of"]), row["what"], row["resource"], row["value"]] for row in found.limits]
-        yield FactTable(["LIMIT", "OF A", "WHICH", "RESOURCE", "VALUE"], rows)
+        yield FactTable(["LIMIT RANGE", "APPLIES TO", "LIMIT", "RESOURCE", "VALUE"], rows)
