@@ -22,6 +22,7 @@ EVERYTHING = "*"
 
 # What each package may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
+    "ends": set(),
     "errors": set(),
     "extras": {"errors"},
     "frames": set(),
@@ -29,28 +30,31 @@ ALLOWED: dict[str, set[str]] = {
     "placeholders": set(),
     "spool": set(),
     "uploads": set(),
-    "agent": {"frames", "naming", "placeholders", "spool", "uploads"},
-    "tracking": {"spool", "placeholders", "uploads"},
+    "agent": {"ends", "frames", "naming", "placeholders", "spool", "uploads"},
+    "tracking": {"ends", "spool", "placeholders", "uploads"},
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
     "store": {"spool", "errors", "extras", "naming"},
-    "logs": {"spool", "errors", "naming"},
+    "logs": {"ends", "spool", "errors", "naming"},
     "formats": {"spool", "errors"},
-    "home": {"agent", "tracking", "store", "spool", "errors"},
-    "backends": {"plan", "sites", "home", "agent", "tracking", "frames", "naming", "placeholders", "errors", "extras"},
-    "insight": {"plan", "home", "store", "spool", "naming", "errors"},
+    "home": {"agent", "tracking", "store", "spool", "ends", "errors"},
+    "backends": {
+        *("plan", "sites", "home", "agent", "tracking"),
+        *("ends", "frames", "naming", "placeholders", "errors", "extras"),
+    },
+    "insight": {"plan", "home", "store", "spool", "ends", "naming", "errors"},
     "artifacts": {"home", "store", "plan", "errors", "extras"},
     "registry": {"artifacts", "home", "store", "tracking", "spool", "errors"},
     "ingest": {
         *("formats", "registry", "artifacts", "insight", "home", "store"),
-        *("tracking", "spool", "naming", "errors", "extras"),
+        *("tracking", "spool", "ends", "naming", "errors", "extras"),
     },
     "exchange": {"ingest", "formats", "home", "store", "tracking", "spool", "errors", "extras"},
     "scheduler": {
         *("backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
-        *("agent", "tracking", "naming", "errors"),
+        *("agent", "tracking", "ends", "naming", "errors"),
     },
     "submission": {
         *("scheduler", "backends", "sites", "plan", "spec", "artifacts", "registry", "ingest", "home", "store"),
@@ -73,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
-PORTABLE = ("naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
+PORTABLE = ("ends", "naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {
     "server": (

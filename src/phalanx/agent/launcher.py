@@ -19,7 +19,8 @@ from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
-from phalanx.agent.supervisor import WATCHED, End, Supervisor, Task
+from phalanx.agent.supervisor import WATCHED, Supervisor, Task
+from phalanx.ends import END_FILE, Cause, End
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 from phalanx.placeholders import Hole, decode, fill
 
@@ -184,7 +185,7 @@ def supervise_here(task: Task) -> int:
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
-    if task.is_remote and end.cause in ("finished", "segment", "stopped"):
+    if task.is_remote and end.cause in (Cause.FINISHED, Cause.SEGMENT, Cause.STOPPED):
         return 0  # it is not for Slurm to take the others along
     if task.is_remote:
         time.sleep(LINGER_S)
@@ -226,7 +227,7 @@ def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str
 
     server = serving(listener, sizes)
     Thread(target=server.serve_forever, daemon=True).start()
-    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "end.json")) for folder in folders):
+    while any(os.path.isdir(folder) and not os.path.exists(os.path.join(folder, END_FILE)) for folder in folders):
         time.sleep(0.5)
     until = time.monotonic() + longer_s
     while server.store.is_used() and time.monotonic() < until:
@@ -280,7 +281,7 @@ def _announce(folder: str) -> bool:
     finally:
         os.close(descriptor)
     target = os.path.join(folder, "agent.json")
-    is_first = not os.path.exists(os.path.join(folder, "end.json"))
+    is_first = not os.path.exists(os.path.join(folder, END_FILE))
     try:
         if is_first:
             os.link(draft, target)  # unlike a rename, it fails when there is one
@@ -298,16 +299,18 @@ def _announce(folder: str) -> bool:
 def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Sequence[str] = ()) -> None:
     """The end of a replica that never began; one that has an end keeps it."""
     os.makedirs(task_folder, mode=0o700, exist_ok=True)
-    path = os.path.join(task_folder, "end.json")
+    path = os.path.join(task_folder, END_FILE)
     if os.path.exists(path):
         return
-    content = {
-        "version": 1, "replica": name, "attempt": attempt,
-        **end._asdict(), "message": end.message[:400],
-        "started_at": None, "ended_at": time.time(), "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
-    }  # fmt: skip
-    write_whole(path, json.dumps(content))
+    end = end._replace(
+        replica=name,
+        attempt=attempt,
+        message=end.message[:400],
+        ended_at=time.time(),
+        host=socket.gethostname(),
+        last_lines=tuple(line[-400:] for line in lines),
+    )
+    write_whole(path, json.dumps(end.to_json()))
 
 
 def write_whole(path: str, text: str) -> None:

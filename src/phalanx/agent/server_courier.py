@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from phalanx.agent.stdout_courier import attempt_files, is_growing, kept_files
+from phalanx.ends import END_FILE
 from phalanx.uploads import Uploader, UploadRefused, UploadTargetUnknown, UploadUnavailable, started
 
 TURN_S = 1.0
@@ -72,7 +73,7 @@ class ServerCourier:
         """What the server is to have. Ends last, after outputs: the server takes nothing more once all have ended."""
         ends = []
         for member, name, path in attempt_files(os.path.join(self.run_folder, "replicas"), self.attempt):
-            if name == "end.json":
+            if name == END_FILE:
                 ends.append((f"{member}/{name}", path, False))
             else:
                 yield f"{member}/{name}", path, is_growing(name)
@@ -127,7 +128,9 @@ class ServerCourier:
         while not finished.wait(0.1) and time.monotonic() < until + 0.2:
             if pulse():
                 return False
-        return finished.is_set() and not self.trouble and not any(name.endswith("/end.json") for name in self.unwanted)
+        return (
+            finished.is_set() and not self.trouble and not any(name.endswith(f"/{END_FILE}") for name in self.unwanted)
+        )
 
 
 def fetch(post: Uploader, run_id: str, attempt: int, target: str, patience_s: float) -> None:

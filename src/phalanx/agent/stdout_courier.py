@@ -11,6 +11,7 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
+from phalanx.ends import END_FILE
 from phalanx.frames import KEPT, LARGEST_WHOLE, LOG, LONGEST, Encoder, is_file
 
 STRETCH = 1 << 18  # bytes of one file at once
@@ -19,7 +20,7 @@ TURN_S = 0.05  # of work in one turn: training needs the processor more than its
 CUT_S = 2.0  # after so long, a line that is not finished is passed on all the same
 STUCK_S = 30.0  # at the end, for an output that takes nothing
 LAST_S = 300.0  # for all of it
-WHOLE = ("agent.json", "end.json")
+WHOLE = ("agent.json", END_FILE)
 GROWING = (LOG, "spool", "agent.log")
 ENDINGS = (".points", ".events")
 

@@ -20,6 +20,7 @@ import sys
 from phalanx.agent import init_container, pod_entry
 from phalanx.agent.pod_entry import ENDING, MISUSED, ROOT, ROOT_VARIABLE, STOPPED, Pod
 from phalanx.agent.supervisor import WATCHED
+from phalanx.ends import END_FILE
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a volume of the pod
 MARKER = ".phalanx-begun"
@@ -57,7 +58,7 @@ def _leave_marker(folder: str) -> bool:
 
 
 def _report_again(pod: Pod | None) -> int:
-    if pod is not None and os.path.exists(os.path.join(pod.folder(pod.member), "end.json")):
+    if pod is not None and os.path.exists(os.path.join(pod.folder(pod.member), END_FILE)):
         # The agent of a pod that it knows begins anew after a restart; one that does not, keeps the end that it finds.
         unnamed = {name: text for name, text in pod.environment.items() if name != "PHALANX_POD"}
         if pod_entry.run_replica(pod._replace(environment=unnamed)).is_told:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType
 
 _PACKAGE = Path(__file__).parent.parent
-_MODULES = ("__init__.py", "frames.py", "naming.py", "placeholders.py", "uploads.py", "spool.py")
+_MODULES = ("__init__.py", "ends.py", "frames.py", "naming.py", "placeholders.py", "uploads.py", "spool.py")
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # Where Phalanx is installed beside the training, the rest of it is found through the client's package.
 _REST = """

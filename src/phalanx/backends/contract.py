@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from phalanx.ends import Cause
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -33,7 +34,7 @@ class Observation(NamedTuple):
 
     state: str
     why: str = ""
-    cause: str = "lost"
+    cause: Cause = Cause.LOST
     nodes: str = ""
     starts_at: str = ""  # when a waiting one is expected to start
     run_id: str | None = None

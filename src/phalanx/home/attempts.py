@@ -10,11 +10,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.agent.supervisor import ASKED_TO_ABORT, ASKED_TO_END, last_lines
+from phalanx.ends import END_FILE, Cause, End, read_end
 from phalanx.home.atomic_files import make_private, read_json, write_atomic
 
 SAID = ("log", "agent.json")
@@ -36,15 +37,21 @@ class AttemptFolder(NamedTuple):
         return self.run_folder / "job" / f"attempt-{self.attempt}.json"
 
 
-class ReplicaState(NamedTuple):
-    """What is seen of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid`
-    is whom to tell to end; none for one that is not on this machine."""
+class ReplicaPhase(StrEnum):
+    ABSENT = "absent"  # not started yet
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"  # its agent is gone, and left no end
 
-    state: str
+
+class ReplicaState(NamedTuple):
+    """What is seen of a replica. `pid` is whom to tell to end; none for one that is not on this machine."""
+
+    state: ReplicaPhase
     pid: int | None = None
-    end: Mapping[str, Any] | None = None
+    end: End | None = None
     message: str = "its agent was killed"  # of one that is lost
-    cause: str = "lost"  # as its end will have it
+    cause: Cause = Cause.LOST  # as its end will have it
     lines: tuple[str, ...] = ()  # what was said last, where it has no log
 
 
@@ -57,12 +64,6 @@ def read_facts(seat: AttemptFolder) -> dict[str, Any]:
 def request_end(folder: Path, number: int) -> None:
     """For an agent that no signal of ours reaches: to end its replica, or to have it say where it hangs."""
     (folder / (ASKED_TO_ABORT if number == signal.SIGQUIT else ASKED_TO_END)).touch(mode=0o600)
-
-
-def read_end(folder: Path) -> Any:
-    """A damaged one counts as none: the replica is then declared lost."""
-    end = read_json(folder / "end.json")
-    return end if isinstance(end, dict) and isinstance(end.get("ended_at"), int | float) and "cause" in end else None
 
 
 def tail_of(log: Path) -> tuple[str, ...]:
@@ -93,7 +94,7 @@ def record_lost(  # noqa: PLR0913
     replica: str,
     message: str,
     *,
-    cause: str = "lost",
+    cause: Cause = Cause.LOST,
     lines: tuple[str, ...] = (),
     just_now: bool = True,
 ) -> None:
@@ -102,14 +103,19 @@ def record_lost(  # noqa: PLR0913
     """
     folder = seat.folder(replica)
     make_private(folder, seat.run_folder)
-    content = {
-        "version": 1, "replica": replica, "attempt": seat.attempt,
-        "cause": cause, "code": None, "signal": None, "message": message,
-        "started_at": None, "ended_at": time.time() if just_now else last_write(folder), "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": last_lines(str(folder / "log")) or list(lines), "peak": {},
-    }  # fmt: skip
+    end = End(
+        cause,
+        None,
+        None,
+        message,
+        replica=replica,
+        attempt=seat.attempt,
+        ended_at=time.time() if just_now else last_write(folder),
+        host=socket.gethostname(),
+        last_lines=tuple(last_lines(str(folder / "log"))) or lines,
+    )
     if read_end(folder) is None:
-        write_atomic(folder / "end.json", json.dumps(content).encode())
+        write_atomic(folder / END_FILE, json.dumps(end.to_json()).encode())
 
 
 def last_write(folder: Path) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from phalanx.ends import cause_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
@@ -21,7 +22,6 @@ from phalanx.tracking.external_folder import REPLICA
 
 DAY_S = 86_400.0
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z", re.ASCII)
-_CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
 
 def create(  # noqa: PLR0913 - all that can be known of a run
@@ -95,7 +95,7 @@ def finish(home: Home, run_id: str, status: str, reason: str, at: float | None =
     attempt = external_folder.attempt_folder(str(folder.path))
     try:
         began = json.loads((folder.path / "run.json").read_bytes())["created_at"]
-        external_folder.write_end(attempt, _CAUSES.get(status, "error"), reason or status, began, at)
+        external_folder.write_end(attempt, cause_of(status), reason or status, began, at)
     except (OSError, ValueError, KeyError) as fault:
         raise CallError(f"the end of run {run_id} cannot be kept: {fault}") from None
 

@@ -6,8 +6,9 @@ import json
 import os
 
 from phalanx.artifacts.outputs import index_outputs, read_manifest
+from phalanx.ends import read_end
 from phalanx.errors import CallError
-from phalanx.home.attempts import ReplicaState, read_end
+from phalanx.home.attempts import ReplicaPhase, ReplicaState
 from phalanx.home.home import Home, default_home
 from phalanx.home.lease import Lease
 from phalanx.home.run_folder import RunFolder
@@ -59,7 +60,7 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
     for attempt in range(1, run.attempt + 1):
         found = {name: read_end(place) for name, place in folder.replica_folders(attempt)}
         ends = {name: end for name, end in found.items() if end is not None}
-        seen = {name: ReplicaState("ended", end=end) for name, end in ends.items() if name in planned}
+        seen = {name: ReplicaState(ReplicaPhase.ENDED, end=end) for name, end in ends.items() if name in planned}
         failed = autopsy.first_failure(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
         again = run._replace(attempt=attempt)
         store.put_replicas([replica_record(again, planned[name], sight, failed) for name, sight in seen.items()])

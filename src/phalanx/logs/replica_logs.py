@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from phalanx.ends import Cause, End, read_end
 from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
 from phalanx.naming import replica_name
 from phalanx.spool import Reader, split
@@ -90,13 +91,9 @@ class ReplicaLog:
                 text = piece.decode("utf-8", "replace").removesuffix("\r")
                 yield LogLine(at, self.voice.name, self.voice.rank, self.attempt, text, first, end)
 
-    def end(self) -> dict[str, Any] | None:
+    def end(self) -> End | None:
         """How the replica ended; None when it has not, or nobody wrote it down."""
-        try:
-            found = json.loads((self.folder / "end.json").read_bytes())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+        return read_end(self.folder)
 
 
 def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:
@@ -179,19 +176,15 @@ class ReplicaFailure(NamedTuple):
 
     log: ReplicaLog
     at: float
-    cause: str
+    cause: Cause
     message: str
 
 
 def failures_of(logs: Iterable[ReplicaLog]) -> list[ReplicaFailure]:
     """Those that ended badly, the first one first: the others died of it. One that was told to end did not fail."""
-    found = (_failure(log, end) for log in logs if (end := log.end()) is not None)
-    return sorted((failure for failure in found if failure is not None), key=lambda failure: failure.at)
-
-
-def _failure(log: ReplicaLog, end: Mapping[str, Any]) -> ReplicaFailure | None:
-    try:
-        failure = ReplicaFailure(log, float(end["ended_at"]), str(end["cause"]), str(end["message"]))
-    except (LookupError, ValueError, TypeError):
-        return None  # no agent wrote this
-    return failure if failure.cause not in ("finished", "stopped") else None
+    found = [
+        ReplicaFailure(log, end.ended_at, end.cause, end.message)
+        for log in logs
+        if (end := log.end()) is not None and end.cause not in (Cause.FINISHED, Cause.STOPPED)
+    ]
+    return sorted(found, key=lambda failure: failure.at)

@@ -15,6 +15,7 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx.ends import END_FILE
 from phalanx.logs.first_error import Excerpt, first_error
 from phalanx.logs.fold import FoldedLine, Groups, unfolded
 from phalanx.logs.lines import ERROR_WORDS, LONGEST_LINE, TRACEBACK, WINDOW_S, LogLine, plain_text, split_lines
@@ -40,7 +41,7 @@ class LogReader:
         self.number = number
         self.size, self.changed_at, self.is_there, self.is_over = 0, 0.0, False, is_over
         with suppress(OSError):
-            self.is_over = is_over or (self.folder / "end.json").exists()  # in this order: nothing comes after its end
+            self.is_over = is_over or (self.folder / END_FILE).exists()  # in this order: nothing comes after its end
             facts = os.stat(self.folder / "log", follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode):
                 self.size, self.changed_at, self.is_there = facts.st_size, facts.st_mtime, True

@@ -18,9 +18,10 @@ from typing import TypeVar
 
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
+from phalanx.ends import Cause
 from phalanx.errors import CallError
 from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
@@ -246,7 +247,7 @@ class Scheduler(Ledger):
         if again is not None:
             return self._go_on(run, seat, again)
         seen = active_runs.observe_replicas(place, watched, run, seat)
-        if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
+        if run.status == Status.SCHEDULED and all(sight.state == ReplicaPhase.ABSENT for sight in seen.values()):
             return self._start_again(run, seat, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen)
         self.gatherers.run_pass(run, seat.replicas)
@@ -260,7 +261,7 @@ class Scheduler(Ledger):
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Nothing of this attempt goes on. A place that may start it again has the last word, unless it finished."""
         seat = self.seat(run)
-        if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
+        if any(sight.end is not None and sight.end.cause == Cause.LOST for sight in seen.values()):
             self._sweep(run)  # an agent that ended in peace left nothing behind
         verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
         if verdict is None:
@@ -274,12 +275,12 @@ class Scheduler(Ledger):
             self._go_on(run, seat, SEGMENT_OVER)
         else:
             watched, failed = self.watched[run.id], now.failed
-            if failed is not None and failed.end["cause"] == "stopped":
+            if failed is not None and failed.end.cause == Cause.STOPPED:
                 seen = active_runs.apply_verdict(seen, verdict)
                 failed = AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed
             assert failed is not None, "it ended neither well nor because somebody asked for it"
             active_runs.save_replicas(self.store, watched, run, seen, failed)
-            self._fail(run, failed, verdict.why if verdict.cause == "stopped" else None)
+            self._fail(run, failed, verdict.why if verdict.cause == Cause.STOPPED else None)
         return True
 
     def _go_on(self, run: Run, seat: AttemptFolder, why: str) -> bool:
@@ -336,9 +337,9 @@ class Scheduler(Ledger):
 
     def _fail(self, run: Run, failed: FirstFailure, ended_by_others: str | None) -> None:
         """`ended_by_others`: how a place says that somebody ended the run there."""
-        foreign = failed.end["cause"] == "stopped"
+        foreign = failed.end.cause == Cause.STOPPED
         if foreign and (run.backend == OUTSIDE or ended_by_others is not None):
-            self.finish(run, Status.STOPPED, ended_by_others or failed.end.get("message", ""))
+            self.finish(run, Status.STOPPED, ended_by_others or failed.end.message)
             return
         self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
         reason = f"{failed.replica}: its agent was told to end, not by us" if foreign else failed.reason

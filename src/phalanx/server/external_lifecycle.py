@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from phalanx.ends import cause_of
 from phalanx.errors import CallError
 from phalanx.home.atomic_files import make_private, write_atomic
 from phalanx.home.home import Home
@@ -24,7 +25,6 @@ from phalanx.tracking.external_folder import BACKEND, REPLICA
 
 SETTLE_S = 3.0  # how long an answer waits for the scheduler to see an end
 LOOK_S = 0.005
-_CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
 
 def create(
@@ -78,7 +78,7 @@ def finish(here: Context, run: Run, status: str, reason: str, at: float | None) 
         return run
     began = (run.started_at or run.created_at).timestamp()
     try:
-        external_folder.write_end(str(place(here, run)), _CAUSES[status], reason or status, began, at)
+        external_folder.write_end(str(place(here, run)), cause_of(status), reason or status, began, at)
     except OSError as fault:
         raise RequestError(507, f"the end of run {run.id} cannot be kept: {fault}") from None
     return wait_finished(here, run)

@@ -16,6 +16,7 @@ from pathlib import Path
 from phalanx.backends.contract import ENDED, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm import states
 from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
+from phalanx.ends import Cause
 from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
@@ -129,7 +130,7 @@ class SlurmEngine:
 
 
 def _is_unclear(seen: Observation) -> bool:
-    return seen.state == ENDED and seen.cause in ("stopped", "lost")
+    return seen.state == ENDED and seen.cause in (Cause.STOPPED, Cause.LOST)
 
 
 def _number(handle: str) -> str:

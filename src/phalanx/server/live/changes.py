@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx.ends import END_FILE
 from phalanx.store import Run, Store
 from phalanx.store.run_lists import RunStamp
 from phalanx.store.series.points import SUFFIX
@@ -88,7 +89,7 @@ class FolderChanges:
                 logs[name] = size
             elif entry.name.endswith((SUFFIX, ".events")):
                 points += size
-            elif entry.name in ("agent.json", "end.json"):
+            elif entry.name in ("agent.json", END_FILE):
                 ends += 1
         is_other = attempt != self.attempt
         grown = tuple(name for name, size in logs.items() if size != self.logs.get(name, 0))

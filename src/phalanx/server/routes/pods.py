@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from phalanx.agent.stdout_courier import is_growing
 from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
+from phalanx.ends import END_FILE
 from phalanx.frames import is_file
 from phalanx.naming import member_name
 from phalanx.server.context import Context, Here
@@ -37,7 +38,7 @@ from phalanx.store.statuses import DONE, Status
 
 PLACES = ("kubernetes", "kubeflow")  # whose runs have no folder that they share with us
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
-WORDS = ("agent.json", "end.json")
+WORDS = ("agent.json", END_FILE)
 MAX_WORD = 1 << 20  # bytes of what an agent says of itself
 MEMBERS_KEPT_S = 60.0
 PACKED_WITH = 1  # zlib's quickest: it is sent within a cluster, to every pod of a run at once

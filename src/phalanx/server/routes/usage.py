@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from phalanx.ends import read_end
 from phalanx.insight.advice import Advice, RoleAdvice, Sizing, advise
 from phalanx.insight.resource_edits import ResourceAmount
 from phalanx.insight.run_usage import read_usage
-from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_end, read_notes, recorded
+from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_notes, recorded
 from phalanx.insight.usage import ReplicaUsage
 from phalanx.server.context import Here
 from phalanx.server.http.paths import REPLICA_NAME

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable, Stream
+from phalanx.ends import END_FILE
 from phalanx.frames import LOG, Decoder, Piece, is_file, is_kept, is_position
 from phalanx.home import atomic_files
 from phalanx.home.attempts import AttemptFolder
@@ -161,7 +162,7 @@ class PodLogReader:
             return
         if not is_file(piece.file):
             return
-        if piece.is_whole and piece.file in ("agent.json", "end.json"):
+        if piece.is_whole and piece.file in ("agent.json", END_FILE):
             self.heard(piece.member, piece.file, piece.data)
         elif piece.is_whole:
             folder = self._folder(piece.member, piece.file)
