@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from phalanx.ends import Cause
+from phalanx.errors import CallError, SystemFault
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -41,11 +42,14 @@ class Observation(NamedTuple):
     attempt: int = 1
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailable(SystemFault):
     """The engine does not answer now: try again later. A job may have been submitted all the same."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
 
-class JobRejected(Exception):
+
+class JobRejected(CallError):
     """The engine does not take this job, and will not."""
 
 

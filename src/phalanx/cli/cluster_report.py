@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.render.output import printable, table
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
     from phalanx.backends.kubernetes.cluster.api import Api
@@ -51,7 +51,8 @@ def surveyed(backend: str, options: dict[str, str | None]) -> tuple[Survey, DryR
         may_try = found.has_namespace is not False and not any(need.resource == "jobs" for need in found.missing)
         return found, _tried(api, ClusterTarget(settings, found.cluster)) if may_try else DryRunResult()
     except (ApiFault, ApiUnreachable) as fault:
-        raise CallError(f"{api.server} (context `{api.context}`) did not answer to the end: {fault}") from None
+        message = f"{api.server} (context `{api.context}`) did not answer to the end: {fault}"
+        raise SystemFault(message, transient=fault.transient) from None
     finally:
         api.close()
 
@@ -75,7 +76,7 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
         api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
     except ApiFault as fault:
         # some webhooks do not take part in a rehearsal, which says nothing of the real thing
-        is_told = not fault.may_pass and "dry run" not in fault.message
+        is_told = not fault.transient and "dry run" not in fault.message
         return DryRunResult(fault.message if is_told else "", tuple(dict.fromkeys(warned)))
     return DryRunResult("", tuple(dict.fromkeys(warned)))
 

@@ -79,11 +79,11 @@ def _kubeconfig(home: Path) -> str | None:
     """The files that a run on Kubernetes would read."""
     from phalanx.backends.kubernetes.cluster.credentials import config_files
     from phalanx.backends.kubernetes.cluster.settings import find
-    from phalanx.errors import CallError, SpecErrors
+    from phalanx.errors import PhalanxError
 
     try:
         return ", ".join(config_files(find(home))) or "the service account of this pod"
-    except (CallError, SpecErrors):
+    except PhalanxError:
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from phalanx.errors import CallError
+from phalanx.errors import disk_fault
 from phalanx.home.home import Home
 
 
@@ -17,7 +17,7 @@ class Lease:
         try:
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
-            raise CallError(f"cannot open {path}: {(fault.strerror or str(fault)).lower()}") from None
+            raise disk_fault(f"cannot open {path}", fault) from None
         self.held = False
 
     def take(self) -> bool:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
 from phalanx.ends import Cause
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
@@ -33,7 +33,7 @@ from phalanx.scheduler.engine_executor import SEGMENT_OVER, EngineExecutor, Star
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
-from phalanx.store import Run, Store, StoreError
+from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -104,7 +104,7 @@ class Scheduler(Ledger):
         """What goes wrong with one run must not hold up the others. What we believed of it is looked up again."""
         try:
             return act(run)
-        except (OSError, StoreError, CallError) as fault:
+        except (OSError, SystemFault, CallError) as fault:
             self.trouble = f"run {run.id}: {fault}"
             self.watched.pop(run.id, None)
             is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.ends import cause_of
-from phalanx.errors import CallError
+from phalanx.errors import disk_fault
 from phalanx.home.atomic_files import make_private, write_atomic
 from phalanx.home.home import Home
 from phalanx.ingest import external_runs
@@ -45,8 +45,7 @@ def create(
             attempt = Path(external_folder.attempt_folder(str(here.home.run(run_id).path)))
             external_runs.append_event(attempt, "server", {"at": created_at, "kind": "labels", "values": dict(labels)})
     except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
-        raise CallError(f"the run cannot be kept in {here.home.runs}: {reason}") from None
+        raise disk_fault(f"the run cannot be kept in {here.home.runs}", fault) from None
     run = external_runs.adopt(here.home, here.store, run_id)
     if labels:
         here.store.put_labels(run.id, labels)

@@ -14,7 +14,7 @@ from phalanx.backends import agent_zip
 from phalanx.backends.contract import NO_OPTIONS, Connections, Engine, Job
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
-from phalanx.errors import CallError
+from phalanx.errors import SystemFault
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 
@@ -50,16 +50,14 @@ class KubernetesJobs:
             return ClusterTarget(settings, assumed_offer.assumed(assumed))
         if not ask:
             return ClusterTarget(settings, assumed_offer.OFFLINE)
-        from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, NotAnswering, connect
+        from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, connect
         from phalanx.backends.kubernetes.cluster.discovery import discover
 
         api = connect(settings)
         try:
             offered = discover(api)
-        except ApiUnreachable as fault:
-            raise NotAnswering(str(fault)) from None
-        except ApiFault as fault:
-            raise CallError(f"{api.server} does not say what it offers: {fault}") from None
+        except (ApiFault, ApiUnreachable) as fault:
+            raise SystemFault(f"{api.server} does not say what it offers: {fault}", transient=fault.transient) from None
         return ClusterTarget(
             settings._replace(
                 kubeconfig=settings.kubeconfig or _single(os.environ.get("KUBECONFIG", "")),

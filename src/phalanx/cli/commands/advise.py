@@ -13,7 +13,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors, table
 from phalanx.cli.render.tables import status_text
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -311,7 +311,7 @@ def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bo
         draft.replace(path)
     except OSError as problem:
         draft.unlink(missing_ok=True)
-        raise CallError(f"cannot write {path}: {(problem.strerror or str(problem)).lower()}") from None
+        raise path_error(f"cannot write {path}", problem) from None
 
 
 def advise_there(server: ServerChoice, names: Sequence[str], *, as_json: bool) -> None:

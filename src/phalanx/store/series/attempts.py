@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.errors import CallError
+from phalanx.errors import disk_fault
 from phalanx.naming import replica_name
 from phalanx.spool import JSON, split
 from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
@@ -83,7 +83,7 @@ class AttemptPoints:
         except FileNotFoundError:
             raise
         except OSError as fault:
-            raise CallError(f"{source.path} cannot be read: {fault.strerror or fault}") from None
+            raise disk_fault(f"{source.path} cannot be read", fault) from None
         self.files[source] = file
         if grown and source.replica not in self._ranks:
             rank = rank_in(source.path.with_suffix(".events"))

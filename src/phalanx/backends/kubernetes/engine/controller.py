@@ -214,7 +214,7 @@ class NamespaceController:
             try:
                 self.api.list(kind, selector=RUN)
             except ApiFault as fault:
-                if fault.may_pass:
+                if fault.transient:
                     raise EngineUnavailable(str(fault)) from None
                 return False
             except ApiUnreachable as fault:
