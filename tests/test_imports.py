@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "naming": set(),
     "placeholders": set(),
     "spool": set(),
+    "stored_plan": {"naming"},
     "uploads": set(),
     "agent": {"ends", "frames", "naming", "placeholders", "spool", "uploads"},
     "tracking": {"ends", "spool", "placeholders", "uploads"},
@@ -36,10 +37,10 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
-    "store": {"spool", "errors", "extras", "naming"},
-    "logs": {"ends", "spool", "errors", "naming"},
+    "store": {"spool", "stored_plan", "errors", "extras", "naming"},
+    "logs": {"ends", "spool", "stored_plan", "errors", "naming"},
     "formats": {"spool", "errors"},
-    "home": {"agent", "tracking", "store", "spool", "ends", "errors"},
+    "home": {"agent", "tracking", "store", "spool", "ends", "stored_plan", "errors"},
     "backends": {
         *("plan", "sites", "home", "agent", "tracking"),
         *("ends", "frames", "naming", "placeholders", "errors", "extras"),
@@ -77,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
-PORTABLE = ("ends", "naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
+PORTABLE = ("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking")
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {
     "server": (

@@ -11,6 +11,7 @@ from typing import Any
 from phalanx.home.atomic_files import write_atomic
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange
+from phalanx.stored_plan import PLAN_FILE
 
 RESUME_REQUEST = "resume.json"  # in a run's folder: who asked
 
@@ -21,7 +22,7 @@ class RunFolder:
 
     @property
     def plan_file(self) -> Path:
-        return self.path / "plan.json"
+        return self.path / PLAN_FILE
 
     @property
     def stop_file(self) -> Path:

@@ -17,7 +17,7 @@ import click
 from phalanx.cli.local_submission import RunRequest, submit_local
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
-from phalanx.naming import replica_name
+from phalanx.stored_plan import read_replicas
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
@@ -302,8 +302,7 @@ class HomeRunActions:
 
 def _names(folder: RunFolder) -> tuple[str, ...]:
     """The replicas that run something, from the plan."""
-    plan = json.loads(folder.plan_file.read_bytes())
-    return tuple(replica_name(replica) for replica in plan["replicas"] if replica["argv"])
+    return tuple(replica.name for replica in read_replicas(folder.path) if replica.has_command)
 
 
 def keep_records(home: Home, run: Run) -> None:
