@@ -86,7 +86,7 @@ def test_a_damaged_file_lets_nobody_in_and_forgets_nobody(tmp_path: Path) -> Non
     tokens.path.write_text('{"tokens": [')
     with pytest.raises(SystemFault, match="cannot be read"):
         Tokens(tmp_path).identify(text)
-    with pytest.raises(CallError, match="cannot be read"):
+    with pytest.raises(SystemFault, match="cannot be read"):
         Tokens(tmp_path).create("two")
 
 
