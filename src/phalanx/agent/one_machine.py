@@ -16,6 +16,7 @@ from phalanx.agent.allocation import GRACE_S, PORTS, attempt_of, client_paths, f
 from phalanx.agent.launcher import launch, serve, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.atomic_files import write_atomic
+from phalanx.ends import Cause, read_end
 from phalanx.naming import LAUNCHER, replica_name
 
 RELAYED = (signal.SIGTERM, signal.SIGINT)
@@ -59,10 +60,10 @@ def _facts(plan: dict[str, Any], facts_file: str, handle: str) -> dict[str, Any]
         "interface": {"*": "lo"},
         "port": {name: free_port(os.getpid() % len(PORTS), place) for place, name in enumerate(names)},
         "path": {
-            "outputs": os.path.join(run_folder, "outputs"),
-            "logs": os.path.join(run_folder, "replicas"),
-            "hostfile": os.path.join(job, "hostfile"),
-            "hosts.sh": os.path.join(job, "hosts.sh"),
+            "outputs": os.path.join(run_folder, run_paths.OUTPUTS),
+            "logs": os.path.join(run_folder, run_paths.REPLICAS),
+            "hostfile": os.path.join(job, run_paths.HOSTFILE),
+            "hosts.sh": os.path.join(job, run_paths.HOSTS_SCRIPT),
             "*": os.path.join(run_folder, "data"),
         },
         "folders": {name: os.path.join(run_folder, run_paths.attempt_folder(name, attempt)) for name in names},
@@ -81,8 +82,5 @@ def _relay(pids: list[int], number: int) -> None:
 
 
 def _has_finished(folder: str) -> bool:
-    try:
-        with open(os.path.join(folder, "end.json"), "rb") as stream:
-            return bool(json.load(stream)["cause"] == "finished")
-    except (OSError, ValueError, LookupError):
-        return False
+    end = read_end(folder)
+    return end is not None and end.cause == Cause.FINISHED

@@ -31,8 +31,8 @@ class Client(QueryMethods, FileMethods, ActionMethods):
     """A server. For one thread; `close` it, or use it in a `with`. Wherever a run is asked for, its record, its id, the
     beginning of that or its name will do.
 
-    Every method may raise CallError (asking again is useless: Refused has the server's status and hint) and StoreError
-    (Unreachable: it may pass). What only reads is asked again by itself when the connection fails.
+    Every method may raise CallError (a retry is useless; RequestRefused has the server's status and hint) and
+    SystemFault (ServerUnreachable may pass). What only reads is asked again by itself when the connection fails.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -52,7 +52,7 @@ class Client(QueryMethods, FileMethods, ActionMethods):
         return self._wire.token
 
     def is_there(self) -> bool:
-        """Whether Phalanx answers at the address; needs no token. Raises CallError, Unreachable when it does not."""
+        """Whether Phalanx answers at the address; needs no token. Raises CallError and ServerUnreachable if not."""
         return bool(dict(self._wire.get("/healthz")).get("ok"))
 
     def whoami(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # or the beginning of o
 
 
 class RunLookup:
-    """What all parts of `Client` share. Every method may raise Refused (a CallError) and Unreachable (a StoreError)."""
+    """What all parts of `Client` share. Every method may raise RequestRefused and ServerUnreachable."""
 
     def __init__(self, wire: Transport) -> None:
         self._wire = wire

@@ -1,8 +1,8 @@
 """Requests to one server, and what can go wrong on the way, in words that say what to do.
 
-Refused(CallError)          the server said no; `status` and `hint` are its own
-├── NotFound                there is no such thing
-Unreachable(StoreError)     nobody answers, or cannot now: it may pass
+RequestRefused(CallError)       the server said no; `status` and `hint` are its own
+└── NotFound                    there is no such thing
+ServerUnreachable(SystemFault)  nobody answers, or cannot now; transient
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from phalanx.client.config import is_loopback
-from phalanx.errors import CallError, Location, SpecError, SpecErrors, StoreError
+from phalanx.errors import CallError, Location, SpecError, SpecErrors, SystemFault
 
 if TYPE_CHECKING:
     import httpx
@@ -43,8 +43,11 @@ class NotFound(RequestRefused):
     """There is no such run, file or model."""
 
 
-class ServerUnreachable(StoreError):
+class ServerUnreachable(SystemFault):
     """Nobody answers at the address, or nobody who can now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
 
 
 def joined(*steps: str) -> str:
@@ -143,7 +146,7 @@ class Transport:
 
     # judging -----------------------------------------------------------------------------------------------------
 
-    def failed(self, fault: Exception) -> CallError | StoreError:
+    def failed(self, fault: Exception) -> CallError | SystemFault:
         """What a fault of the connection means for the user."""
         import httpx
 
@@ -177,7 +180,7 @@ class Transport:
     def _stranger(self) -> CallError:
         return CallError(f"who answers at {self.url} is not Phalanx: is the address right?")
 
-    def _refusal(self, response: httpx.Response) -> CallError | StoreError | SpecErrors:
+    def _refusal(self, response: httpx.Response) -> CallError | SystemFault | SpecErrors:
         """What the server said, and for the usual cases what to do."""
         status = response.status_code
         body = _object(response)
@@ -203,7 +206,7 @@ class Transport:
         kind = NotFound if status == 404 else RequestRefused
         return kind(message or f"{self.url} answered {status}", status, str(hint) if hint else None)
 
-    def _unworded(self, status: int) -> CallError | StoreError:
+    def _unworded(self, status: int) -> CallError | SystemFault:
         """Not one of our answers: somebody stands before the server, or in its place."""
         if status in BUSY:
             return ServerUnreachable(f"{self.url} cannot now: it, or a proxy before it, answered {status}")

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from phalanx.ends import FAILURES, Cause, End
 from phalanx.naming import is_launcher, replica_name
 from phalanx.plan import frameworks
 
-FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled", "setup")
 LINES_TOLD = 15
 TEXT_TOLD = 200  # characters of a line in a reason
 
@@ -29,8 +29,6 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
 
 _OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")  # though it is told as a fault of the network
 _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's say nothing
-
-End = Mapping[str, Any]
 
 
 class ReplicaFailure(NamedTuple):
@@ -73,18 +71,18 @@ class FirstFailure(NamedTuple):
 
 
 def first_failure(
-    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[str] = FAILURES
+    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[Cause] = FAILURES
 ) -> FirstFailure | None:
     """None when no replica failed. `of` are the causes that count as a failure."""
-    failed = {name: end for name, end in ends.items() if end["cause"] in of}
+    failed = {name: end for name, end in ends.items() if end.cause in of}
     if not failed:
         return None
     symptoms = symptoms_of(plan.get("wiring"))
     suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
-    first = min(failed, key=lambda name: (suspects[name], failed[name]["ended_at"], name))
+    first = min(failed, key=lambda name: (suspects[name], failed[name].ended_at, name))
     end = failed[first]
     others = {name: _consequence(other, first) for name, other in ends.items() if name != first and _followed(other)}
-    if end["cause"] == "stalled":
+    if end.cause == Cause.STALLED:
         return _stall(plan, ends, first)
     name, lines = _launched(plan, first, end)
     why = _why(end, lines)
@@ -106,8 +104,8 @@ def failures(
 
     def failure(source: str, name: str | None = None, message: str | None = None) -> ReplicaFailure:
         end, replica = ends[source], name or source
-        told = message or str(end.get("message") or "")
-        return ReplicaFailure(replica, ranks.get(replica), attempt, end["ended_at"], end["cause"], told, log=source)
+        told = message or end.message
+        return ReplicaFailure(replica, ranks.get(replica), attempt, end.ended_at, end.cause, told, log=source)
 
     first = first_failure(plan, ends)
     front = [] if first is None else [failure(first.source, first.replica)]
@@ -116,7 +114,7 @@ def failures(
         if name in ends and (first is None or first.replica != name):
             front = [failure(str(name), message=str(recorded.get("why") or ""))]
     others = [
-        failure(name) for name, end in ends.items() if end["cause"] in FAILURES and name not in {f.log for f in front}
+        failure(name) for name, end in ends.items() if end.cause in FAILURES and name not in {f.log for f in front}
     ]
     return [*front, *sorted(others, key=lambda other: (other.at, other.replica))]
 
@@ -131,10 +129,10 @@ def symptoms_of(framework: str | None) -> re.Pattern[str]:
 
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
     """Whether it says itself that it lost another. Whoever was killed did not."""
-    killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose another
-    if end["cause"] != "error" or killed:
+    killed = end.signal not in (None, 6)  # some frameworks abort when they lose another
+    if end.cause != Cause.ERROR or killed:
         return False
-    said = _last_fault(end.get("last_lines") or [])
+    said = _last_fault(end.last_lines)
     return any(map(symptoms.search, said)) and not any(map(_OWN_FAULT.search, said))
 
 
@@ -146,32 +144,32 @@ def _last_fault(lines: Sequence[str]) -> Sequence[str]:
 
 def _lost_whom(ends: Mapping[str, End], first: str) -> str:
     """Of a run in which nobody failed for a reason of its own."""
-    early = sorted(name for name, end in ends.items() if end["cause"] == "finished")
+    early = sorted(name for name, end in ends.items() if end.cause == Cause.FINISHED)
     if early:
         return f"{', '.join(early[:8])} had ended already: do all ranks take the same number of steps?"
     return f"{first} lost another replica, none of which failed by itself: see what the others were doing"
 
 
 def _followed(end: End) -> bool:
-    return end["cause"] in ("stopped", *FAILURES)
+    return end.cause in (Cause.STOPPED, *FAILURES)
 
 
 def _consequence(end: End, first: str) -> str:
     """What is said of a replica that another took with it."""
-    if end["cause"] == "stopped":
+    if end.cause == Cause.STOPPED:
         return f"stopped, because {first} failed"
-    return f"{end.get('message', '')}, after {first} failed"
+    return f"{end.message}, after {first} failed"
 
 
 def _why(end: End, lines: Sequence[str]) -> str:
     """How it ended, and the error that it ended with where one can be told."""
-    message = str(end.get("message") or "lost")
-    if end["cause"] != "error":
+    message = end.message or "lost"
+    if end.cause != Cause.ERROR:
         return message
     raised = _raised(lines)
     if raised is not None:
         return f"{raised} ({message})"
-    if end.get("code") in (126, 127) and lines:
+    if end.code in (126, 127) and lines:
         return f"{lines[-1].strip()[:TEXT_TOLD]} ({message})"
     return message
 
@@ -191,7 +189,7 @@ def ends_with_exception(lines: Sequence[str]) -> bool:
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
     """The rank that mpirun says failed, and its own lines, where all ranks are in the log of one replica."""
-    lines = tuple(end.get("last_lines") or ())
+    lines = end.last_lines
     if plan.get("launch", "each") == "each":
         return first, lines
     ranks = [found[1] or found[2] for line in lines if (found := _MPI_RANK.search(line))]
@@ -206,7 +204,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     """Nobody did anything any more. Of many that wait at one place, whoever is elsewhere is waited for."""
     places: dict[StackLocation, list[str]] = {}
     for name, end in ends.items():
-        place = whereabouts(end.get("last_lines") or ()) if end["cause"] == "stalled" else None
+        place = whereabouts(end.last_lines) if end.cause == Cause.STALLED else None
         if place is not None and not place.serves:
             places.setdefault(place, []).append(name)
     # The fewest first; of as many, those in the user's own code before those who called a library.
@@ -214,15 +212,15 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     suspect = groups[0][1][0] if len(groups) > 1 else first
     told = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
     for name, end in ends.items():
-        raised = _raised(_before_stack(end.get("last_lines") or ())) if end["cause"] == "stalled" else None
+        raised = _raised(_before_stack(end.last_lines)) if end.cause == Cause.STALLED else None
         if raised is not None:
             return _stuck(ends, name, raised)
     gave_up = sorted(
-        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and not is_launcher(name)
+        (end.ended_at, name) for name, end in ends.items() if end.cause == Cause.ERROR and not is_launcher(name)
     )
     if gave_up:
         name = gave_up[0][1]
-        quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].get('last_lines') or ())}"
+        quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].last_lines)}"
     else:
         quiet = f"no replica wrote a line or a metric for {plan.get('stall_timeout_s') or 0:g} s"
     if len(groups) > 1 or gave_up:
@@ -232,7 +230,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     why = f"stalled: {quiet}" + (f"; {told}" if told else "")
     waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
     others = {
-        name: _consequence(end, suspect) if end["cause"] == "stopped" else f"{end['message']}{waited}"
+        name: _consequence(end, suspect) if end.cause == Cause.STOPPED else f"{end.message}{waited}"
         for name, end in ends.items()
         if name != suspect and _followed(end)
     }
@@ -246,7 +244,7 @@ def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
     advice = (
         "it could not end after that, as it waits for the others (with mpi4py, `python -m mpi4py …` aborts them all)"
     )
-    lines = tuple(_before_stack(ends[name]["last_lines"])[-LINES_TOLD:])
+    lines = tuple(_before_stack(ends[name].last_lines)[-LINES_TOLD:])
     return FirstFailure(name, name, ends[name], f"{raised} (then stalled)", advice, lines, False, others)
 
 
@@ -258,7 +256,7 @@ def _before_stack(lines: Sequence[str]) -> Sequence[str]:
 
 def _stack(end: End) -> tuple[str, ...]:
     """What a program said of where it was, without the list of its modules."""
-    lines = end.get("last_lines") or ()
+    lines = end.last_lines
     frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
     return tuple((frames or lines)[-LINES_TOLD:])
 
@@ -296,29 +294,28 @@ def whereabouts(lines: Sequence[str]) -> StackLocation | None:
 def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
     """What to do, where it can be told."""
     settings = _settings(plan, name)
-    if end["cause"] == "memory":
-        peak = end.get("peak") or {}
-        used = peak.get("fair_mib") or peak.get("memory_mib") or 0.0
+    if end.cause == Cause.MEMORY:
+        used = end.peak.get("fair_mib") or end.peak.get("memory_mib") or 0.0
         more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
         return f"ask for more memory: `{settings}.resources.memory`{more}"
-    if end["cause"] == "setup":
+    if end.cause == Cause.SETUP:
         return _advice_of_setup(end)
-    if end["cause"] == "timeout":
+    if end.cause == Cause.TIMEOUT:
         return "allow it more time: `environment.timeout`"
     for pattern, advice in _KNOWN:
         found = re.search(pattern, why)
         if found:
             return advice.format(*found.groups(), name=name)
-    if end.get("signal") == 9:
+    if end.signal == 9:
         return "somebody killed it, or the kernel did for memory (see `dmesg`)"
-    if end.get("signal") in (4, 6, 7, 8, 11):
+    if end.signal in (4, 6, 7, 8, 11):
         return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
     return ""
 
 
 def _advice_of_setup(end: End) -> str:
     """Of a node that could not be prepared."""
-    text = "\n".join(end.get("last_lines") or ())
+    text = "\n".join(end.last_lines)
     found = re.search(r"No matching distribution found for (\S+)", text)
     if found:
         return f"`phalanx wheels {found[1]}` lists what there is for this Python: see `environment.python`"
