@@ -23,6 +23,7 @@ EVERYTHING = "*"
 FILES_OF_RUNS = ("atomic_files", "locks", "run_paths")
 # What each package may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
+    "ends": {"run_paths"},
     "errors": set(),
     "extras": {"errors"},
     "atomic_files": set(),
@@ -32,34 +33,36 @@ ALLOWED: dict[str, set[str]] = {
     "naming": set(),
     "placeholders": set(),
     "spool": set(),
+    "stored_plan": {"naming", "run_paths"},
     "uploads": set(),
-    "agent": {*FILES_OF_RUNS, "frames", "naming", "placeholders", "spool", "uploads"},
-    "tracking": {*FILES_OF_RUNS, "spool", "placeholders", "uploads"},
+    "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "uploads"},
+    "tracking": {*FILES_OF_RUNS, "ends", "spool", "placeholders", "uploads"},
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
-    "store": {*FILES_OF_RUNS, "spool", "errors", "extras", "naming"},
-    "logs": {*FILES_OF_RUNS, "spool", "errors", "naming"},
+    "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
+    "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "naming"},
     "formats": {*FILES_OF_RUNS, "spool", "errors"},
-    "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "spool", "errors"},
+    "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "spool", "ends", "stored_plan", "errors"},
     "backends": {
         *FILES_OF_RUNS,
-        *("plan", "sites", "home", "agent", "tracking", "frames", "naming", "placeholders", "errors", "extras"),
+        *("plan", "sites", "home", "agent", "tracking"),
+        *("ends", "frames", "naming", "placeholders", "errors", "extras"),
     },
-    "insight": {*FILES_OF_RUNS, "plan", "home", "store", "spool", "naming", "errors"},
+    "insight": {*FILES_OF_RUNS, "plan", "home", "store", "spool", "ends", "naming", "errors"},
     "artifacts": {*FILES_OF_RUNS, "home", "store", "plan", "errors", "extras"},
     "registry": {*FILES_OF_RUNS, "artifacts", "home", "store", "tracking", "spool", "errors"},
     "ingest": {
         *FILES_OF_RUNS,
         *("formats", "registry", "artifacts", "insight", "home", "store"),
-        *("tracking", "spool", "naming", "errors", "extras"),
+        *("tracking", "spool", "ends", "naming", "errors", "extras"),
     },
     "exchange": {*FILES_OF_RUNS, "ingest", "formats", "home", "store", "tracking", "spool", "errors", "extras"},
     "scheduler": {
         *FILES_OF_RUNS,
         *("backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
-        *("agent", "tracking", "naming", "errors"),
+        *("agent", "tracking", "ends", "naming", "errors"),
     },
     "submission": {
         *FILES_OF_RUNS,
@@ -84,7 +87,10 @@ ALLOWED: dict[str, set[str]] = {
 }
 NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
-PORTABLE = (*FILES_OF_RUNS, "naming", "placeholders", "spool", "frames", "uploads", "agent", "tracking")
+PORTABLE = (
+    *FILES_OF_RUNS,
+    *("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking"),
+)
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {
     "server": (

@@ -1,16 +1,30 @@
-"""All errors that Phalanx raises on purpose, grouped by who must act.
+"""The errors that Phalanx shows, by who must act.
 
     PhalanxError
-    ├── SpecErrors    the file is invalid: one or more errors, each with its location. Retrying does not help.
-    ├── CallError     the call is invalid: a missing file, a bad option. Retrying does not help.
-    │   └── MissingExtra  the call needs a package that is not installed.
-    └── StoreError    the database is unreachable, full or damaged. May be temporary.
+    ├── SpecErrors                   your file: one or more faults, each with its place
+    ├── CallError                    your call: a missing file, a bad option, a run that does not exist
+    │   ├── MissingExtra             it needs a package that is not installed
+    │   ├── JobRejected              an engine does not take this job, and will not       backends.contract
+    │   └── RequestRefused           a Phalanx server said no                             client.transport
+    │       └── NotFound             there is no such run, file or model                  client.transport
+    └── SystemFault(transient)       their system: disk, network, cluster, server, storage
+        ├── StoreError               the database
+        ├── EngineUnavailable        Slurm or a cluster does not answer now; transient    backends.contract
+        ├── ApiUnreachable           no answer of an API server; transient                kubernetes.cluster.api
+        ├── ApiFault                 an API server answered with a fault                  kubernetes.cluster.api
+        ├── ServerUnreachable        no answer of a Phalanx server; transient             client.transport
+        └── DigestMismatch           a file is not what was recorded of it                artifacts.downloads
+
+After a SpecErrors or a CallError the same call fails again. A SystemFault says by `transient` whether the same call may
+work later: code that tries again asks `is_transient`. `agent`, `tracking` and `uploads` do without this module. They
+have their own: `uploads.UploadRefused` (do not try again) and `uploads.UploadUnavailable` (transient).
 
 The message says what is wrong, the location where, the suggestion what to write instead.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -86,5 +100,51 @@ class MissingExtra(CallError):
     """The call needs a package that an extra of Phalanx installs. `phalanx.extras.needed` raises it."""
 
 
-class StoreError(PhalanxError):
-    """The database is unreachable, full, damaged or of a newer Phalanx. May be temporary."""
+class SystemFault(PhalanxError):
+    """A disk, network, cluster, server or storage did not do its part. `transient`: the same call may work later."""
+
+    def __init__(self, message: str, *, transient: bool) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+
+class StoreError(SystemFault):
+    """The database did not do its part: unreachable, locked, full; not transient: damaged, or of a newer Phalanx."""
+
+    def __init__(self, message: str, *, transient: bool = True) -> None:
+        super().__init__(message, transient=transient)
+
+
+_FAILING = {errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV}
+_PASSING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+    *(errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN),
+}
+
+
+def is_transient(fault: BaseException) -> bool:
+    """For code that tries again: whether the same call may work later. What the operating system raises may pass."""
+    return fault.transient if isinstance(fault, SystemFault) else isinstance(fault, OSError)
+
+
+def may_recover(fault: BaseException) -> bool:
+    """Whether the operating system says that something is full or busy, rather than missing, forbidden or broken."""
+    return isinstance(fault, OSError) and fault.errno in _PASSING
+
+
+def os_reason(fault: Exception) -> str:
+    """What is wrong, in the words of the operating system where it raised the fault."""
+    return (fault.strerror or str(fault)).lower() if isinstance(fault, OSError) else str(fault)
+
+
+def disk_fault(message: str, fault: Exception) -> SystemFault:
+    """For files of Phalanx itself."""
+    return SystemFault(f"{message}: {os_reason(fault)}", transient=may_recover(fault))
+
+
+def path_error(message: str, fault: OSError, hint: str = "") -> CallError | SystemFault:
+    """For a path that the user named. Missing or forbidden: the user can correct it. A full or failing disk: not."""
+    text = f"{message}: {os_reason(fault)}" + (f"; {hint}" if hint else "")
+    if fault.errno in _FAILING | _PASSING:
+        return SystemFault(text, transient=may_recover(fault))
+    return CallError(text)

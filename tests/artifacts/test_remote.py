@@ -22,7 +22,7 @@ from phalanx.artifacts.objects import FileRecord
 from phalanx.artifacts.outputs import browse, read_manifest
 from phalanx.artifacts.remote import PushTally, RemoteStorage, check_url, in_turn, push
 from phalanx.artifacts.trees import no_progress
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from tests.artifacts.test_outputs import sha256
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
 
@@ -204,7 +204,7 @@ class TestComingBack:
         with pytest.raises(DigestMismatch, match="is damaged"):
             download(left.home, "r1", "outputs/a", tmp_path / "got")
         assert not (tmp_path / "got").exists()
-        with pytest.raises(CallError, match="is damaged"):
+        with pytest.raises(SystemFault, match="is damaged"):
             restore(left.home, "r1")
 
     def test_a_file_that_is_damaged_here_comes_from_there(self, left: Left, url: str, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ class TestFreeing:
             remote._storage.rm_file(f"{remote._base}/runs/r1.json")
         else:
             spoil(url, digest, b"tw" if harm == "cut" else b"owt")
-        with pytest.raises(CallError):
+        with pytest.raises((CallError, SystemFault)):
             free_local(left.home, "r1")
         assert self.kept(left)
         assert browse(left.folder("r1").path, "outputs/a")[0].place == "here"
@@ -391,14 +391,14 @@ class TestAddresses:
             raise RuntimeError("could not log in with\nhunter2-hunter2")
 
         monkeypatch.setattr(remote._storage, "info", failing)
-        with pytest.raises(CallError, match="could not log in with …") as told:
+        with pytest.raises(SystemFault, match="could not log in with …") as told:
             remote.size(sha256(b"x"))
         assert "hunter2" not in str(told.value)
 
     def test_a_place_that_cannot_be_written_is_said(self, left: Left, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         left.run("r1", FILES)
-        with pytest.raises(CallError, match="cannot be"):
+        with pytest.raises(SystemFault, match="cannot be"):
             push(left.home, "r1", f"file://{tmp_path}/file/below")
 
     def test_a_manifest_from_there_cannot_name_what_is_outside(self, left: Left, url: str) -> None:
@@ -409,7 +409,7 @@ class TestAddresses:
         remote._storage.pipe_file(f"{remote._base}/runs/r1.json", json.dumps(bad).encode())
         assert remote.manifest("r1") == {}
         remote._storage.pipe_file(f"{remote._base}/runs/r1.json", b"[]")
-        with pytest.raises(CallError):
+        with pytest.raises(SystemFault):
             remote.manifest("r1")
 
 
@@ -418,7 +418,7 @@ def test_verifying_reads_every_object(left: Left, url: str) -> None:
     push(left.home, "r1", url)
     kept = [FileRecord(len(data), 0, 0, sha256(data), 0.0) for data in FILES.values()]
     RemoteStorage(url).verify(kept)
-    with pytest.raises(CallError, match="has no object"):
+    with pytest.raises(SystemFault, match="has no object"):
         RemoteStorage(url).verify([*kept, FileRecord(1, 0, 0, sha256(b"?"), 0.0)])
 
 

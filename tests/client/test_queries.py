@@ -14,7 +14,7 @@ import phalanx
 from phalanx import Client
 from phalanx.client import NotFound
 from phalanx.client.local import HomeReader
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.store import Run, Store
 from tests.cli.homes import wait_for
 from tests.client.answers import cutting_proxy
@@ -174,7 +174,7 @@ def test_a_file_that_is_not_what_was_recorded_is_not_kept(site: Site, client: Cl
         stream.write(b"damage")
     try:
         os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
-        with pytest.raises(CallError, match="damaged"):
+        with pytest.raises(SystemFault, match="damaged"):
             client.download(run, path, tmp_path / "weights.bin")
         assert not (tmp_path / "weights.bin").exists()
     finally:

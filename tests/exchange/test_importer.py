@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from phalanx import run_paths
-from phalanx.errors import CallError
+from phalanx.errors import SystemFault
 from phalanx.exchange.importer import Importer
 from phalanx.formats import safe_files
 from phalanx.formats.foreign_run import (
@@ -96,7 +96,7 @@ def test_nothing_is_left_of_an_import_that_fails(target: Target, fault: BaseExce
         yield Points(0, 1.0, {"x": 1.0})
         raise fault
 
-    with pytest.raises(CallError if isinstance(fault, OSError) else type(fault)) as told:
+    with pytest.raises(SystemFault if isinstance(fault, OSError) else type(fault)) as told:
         target.bring_in(ForeignRun("test:1", "a run", read))
     if isinstance(fault, OSError):
         assert "no space left on device" in str(told.value)

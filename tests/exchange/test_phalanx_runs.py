@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.exchange import phalanx_runs, table_files
 from phalanx.exchange.exporter import Exporter, target_folder
 from phalanx.exchange.phalanx_runs import PhalanxImporter
@@ -377,7 +377,7 @@ def test_an_import_of_a_run_that_fails_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(safe_files, "copy", full)
-    with pytest.raises(CallError, match="no space left"):
+    with pytest.raises(SystemFault, match="no space left"):
         bring_in(other, target.run_folder(ID))
     assert list(other.home.runs.iterdir()) == []
     assert other.store.ids() == set()

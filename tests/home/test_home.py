@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home.home import Home, default_home
 from phalanx.home.lease import Lease
 from phalanx.home.run_folder import decode_run, encode_run
@@ -56,7 +56,7 @@ def test_a_new_run_has_its_files_and_the_beginning_of_its_history(tmp_path: Path
 
 def test_a_folder_that_cannot_be_finished_is_not_there_at_all(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    with pytest.raises(CallError, match="cannot store the run in"):
+    with pytest.raises(SystemFault, match="cannot be kept"):
         home.add(run(), {"plan.json": b"{}", "plan.json/impossible": b""}, {"SECRET": "x"})
     assert home.run_ids() == []
     assert list(home.runs.iterdir()) == list(home.environments.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest import external_runs
 from phalanx.store import Store
@@ -112,14 +112,14 @@ def test_what_cannot_be_an_id_is_refused(home: Home, run_id: str, tmp_path: Path
 def test_a_run_that_is_not_there(home: Home, store: Store) -> None:
     with pytest.raises(CallError, match="there is no run `nobody`"):
         external_runs.adopt(home, store, "nobody")
-    with pytest.raises(CallError, match="cannot store the end of run nobody"):
+    with pytest.raises(SystemFault, match="the end of run nobody cannot be kept"):
         external_runs.finish(home, "nobody", "succeeded", "")
 
 
 def test_a_disk_that_refuses_is_told(home: Home) -> None:
     home.runs.rmdir()
     home.runs.write_text("in the way")
-    with pytest.raises(CallError, match="cannot store the run in"):
+    with pytest.raises(SystemFault, match="cannot be kept in"):
         external_runs.create(home, project="p", source="s")
 
 

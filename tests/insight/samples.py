@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import plan, spec
+from phalanx.ends import Cause, End
 from phalanx.insight.advice import RecordedRun, Seat
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.plan.document import document as encoded
@@ -21,7 +22,7 @@ def use(**fields: Any) -> ReplicaUsage:
     """A replica that finished after ten minutes: a core, 100 MiB."""
     usual: dict[str, Any] = {
         "seconds": 600.0, "held_s": 600.0, "cpu_s": 600.0, "cores_mean": 1.0, "cores_p95": 1.0, "memory_mib": 100.0,
-        "memory_mean_mib": 80.0, "gpu": None, "causes": ("finished",), "message": "finished", "attempts": 1,
+        "memory_mean_mib": 80.0, "gpu": None, "causes": (Cause.FINISHED,), "message": "finished", "attempts": 1,
         "looks": 120,
     }  # fmt: skip
     return ReplicaUsage(**{**usual, **fields})
@@ -61,15 +62,11 @@ def notes(*looks: tuple[float, float, float], gpus: list[dict[str, float]] | Non
     return rows
 
 
-def end(seconds: float, cause: str = "finished", **peak: float) -> dict[str, Any]:
-    return {
-        "cause": cause, "message": f"said {cause}", "started_at": BEGAN, "ended_at": BEGAN + seconds, "peak": peak,
-    }  # fmt: skip
+def end(seconds: float, cause: Cause = Cause.FINISHED, **peak: float) -> End:
+    return End(cause, None, None, f"said {cause}", started_at=BEGAN, ended_at=BEGAN + seconds, peak=peak)
 
 
-def write_attempt(
-    run_folder: Path, name: str, rows: list[dict[str, Any]], ended: Mapping[str, Any] | None, number: int = 1
-) -> Path:
+def write_attempt(run_folder: Path, name: str, rows: list[dict[str, Any]], ended: End | None, number: int = 1) -> Path:
     folder = run_folder / "replicas" / name / f"attempt-{number}"
     folder.mkdir(parents=True, exist_ok=True)
     writer = Writer(folder / "spool")
@@ -77,5 +74,5 @@ def write_attempt(
         writer.append_json(row)
     writer.close()
     if ended is not None:
-        (folder / "end.json").write_text(json.dumps(ended))
+        (folder / "end.json").write_text(json.dumps(ended.to_json()))
     return folder

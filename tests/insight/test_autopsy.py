@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.ends import Cause, End
 from phalanx.insight.autopsy import ReplicaFailure, StackLocation, failures, first_failure, whereabouts
 
 PLAN: dict[str, Any] = {
@@ -25,12 +26,12 @@ LOST = [
 BAD = ["Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "ValueError: bad batch"]
 
 
-def end(cause: str = "error", at: float = 1.0, lines: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    usual = {"cause": cause, "code": 1, "signal": None, "message": "exit code 1", "ended_at": at}
-    return {**usual, "last_lines": lines or [], "peak": {}, **more}
+def end(cause: str = "error", at: float = 1.0, lines: list[str] | None = None, **more: Any) -> End:
+    usual = End(Cause(cause), 1, None, "exit code 1", ended_at=at, last_lines=tuple(lines or ()))
+    return usual._replace(**more)
 
 
-def stopped(at: float = 9.0) -> dict[str, Any]:
+def stopped(at: float = 9.0) -> End:
     return end("stopped", at, message="stopped", code=None)
 
 
@@ -133,7 +134,7 @@ def test_when_all_only_lost_another_that_is_said() -> None:
         (end(code=None, signal=11, message="killed by signal 11 (SIGSEGV)"), "`phalanx logs --replica worker-0`"),
     ],
 )
-def test_what_to_do_is_said_where_it_can_be(ended: dict[str, Any], advice: str) -> None:
+def test_what_to_do_is_said_where_it_can_be(ended: End, advice: str) -> None:
     failed = first_failure(PLAN, {"worker-0": ended})
     assert failed is not None
     assert advice in failed.advice
@@ -221,7 +222,7 @@ def test_where_a_program_was() -> None:
     assert joined.serves
 
 
-def stalled(lines: list[str], at: float = 1.0) -> dict[str, Any]:
+def stalled(lines: list[str], at: float = 1.0) -> End:
     return end("stalled", at, lines, code=None, signal=6, message="stalled")
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
+from phalanx.ends import Cause
 from phalanx.insight.advice import Seat, advise
 from phalanx.insight.resource_edits import changed
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
@@ -24,7 +25,7 @@ AMOUNTS = st.one_of(
 )
 RESOURCES = st.fixed_dictionaries({}, optional=dict.fromkeys(("cpu", "memory", "gpu", "tpu"), AMOUNTS))
 SETTINGS = st.fixed_dictionaries({}, optional={"resources": RESOURCES, "env_vars": st.just([["A", "1"]])})
-CAUSES = st.sampled_from(["finished", "memory", "error", "timeout", "stopped", "lost"])
+CAUSES = st.sampled_from(Cause)
 
 
 @st.composite
@@ -123,7 +124,7 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
 @examples(100)
 @given(files(), uses())
 def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used: ReplicaUsage) -> None:
-    failed = used._replace(causes=("error",))
+    failed = used._replace(causes=(Cause.ERROR,))
     before = asked(document)
     advice = advise(seen(document, dict.fromkeys(before, failed), status="failed"))
     result = asked(changed(document, planned(document)["roles"], advice.changes, advice.timeout))

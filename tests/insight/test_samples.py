@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from phalanx.ends import Cause, End
 from phalanx.insight.samples import read_attempts, read_notes, recorded
 from tests.insight.samples import BEGAN, end, notes, write_attempt
 
@@ -37,13 +37,7 @@ def test_an_end_without_notes_is_enough_for_sums_and_peaks() -> None:
 
 
 def test_one_whose_agent_was_killed_is_known_by_its_notes() -> None:
-    lost: dict[str, Any] = {
-        "cause": "lost",
-        "started_at": None,
-        "ended_at": BEGAN + 12,
-        "peak": {},
-        "message": "its agent was killed",
-    }
+    lost = End(Cause.LOST, None, None, "its agent was killed", ended_at=BEGAN + 12)
     found = recorded("master-0", notes((5, 5, 70)), lost)
     assert found is not None
     assert (found.seconds, found.cpu_s, found.memory_mib) == (12, 5, 70)
@@ -51,16 +45,16 @@ def test_one_whose_agent_was_killed_is_known_by_its_notes() -> None:
 
 def test_of_one_that_never_started_nothing_is_known() -> None:
     assert recorded("master-0", [], None) is None
-    assert recorded("master-0", [], {"cause": "lost", "started_at": None, "ended_at": BEGAN, "peak": {}}) is None
+    assert recorded("master-0", [], End(Cause.LOST, None, None, "", ended_at=BEGAN)) is None
 
 
 def test_memory_that_processes_share_counts_once_where_that_was_looked_at() -> None:
     looks = notes((5, 1, 300), (10, 2, 900))
     peak = {"cpu_s": 2.0, "memory_mib": 950.0, "fair_mib": 400.0}
-    shared = recorded("master-0", looks, end(12, "finished", **peak), limit_mib=500)
+    shared = recorded("master-0", looks, end(12, Cause.FINISHED, **peak), limit_mib=500)
     assert shared is not None
     assert shared.memory_mib == 400
-    below = recorded("master-0", notes((5, 1, 480), (10, 2, 900)), end(12, "finished", **peak), limit_mib=500)
+    below = recorded("master-0", notes((5, 1, 480), (10, 2, 900)), end(12, Cause.FINISHED, **peak), limit_mib=500)
     assert below is not None
     assert below.memory_mib == 480  # nobody looked closer at what stayed below the limit
 
@@ -83,7 +77,7 @@ def test_a_clock_that_jumps_back_gives_no_negative_time() -> None:
 
 
 def test_every_attempt_is_read_and_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
-    write_attempt(tmp_path, "master-0", notes((5, 5, 70)), end(6, "error", cpu_s=5, memory_mib=70))
+    write_attempt(tmp_path, "master-0", notes((5, 5, 70)), end(6, Cause.ERROR, cpu_s=5, memory_mib=70))
     second = write_attempt(tmp_path, "master-0", notes((5, 1, 30)), None, number=2)
     with (second / "spool").open("ab") as stream:
         stream.write(b"\xa7P\x01\x00half a record")

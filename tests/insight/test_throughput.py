@@ -68,7 +68,7 @@ def test_a_trial_is_measured_from_what_it_left(tmp_path: Path) -> None:
         spool.append_json(note)
     spool.close()
     (folder / "log").write_bytes(b"warming\nstep\nstep\nst")
-    (folder / "end.json").write_text(json.dumps(end(10)))
+    (folder / "end.json").write_text(json.dumps(end(10).to_json()))
     points = PointWriter(folder / "client-1.points")
     for step in range(20):  # slow at first
         points.add(step, BEGAN + (step if step < 5 else 5 + (step - 5) / 3), {"loss": 1.0})

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.ends import Cause
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, recorded
 from phalanx.insight.usage import gpu_use, percentile, stacked, use_of
 from tests.insight.samples import end, notes
 
 
-def process(*looks: tuple[float, float, float], seconds: float = 10, cause: str = "finished") -> ProcessSamples:
+def process(*looks: tuple[float, float, float], seconds: float = 10, cause: Cause = Cause.FINISHED) -> ProcessSamples:
     found = recorded(
         "x", notes(*looks), end(seconds, cause, cpu_s=looks[-1][1], memory_mib=max(m for _, _, m in looks))
     )
@@ -53,8 +54,8 @@ def test_adding_up_loses_no_work(lines: list[list[tuple[float, float]]]) -> None
 
 
 def test_a_replica_is_all_of_its_processes_and_attempts() -> None:
-    first = {1: process((5, 5, 100), (10, 10, 300), cause="error"), 2: process((5, 5, 100), (10, 10, 200))}
-    second = {1: process((5, 5, 100), (10, 10, 100), cause="stopped"), 2: process((5, 10, 100), (10, 20, 100))}
+    first = {1: process((5, 5, 100), (10, 10, 300), cause=Cause.ERROR), 2: process((5, 5, 100), (10, 10, 200))}
+    second = {1: process((5, 5, 100), (10, 10, 100), cause=Cause.STOPPED), 2: process((5, 10, 100), (10, 20, 100))}
     use = use_of([first, second])
     assert use is not None
     assert (use.seconds, use.held_s, use.cpu_s) == (10, 20, 50)

@@ -13,6 +13,7 @@ import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm.engine import COMMANDS
+from phalanx.ends import Cause
 from phalanx.scheduler import engine_executor
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.loop import Scheduler
@@ -67,7 +68,7 @@ class Told(Engine):
         return "a node failed"
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
-        return seen._replace(cause="memory", why="killed for memory") if "oom" in lines else seen
+        return seen._replace(cause=Cause.MEMORY, why="killed for memory") if "oom" in lines else seen
 
     def cancel(self, handles: Collection[str]) -> None:
         self.cancelled += handles
@@ -99,7 +100,7 @@ class Cluster:
         return self.works.store.find(run_id)
 
     def became(self, handle: str, state: str, why: str = "", cause: str = "lost") -> None:
-        self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=cause)
+        self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=Cause(cause))
 
     def facts(self, run_id: str, handle: str, attempt: int = 1) -> None:
         """The job says that it has begun an attempt."""
@@ -182,7 +183,9 @@ def test_a_job_that_ended_before_anyone_wrote_its_handle_is_recalled(cluster: Cl
     run = cluster.submit()
     cluster.turn()
     (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
-    cluster.engine.recalled = {"slurm:1": cluster.engine.jobs.pop("slurm:1")._replace(state=ENDED, cause="finished")}
+    cluster.engine.recalled = {
+        "slurm:1": cluster.engine.jobs.pop("slurm:1")._replace(state=ENDED, cause=Cause.FINISHED)
+    }
     cluster.end(run, "finished")
     cluster.scheduler = cluster.new_scheduler()
     cluster.turn()
@@ -398,7 +401,7 @@ def test_jobs_that_wait_for_runs_that_are_over_are_cancelled(cluster: Cluster) -
 def test_a_number_that_is_used_again_is_not_ours(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
-    cluster.engine.jobs["slurm:1"] = Observation(ENDED, "finished", "finished", run_id="another")
+    cluster.engine.jobs["slurm:1"] = Observation(ENDED, "finished", Cause.FINISHED, run_id="another")
     cluster.agent(run)
     cluster.turn()
     assert cluster.run(run).status in ("scheduled", "running")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent import processes
-from phalanx.errors import CallError
+from phalanx.errors import SystemFault
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.scheduler import loop as scheduling
 from tests.scheduler.working import Works, alive
@@ -225,7 +225,7 @@ def test_a_run_that_cannot_be_kept_is_refused_with_its_reason(small_disk: Path) 
     works = Works(small_disk)
     fill(small_disk)
     try:
-        with pytest.raises(CallError, match="no space left on device"):
+        with pytest.raises(SystemFault, match="no space left on device"):
             works.submit("exit 0")
     finally:
         (small_disk / "filler").unlink()

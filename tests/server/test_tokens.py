@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home.run_tokens import server_secret
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.tokens import Tokens, run_token
@@ -84,9 +84,9 @@ def test_a_damaged_file_lets_nobody_in_and_forgets_nobody(tmp_path: Path) -> Non
     tokens = Tokens(tmp_path)
     text = tokens.create("one")
     tokens.path.write_text('{"tokens": [')
-    with pytest.raises(CallError, match="cannot read"):
+    with pytest.raises(SystemFault, match="cannot be read"):
         Tokens(tmp_path).identify(text)
-    with pytest.raises(CallError, match="cannot read"):
+    with pytest.raises(SystemFault, match="cannot be read"):
         Tokens(tmp_path).create("two")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.sites.checks import check
 from phalanx.sites.model import Site
 from phalanx.sites.probe import CommandOutput, ask, probe
@@ -84,12 +84,12 @@ def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
 
 def test_a_machine_without_slurm_is_told_where_to_go() -> None:
     with pytest.raises(CallError, match=r"no `sinfo`.*login node.*fir, narval"):
-        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why="there is no `sinfo` on this machine")}))
+        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why="there is no `sinfo` on this machine", is_absent=True)}))
 
 
 def test_a_cluster_that_is_down_is_told_so() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
-    with pytest.raises(CallError, match=r"Unable to contact.*the cluster is up"):
+    with pytest.raises(SystemFault, match=r"Unable to contact.*is the cluster up"):
         probe("me", {}, Told({"sinfo -h -N": CommandOutput(why=why)}))
 
 
@@ -134,7 +134,9 @@ def test_commands_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert ask(["sinfo", "-h", "%N|%P"]) == CommandOutput("-h %N|%P|C|unset\n")
     assert ask(["scontrol", "show"]) == CommandOutput(why="`scontrol` failed: first line")
     assert ask(["sacctmgr"]).text == "�\n"
-    assert ask(["no-such-command"]) == CommandOutput(why="there is no `no-such-command` on this machine")
+    assert ask(["no-such-command"]) == CommandOutput(
+        why="there is no `no-such-command` on this machine", is_absent=True
+    )
 
 
 def test_a_command_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
-from phalanx.agent.supervisor import End
 from phalanx.agent.virtualenv import VirtualenvError
 from phalanx.atomic_files import write_atomic
+from phalanx.ends import Cause, End, read_end
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
@@ -135,7 +135,9 @@ def _interfaces() -> list[tuple[str, str]]:
 def _give_up(name: str, facts_file: str, message: str, lines: list[str]) -> None:
     """Write the end of a replica that never started."""
     attempt = attempt_of(facts_file)
-    launcher.write_failure(_folder(facts_file, name, attempt), name, attempt, End("setup", None, None, message), lines)
+    launcher.write_failure(
+        _folder(facts_file, name, attempt), name, attempt, End(Cause.SETUP, None, None, message), lines
+    )
 
 
 def attempt_of(facts_file: str) -> int:
@@ -244,8 +246,8 @@ def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> f
     spent = 0.0
     for earlier in range(first, attempt):
         began = _read(os.path.join(_run_folder(facts_file), run_paths.facts_file(earlier))).get("began_at")
-        ends = [_read(os.path.join(_folder(facts_file, name, earlier), run_paths.END)) for name in plan["order"]]
-        ended = max((end["ended_at"] for end in ends if end.get("cause") != "lost" and "ended_at" in end), default=None)
+        ends = [read_end(_folder(facts_file, name, earlier)) for name in plan["order"]]
+        ended = max((end.ended_at for end in ends if end is not None and end.cause != Cause.LOST), default=None)
         if began is not None and ended is not None:
             spent += max(0.0, ended - began)
     return spent
@@ -280,10 +282,11 @@ def conclude(plan: dict[str, Any], facts_file: str) -> int:
     essential = [name for name in running if not is_helper(name)] or list(running)
     if plan.get("launch") == "mpirun":
         essential = [name for name in running if is_launcher(name)]
-    causes = [_read(os.path.join(_folder(facts_file, name, attempt), run_paths.END)).get("cause") for name in essential]
-    if all(cause == "finished" for cause in causes):
+    ends = [read_end(_folder(facts_file, name, attempt)) for name in essential]
+    causes = {end.cause if end is not None else None for end in ends}
+    if causes <= {Cause.FINISHED}:
         return 0
-    if "segment" in causes and all(cause in ("segment", "finished", "stopped") for cause in causes):
+    if Cause.SEGMENT in causes and causes <= {Cause.SEGMENT, Cause.FINISHED, Cause.STOPPED}:
         timeout_s = plan.get("timeout_s")
         facts = _read(facts_file)
         spent_s = facts.get("spent_s", 0.0) + time.time() - facts.get("began_at", time.time())

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.agent.processes import Stat
+from phalanx.ends import Cause
 
 CHECKPOINT_S = 300.0  # before the end of a segment, unless the file sets it
 LEAVE_S = 30.0  # before the cluster ends the job: time for the agents to end all replicas and report it
@@ -50,11 +51,13 @@ class Deadline:
         now = time.monotonic()
         ends = []
         if limits.timeout_s is not None:
-            ends.append((now + limits.timeout_s, "timeout"))
+            ends.append((now + limits.timeout_s, Cause.TIMEOUT))
         if limits.ends_at is not None:
             left_s = max(0.0, limits.ends_at - time.time())
-            ends.append((now + left_s - min(LEAVE_S, left_s / 5), "segment" if limits.is_segment else "timeout"))
-        self.end_at, self.cause = min(ends) if ends else (float("inf"), "timeout")
+            ends.append(
+                (now + left_s - min(LEAVE_S, left_s / 5), Cause.SEGMENT if limits.is_segment else Cause.TIMEOUT)
+            )
+        self.end_at, self.cause = min(ends) if ends else (float("inf"), Cause.TIMEOUT)
         self.save_at = self.end_at - limits.before_s if limits.before_s is not None else float("inf")
 
     def is_time_to_save(self, now: float) -> bool:

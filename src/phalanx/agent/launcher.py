@@ -20,8 +20,9 @@ from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
-from phalanx.agent.supervisor import WATCHED, End, Supervisor, Task
+from phalanx.agent.supervisor import WATCHED, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
+from phalanx.ends import Cause, End
 from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
 from phalanx.placeholders import Hole, decode, fill
 
@@ -186,8 +187,8 @@ def supervise_here(task: Task) -> int:
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
-    if task.is_remote and end.cause in ("finished", "segment", "stopped"):
-        return 0  # so that Slurm does not end the others
+    if task.is_remote and end.cause in (Cause.FINISHED, Cause.SEGMENT, Cause.STOPPED):
+        return 0  # it is not for Slurm to take the others along
     if task.is_remote:
         time.sleep(LINGER_S)
     if end.code is not None:
@@ -290,10 +291,12 @@ def write_failure(task_folder: str, name: str, attempt: int, end: End, lines: Se
     path = os.path.join(task_folder, run_paths.END)
     if os.path.exists(path):
         return
-    content = {
-        "version": 1, "replica": name, "attempt": attempt,
-        **end._asdict(), "message": end.message[:400],
-        "started_at": None, "ended_at": time.time(), "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": [line[-400:] for line in lines], "peak": {},
-    }  # fmt: skip
-    write_atomic(path, json.dumps(content).encode())
+    end = end._replace(
+        replica=name,
+        attempt=attempt,
+        message=end.message[:400],
+        ended_at=time.time(),
+        host=socket.gethostname(),
+        last_lines=tuple(line[-400:] for line in lines),
+    )
+    write_atomic(path, json.dumps(end.to_json()).encode())

@@ -16,6 +16,7 @@ from phalanx.agent.allocation import GRACE_S, PORTS, attempt_of, client_paths, f
 from phalanx.agent.launcher import launch, serve, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.atomic_files import write_atomic
+from phalanx.ends import Cause, read_end
 from phalanx.naming import LAUNCHER, replica_name
 
 RELAYED = (signal.SIGTERM, signal.SIGINT)
@@ -81,8 +82,5 @@ def _relay(pids: list[int], number: int) -> None:
 
 
 def _has_finished(folder: str) -> bool:
-    try:
-        with open(os.path.join(folder, run_paths.END), "rb") as stream:
-            return bool(json.load(stream)["cause"] == "finished")
-    except (OSError, ValueError, LookupError):
-        return False
+    end = read_end(folder)
+    return end is not None and end.cause == Cause.FINISHED

@@ -25,7 +25,8 @@ from phalanx import run_paths
 from phalanx.agent import launcher, processes
 from phalanx.agent.preflight import PATIENCE_S, PreflightFailed
 from phalanx.agent.stdout_courier import Output, StdoutCourier, kept_files
-from phalanx.agent.supervisor import WATCHED, End, Task
+from phalanx.agent.supervisor import WATCHED, Task
+from phalanx.ends import Cause, End, read_end
 from phalanx.frames import is_kept
 from phalanx.naming import member_name, replica_name
 
@@ -319,7 +320,7 @@ class PodReplica:
         processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
         if pod.courier == "volume":
             forget(pod.build)
-        return exit_code([_read_end(pod.folder(name)) for name in pod.names])
+        return exit_code([read_end(pod.folder(name)) for name in pod.names])
 
     def _start(self) -> None:
         """Start the processes of the replica. A failure to start is their end."""
@@ -335,11 +336,11 @@ class PodReplica:
             self.helper = launcher.serve(pod.plan, facts)
             self.supervisors = launcher.launch(tasks)
         except PreflightFailed as fault:
-            self._give_up(End("meeting", None, None, str(fault)))
+            self._give_up(End(Cause.MEETING, None, None, str(fault)))
         except PodError as fault:
-            self._give_up(End("setup", None, None, str(fault)))
+            self._give_up(End(Cause.SETUP, None, None, str(fault)))
         except (OSError, LookupError, TypeError, ValueError) as fault:
-            self._give_up(End("setup", None, None, f"cannot start it in this pod: {type(fault).__name__}: {fault}"))
+            self._give_up(End(Cause.SETUP, None, None, f"this pod cannot start it: {type(fault).__name__}: {fault}"))
 
     def _give_up(self, end: End) -> None:
         for name in self.pod.names:
@@ -362,7 +363,7 @@ class PodReplica:
             if pid == 0:
                 return
             task = self.supervisors.pop(pid, None)
-            if task is not None and status == 0 and not _read_end(task.folder):
+            if task is not None and status == 0 and not read_end(task.folder):
                 self.refused.add(task.name)
             self.helper = None if pid == self.helper else self.helper
 
@@ -380,17 +381,17 @@ class PodReplica:
         """Write the ends of replicas whose supervisor could not; but not of those that another pod runs."""
         for name in self.pod.names:
             folder = self.pod.folder(name)
-            if _read_end(folder):
+            if read_end(folder):
                 continue
             if name in self.refused:
                 print(f"phalanx: another pod already runs {name} of this attempt", file=sys.stderr, flush=True)
                 continue
             if self.told_at is not None:
-                end = End("stopped", None, signal.SIGKILL, "stopped; it did not exit in time and was killed")
+                end = End(Cause.STOPPED, None, signal.SIGKILL, "stopped; it did not end in time, and was killed")
             elif processes.kernel_kills_for_memory() > self.kills_before:
-                end = End("memory", None, signal.SIGKILL, "the kernel killed it and its agent for memory")
+                end = End(Cause.MEMORY, None, signal.SIGKILL, "the kernel killed it for memory, and its agent")
             else:
-                end = End("lost", None, None, "its agent was killed")
+                end = End(Cause.LOST, None, None, "its agent was killed")
             launcher.write_failure(folder, name, self.pod.attempt, end)
 
     def _wait_for_helper(self) -> None:
@@ -438,8 +439,8 @@ def _outputs(pod: Pod) -> str | None:
 def write_termination_log(pod: Pod, end: End | None = None) -> None:
     """Write the end to the pod's status, in case nothing else is delivered. `end`: if no file has it."""
     path = TERMINATION_LOG if pod.root == ROOT else os.path.join(pod.root, "termination-log")
-    ends = {name: _read_end(pod.folder(name)) if end is None else end._asdict() for name in pod.names}
-    told = {name: {key: end.get(key) for key in ("cause", "code", "signal", "message")} for name, end in ends.items()}
+    ends = {name: read_end(pod.folder(name)) if end is None else end for name in pod.names}
+    told = {name: _told(found) for name, found in ends.items()}
     while len(json.dumps(told)) > MOST_SAID:
         told.popitem()
     try:
@@ -449,31 +450,28 @@ def write_termination_log(pod: Pod, end: End | None = None) -> None:
         pass  # not every runtime has one
 
 
-def exit_code(ends: list[dict[str, Any]]) -> int:
-    """The exit code, as in a shell, of the first process that did not finish."""
+def _told(end: End | None) -> dict[str, Any]:
+    keys = ("cause", "code", "signal", "message")
+    return dict.fromkeys(keys) if end is None else {key: getattr(end, key) for key in keys}
+
+
+def exit_code(ends: list[End | None]) -> int:
+    """As a shell has it, of the first process that did not finish."""
     return next((code for code in map(_code, ends) if code), 0)
 
 
-def _code(end: Mapping[str, Any]) -> int:
-    cause, code, number = end.get("cause"), end.get("code"), end.get("signal")
-    if cause == "finished":
+def _code(end: End | None) -> int:
+    if end is None:
+        return 1
+    if end.cause == Cause.FINISHED:
         return 0
-    if cause == "stopped":
+    if end.cause == Cause.STOPPED:
         return STOPPED
-    if cause == "setup":
+    if end.cause == Cause.SETUP:
         return MISUSED
-    if cause == "memory":
+    if end.cause == Cause.MEMORY:
         return 128 + signal.SIGKILL
-    return int(code or (128 + number if number else 1))
-
-
-def _read_end(folder: str) -> dict[str, Any]:
-    try:
-        with open(os.path.join(folder, run_paths.END), "rb") as stream:
-            found = json.loads(stream.read())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return end.code or (128 + end.signal if end.signal else 1)
 
 
 def _make(folder: str) -> None:
@@ -522,7 +520,7 @@ def _courier(pod: Pod) -> Any:
 def report_end(pod: Pod, message: str, lines: list[str]) -> None:
     """Report the end in the output of this container, the only one that runs, and everywhere else ends are read."""
     print(f"phalanx: {pod.member} could not be prepared: {message}", *lines, sep="\n", flush=True)
-    end = End("setup", None, None, message)
+    end = End(Cause.SETUP, None, None, message)
     try:
         for name in pod.names:
             launcher.write_failure(pod.folder(name), name, pod.attempt, end, lines)

@@ -128,7 +128,8 @@ class ServerCourier:
         while not finished.wait(0.1) and time.monotonic() < until + 0.2:
             if pulse():
                 return False
-        return finished.is_set() and not self.trouble and not any(name.endswith("/end.json") for name in self.unwanted)
+        is_end_unwanted = any(name.endswith(f"/{run_paths.END}") for name in self.unwanted)
+        return finished.is_set() and not self.trouble and not is_end_unwanted
 
 
 def fetch(post: Uploader, run_id: str, attempt: int, target: str, patience_s: float) -> None:

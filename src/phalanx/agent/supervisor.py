@@ -19,6 +19,7 @@ from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
 from phalanx.agent.preflight import PATIENCE_S
+from phalanx.ends import Cause, End
 from phalanx.spool import Writer
 
 LOOK_S = 0.2  # how often the size of the log is checked
@@ -58,17 +59,6 @@ class Task(NamedTuple):
     patience_s: float = PATIENCE_S  # timeout for the server
 
 
-class End(NamedTuple):
-    """How a replica ended. Causes: finished, error, memory, timeout, stopped, lost; `meeting` when it could not reach
-    the others, `stalled` when no replica made progress, `setup` when its node could not be prepared, `segment` when
-    it continues in the next job."""
-
-    cause: str
-    code: int | None
-    signal: int | None
-    message: str
-
-
 class ProcessExit(NamedTuple):
     """The kernel's report on a command that ended: the size of its largest process, and its total CPU time."""
 
@@ -91,8 +81,8 @@ class Supervisor:
         self.last_sample = float("-inf")
         self.over_memory = False
         self.is_syncing = False
-        self.was_full = False  # whether the disk was ever full: space freed later does not help the command
-        self.cause: str | None = None  # why the agent ended it
+        self.was_full = False  # the disk, at any moment: room that was made later does not help the command
+        self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
@@ -136,10 +126,10 @@ class Supervisor:
             if task.server is not None:
                 preflight.connect(task.server, task.name, task.patience_s, _is_told_to_end, self._say)
         except preflight.PreflightInterrupted:
-            return End("stopped", None, None, "stopped before it started")
+            return End(Cause.STOPPED, None, None, "stopped before it started")
         except preflight.PreflightFailed as fault:
             self._say(f"phalanx: {fault}")
-            return End("meeting", None, None, str(fault))
+            return End(Cause.MEETING, None, None, str(fault))
         return None
 
     def _say(self, text: str) -> None:
@@ -185,7 +175,7 @@ class Supervisor:
             ended = _reap(child)
             if ended is not None:
                 if told in _TO_END or _is_told_too(self.task, ended):
-                    self.cause = self.cause or "stopped"
+                    self.cause = self.cause or Cause.STOPPED
                 return ended
             now = time.monotonic()
             is_told = told in _TO_END and self.task.shares_signals  # the command must not be signalled twice
@@ -193,7 +183,7 @@ class Supervisor:
                 listen_at = now + LISTEN_S
                 told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
             if told in _TO_END:
-                kill_at = self._ask_to_end(child, "stopped", kill_at, is_told=is_told)
+                kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_told=is_told)
             elif told == signal.SIGQUIT:
                 kill_at = self._abort(child, kill_at)
             elif deadline.is_over(now):
@@ -205,7 +195,7 @@ class Supervisor:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
             if self.over_memory:
-                self.cause = self.cause or "memory"
+                self.cause = self.cause or Cause.MEMORY
                 kill_at = now
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
@@ -216,8 +206,8 @@ class Supervisor:
         processes.send(heeding, self.task.limits.signal)
         self._note({"checkpoint": len(heeding)})
 
-    def _ask_to_end(self, child: int, cause: str, kill_at: float | None, *, is_told: bool = False) -> float:
-        """Send TERM at most once: a second one would interrupt the handling of the first."""
+    def _ask_to_end(self, child: int, cause: Cause, kill_at: float | None, *, is_told: bool = False) -> float:
+        """Asked twice is asked once: a second TERM would break into what the command does about the first."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or cause
@@ -229,7 +219,7 @@ class Supervisor:
         """End a hanging command with a signal on which Python prints a traceback, see PYTHONFAULTHANDLER."""
         if kill_at is not None:
             return kill_at
-        self.cause = self.cause or "stalled"
+        self.cause = self.cause or Cause.STALLED
         self._signal_tree(child, signal.SIGABRT)
         return time.monotonic() + ABORT_S
 
@@ -323,50 +313,48 @@ class Supervisor:
         if self.cause is not None:
             return End(self.cause, code, number, self._why())
         if code == 0:
-            return End("finished", 0, None, "finished")
+            return End(Cause.FINISHED, 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
-            if self.deadline.cause == "timeout":  # no segment follows: the time of the whole run is nearly over
-                saved = f"saved and exited before its time limit of {self.task.limits.whole_s or 0:g} s"
-                return End("timeout", code, None, saved)
-            return End("segment", code, None, "saved and exited for the next segment")
+            if self.deadline.cause == Cause.TIMEOUT:  # no segment follows: the time of the whole run is nearly over
+                saved = f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s"
+                return End(Cause.TIMEOUT, code, None, saved)
+            return End(Cause.SEGMENT, code, None, "saved, and left for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
-            return End("memory", None, number, "the kernel killed it for memory")
+            return End(Cause.MEMORY, None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
         if self.was_full or _is_full(self.task.folder):
             how += NO_SPACE
-        return End("error", code, number, how)
+        return End(Cause.ERROR, code, number, how)
 
     def _why(self) -> str:
-        if self.cause == "memory":
+        if self.cause == Cause.MEMORY:
             asked = self.task.memory_mib or 0.0
             return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
-        if self.cause == "timeout":
+        if self.cause == Cause.TIMEOUT:
             limit_s = self.task.limits.whole_s
             return (
                 "ended by the time limit of its job" if limit_s is None else f"ended by its time limit of {limit_s:g} s"
             )
-        if self.cause == "segment":
+        if self.cause == Cause.SEGMENT:
             return "ended with its segment"
-        return self.cause or "stopped"
+        return str(self.cause or Cause.STOPPED)
 
     def _write_end(self, end: End, ended_at: float) -> None:
-        """Write into the reserved space, then rename."""
-        content: dict[str, Any] = {
-            "version": 1,
-            "replica": self.task.name,
-            "attempt": self.task.attempt,
-            **end._asdict(),
-            "started_at": self.started_at,
-            "ended_at": ended_at,
-            "host": socket.gethostname(),
-            "log_bytes": max(self.log_size, 0),
-            "last_lines": last_lines(self.log_path),
-            "peak": {name: round(value, 3) for name, value in self.peak.items()},
-        }
-        data = json.dumps(content).encode()
-        while len(data) > END_RESERVED and content["last_lines"]:  # a control character takes up to six bytes
-            content["last_lines"] = content["last_lines"][1:]
-            data = json.dumps(content).encode()
+        """Into the space that was set aside, then under its name in one step."""
+        end = end._replace(
+            replica=self.task.name,
+            attempt=self.task.attempt,
+            started_at=self.started_at,
+            ended_at=ended_at,
+            host=socket.gethostname(),
+            log_bytes=max(self.log_size, 0),
+            last_lines=tuple(last_lines(self.log_path)),
+            peak={name: round(value, 3) for name, value in self.peak.items()},
+        )
+        data = json.dumps(end.to_json()).encode()
+        while len(data) > END_RESERVED and end.last_lines:  # junk takes up to six bytes for one
+            end = end._replace(last_lines=end.last_lines[1:])
+            data = json.dumps(end.to_json()).encode()
         descriptor = os.open(self.end_draft, os.O_WRONLY | os.O_CLOEXEC)
         try:
             if os.write(descriptor, data) != len(data):

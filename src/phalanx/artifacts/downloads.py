@@ -34,7 +34,7 @@ from phalanx.artifacts.trees import (
     run_tree,
 )
 from phalanx.atomic_files import draft_of
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault, disk_fault, os_reason, path_error
 from phalanx.home.home import Home
 from phalanx.store import DONE
 
@@ -42,8 +42,11 @@ Say = Callable[[int], None]
 Pieces = Callable[[Say], Iterator[bytes]]
 
 
-class DigestMismatch(CallError):
-    """A file does not match its recorded digest."""
+class DigestMismatch(SystemFault):
+    """A file is not what was recorded of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=False)
 
 
 class DownloadItem(NamedTuple):
@@ -120,7 +123,7 @@ def _here(tree: Tree, path: str) -> Pieces:
                     say(count)
                     yield piece
         except OSError as fault:
-            raise DigestMismatch(f"cannot read {path}: {(fault.strerror or str(fault)).lower()}") from None
+            raise DigestMismatch(f"{path} cannot be read: {os_reason(fault)}") from None
 
     return read
 
@@ -149,7 +152,7 @@ def copy_items(  # noqa: PLR0913 - the parts of a tree
             with suppress(FileExistsError):
                 (target / name).symlink_to(to)
     except OSError as fault:
-        raise CallError(f"cannot write {fault.filename or target}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write {fault.filename or target}", fault) from None
     return unchecked
 
 
@@ -189,7 +192,7 @@ def _write(item: DownloadItem, target: Path, say: Say) -> bool:
         try:
             with draft_of(place) as draft:
                 _fill(draft, item, pieces(say), wanted)
-        except CallError as fault:
+        except (CallError, SystemFault) as fault:
             faults.append(str(fault))
         else:
             return wanted is not None
@@ -224,7 +227,7 @@ def open_output(home: Home, run_id: str, path: str) -> tuple[BinaryIO, OutputEnt
     try:
         return run_tree(folder).open(entry.path), entry
     except OSError as fault:
-        raise CallError(f"cannot read `{path}`: {(fault.strerror or str(fault)).lower()}") from None
+        raise disk_fault(f"cannot read `{path}`", fault) from None
 
 
 # removing local copies and restoring them --------------------------------------------------------------------------

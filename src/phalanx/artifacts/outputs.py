@@ -20,7 +20,7 @@ from phalanx import locks, run_paths
 from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester, digest_of_files, read_kept
 from phalanx.artifacts.trees import FILE, FOLDER, LINK, OWNED, ROOTS, TreeEntry, path_parts, run_tree
 from phalanx.atomic_files import write_atomic
-from phalanx.errors import CallError
+from phalanx.errors import CallError, disk_fault
 from phalanx.home.home import Home
 from phalanx.store import DONE, Artifact, Store
 
@@ -101,7 +101,7 @@ def locked(run_folder: Path) -> Iterator[None]:
         try:
             held.enter_context(locks.locked(run_folder / run_paths.OUTPUTS_LOCK))
         except OSError as fault:
-            raise CallError(f"cannot work in {run_folder}: {(fault.strerror or str(fault)).lower()}") from None
+            raise disk_fault(f"cannot work in {run_folder}", fault) from None
         yield
 
 

@@ -33,7 +33,7 @@ from phalanx.artifacts.outputs import (
     write_manifest,
 )
 from phalanx.artifacts.trees import Progress, Tree, no_progress, run_tree
-from phalanx.errors import CallError
+from phalanx.errors import CallError, PhalanxError, SystemFault
 from phalanx.home.home import Home
 from phalanx.plan.document import is_secret
 
@@ -118,14 +118,14 @@ class RemoteStorage:
         say(size)  # not every storage reports it
         if self.size(digest) != size:
             self.remove(digest)
-            raise CallError(f"{self.url}: an object was not stored completely: push again")
+            raise SystemFault(f"{self.url}: an object did not arrive whole: push again", transient=True)
 
     def open(self, digest: str) -> BinaryIO:
         with self._telling(f"has no object {digest}"):
             return cast(BinaryIO, self._storage.open(self._object(digest), "rb"))
 
     def read(self, digest: str, say: Callable[[int], Any] = lambda _: None) -> Iterator[bytes]:
-        """An object in chunks; after the last one CallError if the digest does not match."""
+        """An object in pieces; after the last one SystemFault when they were not what they must be."""
         found, count = hashlib.sha256(), 0
         with self._telling("cannot be read"), self.open(digest) as stream:
             while piece := stream.read(1 << 20):
@@ -134,9 +134,8 @@ class RemoteStorage:
                 say(count)
                 yield piece
         if found.hexdigest() != digest:
-            raise CallError(
-                f"{self.url}: the object {digest} is damaged: push the run again from the machine that has its files"
-            )
+            message = f"{self.url}: the object {digest} is damaged: push the run again from where its files are"
+            raise SystemFault(message, transient=False)
 
     def remove(self, digest: str) -> None:
         with suppress(FileNotFoundError), self._telling("cannot be written"):
@@ -196,10 +195,11 @@ class RemoteStorage:
     def _telling(self, what: str) -> Iterator[None]:
         try:
             yield
-        except CallError:
+        except PhalanxError:
             raise
-        except Exception as fault:  # noqa: BLE001 - the exceptions of fsspec's storages have no common base
-            raise CallError(f"{self.url} {what}: {_without_secrets(fault)}") from None
+        except Exception as fault:  # noqa: BLE001 - fsspec has no common base of what its storages raise
+            is_final = isinstance(fault, FileNotFoundError | PermissionError)  # of the rest, most is the network
+            raise SystemFault(f"{self.url} {what}: {_without_secrets(fault)}", transient=not is_final) from None
 
 
 def _without_secrets(fault: Exception) -> str:

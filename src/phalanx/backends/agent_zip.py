@@ -22,8 +22,8 @@ from phalanx.atomic_files import draft_of
 
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = (
-    *("__init__.py", "atomic_files.py", "frames.py", "locks.py", "naming.py", "placeholders.py", "run_paths.py"),
-    *("spool.py", "uploads.py"),
+    *("__init__.py", "atomic_files.py", "ends.py", "frames.py", "locks.py", "naming.py", "placeholders.py"),
+    *("run_paths.py", "spool.py", "stored_plan.py", "uploads.py"),
 )
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # Where Phalanx is installed beside the training, the rest of it is found through the client's package.

@@ -24,7 +24,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from phalanx import run_paths
-from phalanx.errors import CallError
+from phalanx.ends import Cause
+from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
@@ -49,18 +50,21 @@ class Observation(NamedTuple):
 
     state: str  # WAITING (queued), RUNNING or ENDED
     why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
-    cause: str = "lost"  # of an ended one: finished, error, memory, timeout, stopped, or lost if nobody knows
+    cause: Cause = Cause.LOST  # of an ended one: FINISHED, ERROR, MEMORY, TIMEOUT, STOPPED, or LOST if nobody knows
     nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start
     run_id: str | None = None  # as the job itself carries it
     attempt: int = 1  # of its first start: an engine may start a job again
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailable(SystemFault):
     """The engine does not answer now: try again later. A job may have been submitted all the same."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
 
-class JobRejected(Exception):
+
+class JobRejected(CallError):
     """The engine does not take this job, and will not."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from phalanx.client import rows
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.transport import joined
-from phalanx.errors import CallError
+from phalanx.errors import path_error
 
 if TYPE_CHECKING:
     from phalanx.store.records import Run
@@ -129,7 +129,7 @@ def _text_of(file: str | Path | tuple[str, str]) -> tuple[str, str]:
         with Path(file).open("rb") as stream:
             data = stream.read(LONGEST_FILE + 1)
     except OSError as fault:
-        raise CallError(f"cannot read {file}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot read {file}", fault) from None
     return str(file), data.decode("utf-8", "surrogateescape")
 
 

@@ -31,8 +31,8 @@ class Client(QueryMethods, FileMethods, ActionMethods):
     """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
     id, the first characters of an id, or a name.
 
-    Every method may raise CallError (retrying does not help; RequestRefused has the status and hint of the server) and
-    StoreError (ServerUnreachable: may be temporary). Reading methods retry when the connection fails.
+    Every method may raise CallError (a retry is useless; RequestRefused has the server's status and hint) and
+    SystemFault (ServerUnreachable may pass). What only reads is asked again by itself when the connection fails.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -52,7 +52,7 @@ class Client(QueryMethods, FileMethods, ActionMethods):
         return self._wire.token
 
     def is_there(self) -> bool:
-        """Check that Phalanx responds at the address; needs no token. Raises CallError, ServerUnreachable if not."""
+        """Whether Phalanx answers at the address; needs no token. Raises CallError and ServerUnreachable if not."""
         return bool(dict(self._wire.get("/healthz")).get("ok"))
 
     def whoami(self) -> dict[str, Any]:

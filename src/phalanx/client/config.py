@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from phalanx.atomic_files import write_atomic
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 from phalanx.tracking import external_folder
 
 SERVER, TOKEN, HOME, RUN = "PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_HOME", "PHALANX_RUN_ID"
@@ -128,7 +128,7 @@ def logins(environment: Mapping[str, str]) -> Logins:
     except (FileNotFoundError, NotADirectoryError):
         return Logins(None, {})
     except OSError as fault:
-        raise CallError(f"cannot read {path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot read {path}", fault) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(f"{path} is damaged: delete it and log in again") from None
 
@@ -156,5 +156,5 @@ def _write(environment: Mapping[str, str], known: Logins) -> Path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, json.dumps(data, indent=1).encode(), sync=False)
     except OSError as fault:
-        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write {path}", fault) from None
     return path

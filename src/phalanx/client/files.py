@@ -12,7 +12,7 @@ from phalanx.client.actions import Progress, silent
 from phalanx.client.rows import time_of
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.transport import API, RequestRefused, ServerUnreachable, joined
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault, path_error
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadItem, DownloadResult
@@ -122,7 +122,7 @@ class FileMethods(RunLookup):
                     if not piece:
                         break
         except OSError as fault:
-            raise CallError(f"cannot read {source}: {(fault.strerror or str(fault)).lower()}") from None
+            raise path_error(f"cannot read {source}", fault) from None
         return done
 
     def _item(self, run_id: str, entry: OutputEntry, top: str) -> DownloadItem:
@@ -148,7 +148,7 @@ class FileMethods(RunLookup):
             try:
                 with self._wire.stream(address, headers) as response:
                     if count and (response.status_code != 206 or response.headers.get("etag") != mark):
-                        raise CallError("the file changed during the download: try again")
+                        raise SystemFault("the file changed while it was fetched: try again", transient=True)
                     mark = response.headers.get("etag")
                     for piece in response.iter_bytes(READ):
                         count += len(piece)
@@ -158,7 +158,7 @@ class FileMethods(RunLookup):
                     return
             except RequestRefused as fault:
                 if fault.status == 416 and count:
-                    raise CallError("the file changed during the download: try again") from None
+                    raise SystemFault("the file changed while it was fetched: try again", transient=True) from None
                 raise
             except (httpx.HTTPError, ServerUnreachable) as fault:
                 left -= 1

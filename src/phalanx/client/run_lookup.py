@@ -21,8 +21,7 @@ _ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # an id or the start of
 
 
 class RunLookup:
-    """The base of all parts of `Client`. Every method may raise RequestRefused (a CallError) and ServerUnreachable (a
-    StoreError)."""
+    """What all parts of `Client` share. Every method may raise RequestRefused and ServerUnreachable."""
 
     def __init__(self, wire: Transport) -> None:
         self._wire = wire

@@ -1,8 +1,8 @@
 """HTTP requests to one server, with retries and error messages that say what to do.
 
-RequestRefused(CallError)       the server refused the request; has its `status` and `hint`
-├── NotFound                    there is no such run, file or model
-ServerUnreachable(StoreError)   no response, or the server is busy; may be temporary
+RequestRefused(CallError)       the server said no; `status` and `hint` are its own
+└── NotFound                    there is no such thing
+ServerUnreachable(SystemFault)  nobody answers, or cannot now; transient
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from phalanx.client.config import is_loopback
-from phalanx.errors import CallError, Location, SpecError, SpecErrors, StoreError
+from phalanx.errors import CallError, Location, SpecError, SpecErrors, SystemFault
 
 if TYPE_CHECKING:
     import httpx
@@ -43,8 +43,11 @@ class NotFound(RequestRefused):
     """There is no such run, file or model."""
 
 
-class ServerUnreachable(StoreError):
-    """The server does not respond, or cannot serve the request now."""
+class ServerUnreachable(SystemFault):
+    """Nobody answers at the address, or nobody who can now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
 
 
 def joined(*steps: str) -> str:
@@ -144,8 +147,8 @@ class Transport:
 
     # responses ---------------------------------------------------------------------------------------------------
 
-    def failed(self, fault: Exception) -> CallError | StoreError:
-        """The error to raise for a failed connection."""
+    def failed(self, fault: Exception) -> CallError | SystemFault:
+        """What a fault of the connection means for the user."""
         import httpx
 
         text = str(fault)[:300] or type(fault).__name__
@@ -178,8 +181,8 @@ class Transport:
     def _stranger(self) -> CallError:
         return CallError(f"the server at {self.url} is not Phalanx: check the address")
 
-    def _refusal(self, response: httpx.Response) -> CallError | StoreError | SpecErrors:
-        """The error to raise for an error response: the server's message and, for common cases, what to do."""
+    def _refusal(self, response: httpx.Response) -> CallError | SystemFault | SpecErrors:
+        """What the server said, and for the usual cases what to do."""
         status = response.status_code
         body = _object(response)
         error = body.get("error")
@@ -202,8 +205,8 @@ class Transport:
         kind = NotFound if status == 404 else RequestRefused
         return kind(message or f"{self.url} responded with {status}", status, str(hint) if hint else None)
 
-    def _unworded(self, status: int) -> CallError | StoreError:
-        """The error for a response without a Phalanx error body: it comes from a proxy or another server."""
+    def _unworded(self, status: int) -> CallError | SystemFault:
+        """Not one of our answers: somebody stands before the server, or in its place."""
         if status in BUSY:
             return ServerUnreachable(f"{self.url} is unavailable: it, or a proxy, responded with {status}")
         if status in (401, 407):

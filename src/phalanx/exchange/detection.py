@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 from phalanx.exchange import phalanx_runs
 from phalanx.formats import metric_tables, mlflow_files, mlflow_sqlite, tensorboard, wandb_log, wandb_runs, zip_archives
 from phalanx.formats.foreign_run import FoundRuns
@@ -24,7 +24,7 @@ def path_of(source: str) -> Path:
     try:
         path.stat()
     except OSError as fault:
-        raise CallError(f"cannot read {source}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot read {source}", fault) from None
     except ValueError:
         raise CallError(f"{source!r} is not a valid file name") from None
     return path

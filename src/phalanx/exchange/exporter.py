@@ -21,7 +21,7 @@ import yaml
 
 from phalanx import __version__, run_paths
 from phalanx.atomic_files import draft_of
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 from phalanx.exchange import phalanx_runs
 from phalanx.exchange.table_files import json_line
 from phalanx.formats import safe_files
@@ -175,7 +175,7 @@ def target_folder(path: Path) -> Iterator[Path]:
         else:
             draft.rename(path)
     except OSError as fault:
-        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write {path}", fault) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

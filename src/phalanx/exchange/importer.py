@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.errors import CallError
+from phalanx.errors import path_error
 from phalanx.formats import plain_values, safe_files
 from phalanx.formats.foreign_run import (
     Ending,
@@ -117,8 +117,7 @@ class Importer:
                 (attempt / run_paths.IMPORT_MARK).unlink()
                 undo.pop_all()
         except OSError as fault:
-            reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"{run.name} ({run.source}) cannot be imported: {reason}") from None
+            raise path_error(f"{run.name} ({run.source}) cannot be imported", fault) from None
         self.known[source] = made.id
         return ImportOutcome("imported", run.source, run.name, project, made.id, ending.status, sink.counts)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.errors import CallError
+from phalanx.errors import path_error
 from phalanx.exchange.importer import ImportOutcome
 from phalanx.formats import plain_values, safe_files
 from phalanx.formats.foreign_run import ImportLosses
@@ -176,8 +176,7 @@ class PhalanxImporter:
             counts = self._fill(draft, renamed, losses)
             draft.rename(self.home.runs / run_id)
         except OSError as fault:
-            reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"{own.folder} cannot be imported: {reason}") from None
+            raise path_error(f"{own.folder} cannot be imported", fault) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)  # there only when something failed
         run = self.home.run(run_id).read()

@@ -10,13 +10,14 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent.supervisor import last_lines
 from phalanx.atomic_files import make_private, read_json, write_atomic
+from phalanx.ends import Cause, End, read_end
 from phalanx.home.run_folder import RunFolder
 
 SAID = (run_paths.LOG, run_paths.AGENT)
@@ -38,16 +39,22 @@ class AttemptFolder(NamedTuple):
         return self.run_folder / run_paths.facts_file(self.attempt)
 
 
-class ReplicaState(NamedTuple):
-    """The state of a replica: `absent` (not started yet), `running`, `ended`, or `lost` (its agent is gone). `pid` is
-    the process to signal; None for one that is not on this machine."""
+class ReplicaPhase(StrEnum):
+    ABSENT = "absent"  # not started yet
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"  # its agent is gone, and left no end
 
-    state: str
+
+class ReplicaState(NamedTuple):
+    """What is seen of a replica. `pid` is whom to tell to end; none for one that is not on this machine."""
+
+    state: ReplicaPhase
     pid: int | None = None
-    end: Mapping[str, Any] | None = None
-    message: str = "its agent was killed"  # for a lost one
-    cause: str = "lost"  # as its end record will have it
-    lines: tuple[str, ...] = ()  # its last output, where it has no log
+    end: End | None = None
+    message: str = "its agent was killed"  # of one that is lost
+    cause: Cause = Cause.LOST  # as its end will have it
+    lines: tuple[str, ...] = ()  # what was said last, where it has no log
 
 
 def read_facts(seat: AttemptFolder) -> dict[str, Any]:
@@ -62,23 +69,7 @@ def request_end(folder: Path, number: int) -> None:
     (folder / name).touch(mode=0o600)
 
 
-def read_end(folder: Path) -> Any:
-    """A damaged one counts as none: the replica is then declared lost."""
-    end = read_json(folder / run_paths.END)
-    return end if isinstance(end, dict) and _is_end(end) else None
-
-
-def _is_end(end: Mapping[str, Any]) -> bool:
-    lines = end.get("last_lines") or []
-    return (
-        isinstance(end.get("ended_at"), int | float)
-        and isinstance(end.get("cause"), str)
-        and isinstance(lines, list)
-        and all(isinstance(line, str) for line in lines)
-    )
-
-
-def read_ends(folder: RunFolder, attempt: int) -> dict[str, Any]:
+def read_ends(folder: RunFolder, attempt: int) -> dict[str, End]:
     """How the replicas of an attempt ended, by name; those that have not ended are left out."""
     found = {name: read_end(place) for name, place in folder.replica_folders(attempt)}
     return {name: end for name, end in found.items() if end is not None}
@@ -112,7 +103,7 @@ def record_lost(  # noqa: PLR0913
     replica: str,
     message: str,
     *,
-    cause: str = "lost",
+    cause: Cause = Cause.LOST,
     lines: tuple[str, ...] = (),
     just_now: bool = True,
 ) -> None:
@@ -120,14 +111,19 @@ def record_lost(  # noqa: PLR0913
     moment ago; otherwise its end is its last sign of life, which shows whether it was the first to fail."""
     folder = seat.folder(replica)
     make_private(folder, seat.run_folder)
-    content = {
-        "version": 1, "replica": replica, "attempt": seat.attempt,
-        "cause": cause, "code": None, "signal": None, "message": message,
-        "started_at": None, "ended_at": time.time() if just_now else last_write(folder), "host": socket.gethostname(),
-        "log_bytes": 0, "last_lines": last_lines(str(folder / run_paths.LOG)) or list(lines), "peak": {},
-    }  # fmt: skip
+    end = End(
+        cause,
+        None,
+        None,
+        message,
+        replica=replica,
+        attempt=seat.attempt,
+        ended_at=time.time() if just_now else last_write(folder),
+        host=socket.gethostname(),
+        last_lines=tuple(last_lines(str(folder / run_paths.LOG))) or lines,
+    )
     if read_end(folder) is None:
-        write_atomic(folder / run_paths.END, json.dumps(content).encode())
+        write_atomic(folder / run_paths.END, json.dumps(end.to_json()).encode())
 
 
 def last_write(folder: Path) -> float:

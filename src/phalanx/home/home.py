@@ -21,7 +21,7 @@ from pathlib import Path
 
 from phalanx import run_paths
 from phalanx.atomic_files import make_private, write_atomic
-from phalanx.errors import CallError
+from phalanx.errors import disk_fault, path_error
 from phalanx.home.run_folder import RunFolder, encode_run
 from phalanx.store import Run, StatusChange
 from phalanx.tracking import external_folder
@@ -52,8 +52,7 @@ class Home:
                 if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, f"{folder} is not writable")
         except OSError as fault:
-            reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"cannot use {path} as home: {reason}; set PHALANX_HOME to another folder") from None
+            raise path_error(f"cannot use {path} as home", fault, "PHALANX_HOME names another") from None
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(self.runs / run_id)
@@ -68,9 +67,10 @@ class Home:
         environment: Mapping[str, str],
         fill: Callable[[Path], None] | None = None,
     ) -> RunFolder:
-        """Create a run's folder atomically; `fill` may add files. Its history exists from the start: a scheduler may
-        adopt and start the run the moment it appears. The submitter's environment is stored separately, private, and
-        only until the run has ended: it may contain secrets. Raises CallError when the disk fails."""
+        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun: a
+        scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
+        it, private, and only until the run is over: it may hold secrets. Raises SystemFault when the disk refuses.
+        """
         draft = self.runs / f".{run.id}"
         try:
             with ExitStack() as undo:
@@ -87,8 +87,7 @@ class Home:
                 draft.rename(self.runs / run.id)
                 undo.pop_all()
         except OSError as fault:
-            reason = (fault.strerror or str(fault)).lower()
-            raise CallError(f"cannot store the run in {self.runs}: {reason}") from None
+            raise disk_fault(f"the run cannot be kept in {self.runs}", fault) from None
         return self.run(run.id)
 
     def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from phalanx import locks
-from phalanx.errors import CallError
+from phalanx.errors import disk_fault
 from phalanx.home.home import Home
 
 
@@ -17,7 +17,7 @@ class Lease:
         try:
             self.descriptor = locks.open_lock(path)
         except OSError as fault:
-            raise CallError(f"cannot open {path}: {(fault.strerror or str(fault)).lower()}") from None
+            raise disk_fault(f"cannot open {path}", fault) from None
         self.held = False
 
     def take(self) -> bool:

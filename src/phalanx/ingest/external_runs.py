@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import run_paths
-from phalanx.errors import CallError
+from phalanx.ends import cause_of
+from phalanx.errors import CallError, disk_fault
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
 from phalanx.ingest.adoption import add_to_store
@@ -22,7 +23,6 @@ from phalanx.tracking.external_folder import REPLICA
 
 DAY_S = 86_400.0
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z", re.ASCII)
-_CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
 
 def create(  # noqa: PLR0913 - all fields of a run
@@ -64,7 +64,7 @@ def create(  # noqa: PLR0913 - all fields of a run
     except FileExistsError as fault:
         raise CallError(str(fault)) from None
     except OSError as fault:
-        raise CallError(f"cannot store the run in {home.runs}: {(fault.strerror or str(fault)).lower()}") from None
+        raise disk_fault(f"the run cannot be kept in {home.runs}", fault) from None
     run = RunFolder(Path(folder)).read()
     assert run is not None
     return run, attempt
@@ -91,14 +91,14 @@ def adopt(home: Home, store: Store, run_id: str) -> Run:
 
 
 def finish(home: Home, run_id: str, status: str, reason: str, at: float | None = None) -> None:
-    """Report how such a run ended; the scheduler processes it. The first report counts. Raises CallError."""
+    """Say how such a run ended; whoever schedules settles it. The first word counts. Raises SystemFault."""
     folder = home.run(run_id)
     attempt = external_folder.attempt_folder(str(folder.path))
     try:
         began = json.loads((folder.path / run_paths.RUN).read_bytes())["created_at"]
-        external_folder.write_end(attempt, _CAUSES.get(status, "error"), reason or status, began, at)
+        external_folder.write_end(attempt, cause_of(status), reason or status, began, at)
     except (OSError, ValueError, KeyError) as fault:
-        raise CallError(f"cannot store the end of run {run_id}: {fault}") from None
+        raise disk_fault(f"the end of run {run_id} cannot be kept", fault) from None
 
 
 def index_now(home: Home, store: Store, run: Run) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
 from phalanx.spool import JSON, Reader, Record
@@ -135,8 +135,12 @@ class RunIndexer:
             raise faults[0]
 
     def _take(self, event: SpooledEvent) -> None:
-        with suppress(*UNFIT):
+        try:
             _TAKERS[str(event.content["kind"])](self, event.path, event.content)
+        except StoreError:
+            raise
+        except (*UNFIT, SystemFault):
+            pass
 
     def _take_params(self, _: Path, event: Mapping[str, Any]) -> None:
         self.store.put_params(self.run_id, dict(event["values"]), reset=bool(event.get("reset")))

@@ -7,7 +7,7 @@ import os
 
 from phalanx.artifacts.outputs import index_outputs, read_manifest
 from phalanx.errors import CallError
-from phalanx.home.attempts import ReplicaState, read_ends
+from phalanx.home.attempts import ReplicaPhase, ReplicaState, read_ends
 from phalanx.home.home import Home, default_home
 from phalanx.home.lease import Lease
 from phalanx.home.run_folder import RunFolder
@@ -58,7 +58,7 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
     status = store.find(run.id).status
     for attempt in range(1, run.attempt + 1):
         ends = read_ends(folder, attempt)
-        seen = {name: ReplicaState("ended", end=end) for name, end in ends.items() if name in planned}
+        seen = {name: ReplicaState(ReplicaPhase.ENDED, end=end) for name, end in ends.items() if name in planned}
         failed = autopsy.first_failure(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
         again = run._replace(attempt=attempt)
         store.put_replicas([replica_record(again, planned[name], sight, failed) for name, sight in seen.items()])

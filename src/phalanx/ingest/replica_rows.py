@@ -6,39 +6,53 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from phalanx.home.attempts import ReplicaState
+from phalanx.ends import status_of
+from phalanx.home.attempts import ReplicaPhase, ReplicaState
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.naming import replica_name
 from phalanx.store import ReplicaRecord, Run
+
+_STATUSES = {ReplicaPhase.ABSENT: "starting", ReplicaPhase.RUNNING: "running"}
 
 
 def replica_record(
     run: Run, replica: Mapping[str, Any], sight: ReplicaState, failed: FirstFailure | None = None
 ) -> ReplicaRecord:
-    """The row of a replica; for one that failed as a consequence, with that reason."""
-    end = sight.end or {}
+    """What the store has of a replica; of one that another took with it, that."""
+    end = sight.end
     taken = failed.others.get(replica_name(replica)) if failed is not None else None
-    status = {"absent": "starting", "running": "running"}.get(sight.state)
-    if status is None:
-        status = {"finished": "succeeded", "stopped": "stopped", "segment": "stopped"}.get(
-            end.get("cause", ""), "failed"
-        )
-    started, ended = end.get("started_at"), end.get("ended_at")
-    return ReplicaRecord(
+    record = ReplicaRecord(
         run_id=run.id,
         attempt=run.attempt,
         role=replica["role"],
         number=replica["index"],
         local=replica.get("local", 0),
         rank=replica["rank"],
-        status=status,
-        reason=taken or end.get("message", ""),
-        host=end.get("host"),
+        status=_STATUSES.get(sight.state, "failed"),
+        reason=taken or "",
+        host=None,
         pid=sight.pid,
-        cause=end.get("cause"),
-        code=end.get("code"),
-        signal=end.get("signal"),
-        started_at=datetime.fromtimestamp(started, UTC) if started else None,
-        finished_at=datetime.fromtimestamp(ended, UTC) if ended else None,
-        peak=end.get("peak", {}),
+        cause=None,
+        code=None,
+        signal=None,
+        started_at=None,
+        finished_at=None,
+        peak={},
     )
+    if end is None:
+        return record
+    return record._replace(
+        status=status_of(end.cause),
+        reason=taken or end.message,
+        host=end.host,
+        cause=end.cause.value,
+        code=end.code,
+        signal=end.signal,
+        started_at=_time(end.started_at),
+        finished_at=_time(end.ended_at),
+        peak=end.peak,
+    )
+
+
+def _time(at: float | None) -> datetime | None:
+    return datetime.fromtimestamp(at, UTC) if at else None

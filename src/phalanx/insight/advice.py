@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from phalanx.ends import Cause
 from phalanx.insight.amounts import (
     cores_for,
     memory_for,
@@ -62,19 +63,19 @@ class RecordedRun(NamedTuple):
         return self.backend == "slurm"
 
     @property
-    def causes(self) -> set[str]:
+    def causes(self) -> set[Cause]:
         return {cause for use in self.uses.values() for cause in use.causes}
 
     @property
     def timed_out(self) -> bool:
-        return self.status == "failed" and "timeout" in self.causes
+        return self.status == "failed" and Cause.TIMEOUT in self.causes
 
     @property
     def may_lower(self) -> bool:
         """Whether less may be advised. What a failed run would still have used is unknown. A run that hit its time
         limit was not finished either, but was observed for as long as it was allowed to run."""
         if self.status in ("failed", "upstream_failed", "skipped"):
-            return self.timed_out and self.causes <= {"timeout", "stopped", "finished"}
+            return self.timed_out and self.causes <= {Cause.TIMEOUT, Cause.STOPPED, Cause.FINISHED}
         return True
 
 
@@ -202,7 +203,7 @@ def _memory(group: ResourceGroup, seen: RecordedRun) -> Sizing:
         idle = sum(max(0.0, asked - use.memory_mean_mib) * use.held_s for use in group.uses.values()) / 1024 / 3600
     needed = max(float(memory_for(used)), BESIDE_MIB if seen.is_on_slurm else 0.0)
     advised: float | None = None
-    if any("memory" in use.causes for use in group.uses.values()):
+    if any(Cause.MEMORY in use.causes for use in group.uses.values()):
         limit = group.asked.get("memory", ResourceAmount()).limits
         advised = float(more_memory(max(used, asked or 0.0, limit or 0.0)))
     elif asked is None:
@@ -296,7 +297,7 @@ def _apart(
 
 
 def _memory_remarks(group: ResourceGroup) -> Iterator[str]:
-    killed = [index for index, use in group.uses.items() if "memory" in use.causes]
+    killed = [index for index, use in group.uses.items() if Cause.MEMORY in use.causes]
     if killed:
         said = group.uses[killed[0]].message
         yield f"{names_text(group.role, killed)}: killed for its memory ({said}): it needs more; how much is unknown"
@@ -399,7 +400,7 @@ def _changes(one: RoleAdvice, seen: RecordedRun) -> Iterator[Change]:
     if one.cpu.advised is not None:
         yield Change(*place, "cpu", group.asked.get("cpu", ResourceAmount()), one.cpu.advised, int(one.cpu.advised))
     if one.memory.advised is not None:
-        killed = any("memory" in use.causes for use in group.uses.values())
+        killed = any(Cause.MEMORY in use.causes for use in group.uses.values())
         yield Change(
             *place,
             "memory",

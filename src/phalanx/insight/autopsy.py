@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from phalanx.ends import FAILURES, Cause, End
 from phalanx.naming import is_launcher, replica_name
 from phalanx.plan import frameworks
 
-FAILURES = ("error", "memory", "timeout", "lost", "meeting", "stalled", "setup")
 LINES_TOLD = 15
 TEXT_TOLD = 200  # characters of a line in a reason
 
@@ -30,8 +30,6 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
 # not the loss of a peer, though it is reported as a network error
 _OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")
 _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's frames carry no information
-
-End = Mapping[str, Any]
 
 
 class ReplicaFailure(NamedTuple):
@@ -74,18 +72,18 @@ class FirstFailure(NamedTuple):
 
 
 def first_failure(
-    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[str] = FAILURES
+    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[Cause] = FAILURES
 ) -> FirstFailure | None:
     """None when no replica failed. `of` are the causes that count as a failure."""
-    failed = {name: end for name, end in ends.items() if end["cause"] in of}
+    failed = {name: end for name, end in ends.items() if end.cause in of}
     if not failed:
         return None
     symptoms = symptoms_of(plan.get("wiring"))
     suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
-    first = min(failed, key=lambda name: (suspects[name], failed[name]["ended_at"], name))
+    first = min(failed, key=lambda name: (suspects[name], failed[name].ended_at, name))
     end = failed[first]
     others = {name: _consequence(other, first) for name, other in ends.items() if name != first and _followed(other)}
-    if end["cause"] == "stalled":
+    if end.cause == Cause.STALLED:
         return _stall(plan, ends, first)
     name, lines = _launched(plan, first, end)
     why = _why(end, lines)
@@ -107,8 +105,8 @@ def failures(
 
     def failure(source: str, name: str | None = None, message: str | None = None) -> ReplicaFailure:
         end, replica = ends[source], name or source
-        told = message or str(end.get("message") or "")
-        return ReplicaFailure(replica, ranks.get(replica), attempt, end["ended_at"], end["cause"], told, log=source)
+        told = message or end.message
+        return ReplicaFailure(replica, ranks.get(replica), attempt, end.ended_at, end.cause, told, log=source)
 
     first = first_failure(plan, ends)
     front = [] if first is None else [failure(first.source, first.replica)]
@@ -117,7 +115,7 @@ def failures(
         if name in ends and (first is None or first.replica != name):
             front = [failure(str(name), message=str(recorded.get("why") or ""))]
     others = [
-        failure(name) for name, end in ends.items() if end["cause"] in FAILURES and name not in {f.log for f in front}
+        failure(name) for name, end in ends.items() if end.cause in FAILURES and name not in {f.log for f in front}
     ]
     return [*front, *sorted(others, key=lambda other: (other.at, other.replica))]
 
@@ -131,11 +129,11 @@ def symptoms_of(framework: str | None) -> re.Pattern[str]:
 
 
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
-    """Whether its output reports the loss of a peer. A killed replica did not fail from a loss."""
-    killed = end.get("signal") not in (None, 6)  # some frameworks abort when they lose a peer
-    if end["cause"] != "error" or killed:
+    """Whether it says itself that it lost another. Whoever was killed did not."""
+    killed = end.signal not in (None, 6)  # some frameworks abort when they lose another
+    if end.cause != Cause.ERROR or killed:
         return False
-    said = _last_fault(end.get("last_lines") or [])
+    said = _last_fault(end.last_lines)
     return any(map(symptoms.search, said)) and not any(map(_OWN_FAULT.search, said))
 
 
@@ -146,33 +144,33 @@ def _last_fault(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _lost_whom(ends: Mapping[str, End], first: str) -> str:
-    """The verdict for a run in which no replica failed for its own reason."""
-    early = sorted(name for name, end in ends.items() if end["cause"] == "finished")
+    """Of a run in which nobody failed for a reason of its own."""
+    early = sorted(name for name, end in ends.items() if end.cause == Cause.FINISHED)
     if early:
         return f"{', '.join(early[:8])} had already ended: do all ranks take the same number of steps?"
     return f"{first} lost its connection to another replica, but none failed by itself: see what the others were doing"
 
 
 def _followed(end: End) -> bool:
-    return end["cause"] in ("stopped", *FAILURES)
+    return end.cause in (Cause.STOPPED, *FAILURES)
 
 
 def _consequence(end: End, first: str) -> str:
-    """The reason for a replica that failed because another one did."""
-    if end["cause"] == "stopped":
-        return f"stopped because {first} failed"
-    return f"{end.get('message', '')}, after {first} failed"
+    """What is said of a replica that another took with it."""
+    if end.cause == Cause.STOPPED:
+        return f"stopped, because {first} failed"
+    return f"{end.message}, after {first} failed"
 
 
 def _why(end: End, lines: Sequence[str]) -> str:
-    """How the replica ended, with its error message where one is found."""
-    message = str(end.get("message") or "lost")
-    if end["cause"] != "error":
+    """How it ended, and the error that it ended with where one can be told."""
+    message = end.message or "lost"
+    if end.cause != Cause.ERROR:
         return message
     raised = _raised(lines)
     if raised is not None:
         return f"{raised} ({message})"
-    if end.get("code") in (126, 127) and lines:
+    if end.code in (126, 127) and lines:
         return f"{lines[-1].strip()[:TEXT_TOLD]} ({message})"
     return message
 
@@ -191,8 +189,8 @@ def ends_with_exception(lines: Sequence[str]) -> bool:
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
-    """The rank that mpirun reports as failed, and its own lines, if all ranks share one replica's log."""
-    lines = tuple(end.get("last_lines") or ())
+    """The rank that mpirun says failed, and its own lines, where all ranks are in the log of one replica."""
+    lines = end.last_lines
     if plan.get("launch", "each") == "each":
         return first, lines
     ranks = [found[1] or found[2] for line in lines if (found := _MPI_RANK.search(line))]
@@ -207,7 +205,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     """All replicas were idle. If many wait at one place, the culprit is the one that is elsewhere."""
     places: dict[StackLocation, list[str]] = {}
     for name, end in ends.items():
-        place = whereabouts(end.get("last_lines") or ()) if end["cause"] == "stalled" else None
+        place = whereabouts(end.last_lines) if end.cause == Cause.STALLED else None
         if place is not None and not place.serves:
             places.setdefault(place, []).append(name)
     # The smallest group first; among equal ones, user code before library calls.
@@ -215,15 +213,15 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     suspect = groups[0][1][0] if len(groups) > 1 else first
     positions = "; ".join(f"{', '.join(names)} at {place}" for place, names in groups)
     for name, end in ends.items():
-        raised = _raised(_before_stack(end.get("last_lines") or ())) if end["cause"] == "stalled" else None
+        raised = _raised(_before_stack(end.last_lines)) if end.cause == Cause.STALLED else None
         if raised is not None:
             return _stuck(ends, name, raised)
     gave_up = sorted(
-        (end["ended_at"], name) for name, end in ends.items() if end["cause"] == "error" and not is_launcher(name)
+        (end.ended_at, name) for name, end in ends.items() if end.cause == Cause.ERROR and not is_launcher(name)
     )
     if gave_up:
         name = gave_up[0][1]
-        quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].get('last_lines') or ())}"
+        quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].last_lines)}"
     else:
         quiet = f"no replica wrote a line or a metric for {plan.get('stall_timeout_s') or 0:g} s"
     if len(groups) > 1 or gave_up:
@@ -233,7 +231,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
     why = f"stalled: {quiet}" + (f"; {positions}" if positions else "")
     waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
     others = {
-        name: _consequence(end, suspect) if end["cause"] == "stopped" else f"{end['message']}{waited}"
+        name: _consequence(end, suspect) if end.cause == Cause.STOPPED else f"{end.message}{waited}"
         for name, end in ends.items()
         if name != suspect and _followed(end)
     }
@@ -248,7 +246,7 @@ def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
         "it could not exit after that, because it waits for the others (with mpi4py, `python -m mpi4py …` aborts "
         "them all)"
     )
-    lines = tuple(_before_stack(ends[name]["last_lines"])[-LINES_TOLD:])
+    lines = tuple(_before_stack(ends[name].last_lines)[-LINES_TOLD:])
     return FirstFailure(name, name, ends[name], f"{raised} (then stalled)", advice, lines, False, others)
 
 
@@ -259,8 +257,8 @@ def _before_stack(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _stack(end: End) -> tuple[str, ...]:
-    """A program's stack dump, without its list of modules."""
-    lines = end.get("last_lines") or ()
+    """What a program said of where it was, without the list of its modules."""
+    lines = end.last_lines
     frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
     return tuple((frames or lines)[-LINES_TOLD:])
 
@@ -298,29 +296,28 @@ def whereabouts(lines: Sequence[str]) -> StackLocation | None:
 def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
     """A hint, where one is known."""
     settings = _settings(plan, name)
-    if end["cause"] == "memory":
-        peak = end.get("peak") or {}
-        used = peak.get("fair_mib") or peak.get("memory_mib") or 0.0
+    if end.cause == Cause.MEMORY:
+        used = end.peak.get("fair_mib") or end.peak.get("memory_mib") or 0.0
         more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
-        return f"request more memory: `{settings}.resources.memory`{more}"
-    if end["cause"] == "setup":
+        return f"ask for more memory: `{settings}.resources.memory`{more}"
+    if end.cause == Cause.SETUP:
         return _advice_of_setup(end)
-    if end["cause"] == "timeout":
-        return "increase its time limit: `environment.timeout`"
+    if end.cause == Cause.TIMEOUT:
+        return "allow it more time: `environment.timeout`"
     for pattern, advice in _KNOWN:
         found = re.search(pattern, why)
         if found:
             return advice.format(*found.groups(), name=name)
-    if end.get("signal") == 9:
-        return "it was killed by a user, or by the kernel for its memory (see `dmesg`)"
-    if end.get("signal") in (4, 6, 7, 8, 11):
-        return f"it crashed in native code: `phalanx logs --replica {name}` shows its stack"
+    if end.signal == 9:
+        return "somebody killed it, or the kernel did for memory (see `dmesg`)"
+    if end.signal in (4, 6, 7, 8, 11):
+        return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
     return ""
 
 
 def _advice_of_setup(end: End) -> str:
-    """A hint for a node whose setup failed."""
-    text = "\n".join(end.get("last_lines") or ())
+    """Of a node that could not be prepared."""
+    text = "\n".join(end.last_lines)
     found = re.search(r"No matching distribution found for (\S+)", text)
     if found:
         return f"`phalanx wheels {found[1]}` lists the wheels for this Python: see `environment.python`"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
+from phalanx.ends import Cause, End, read_end
 from phalanx.spool import JSON, Reader
 
 
@@ -39,7 +39,7 @@ class ProcessSamples(NamedTuple):
     name: str
     started_at: float
     until: float
-    cause: str | None
+    cause: Cause | None
     message: str
     cpu_s: float
     memory_mib: float | None  # maximum
@@ -63,14 +63,14 @@ class _Look(NamedTuple):
 
 
 def recorded(
-    name: str, notes: Iterable[Mapping[str, Any]], end: Mapping[str, Any] | None, limit_mib: float | None = None
+    name: str, notes: Iterable[Mapping[str, Any]], end: End | None, limit_mib: float | None = None
 ) -> ProcessSamples | None:
     """One process, from its agent's notes and its end record. None without data. `limit_mib`: the memory limit that its
     agent enforces."""
     looks, gpus, started_at = _looks(notes)
-    peak = _numbers(end.get("peak") if end else None)
-    ended = _number(end.get("ended_at")) if end else None
-    started_at = (_number(end.get("started_at")) if end else None) or started_at
+    peak = end.peak if end is not None else {}
+    ended = end.ended_at if end is not None else None
+    started_at = (end.started_at if end is not None else None) or started_at
     if started_at is None:
         started_at = looks[0].at if looks else None
     if started_at is None or (not looks and "cpu_s" not in peak):
@@ -81,8 +81,8 @@ def recorded(
         name=name,
         started_at=started_at,
         until=until,
-        cause=str(end["cause"]) if end and end.get("cause") else None,
-        message=str(end.get("message") or "") if end else "",
+        cause=end.cause if end is not None else None,
+        message=end.message if end is not None else "",
         cpu_s=cpu_s,
         memory_mib=_peak_memory(peak, looks, limit_mib),
         stretches=_stretches(started_at, until, looks, cpu_s),
@@ -172,14 +172,6 @@ def read_notes(spool: Path, wanted: tuple[bytes, ...] = _MEASURED) -> list[dict[
     except (OSError, ValueError):
         pass  # as far as it is readable
     return notes
-
-
-def read_end(folder: Path) -> dict[str, Any] | None:
-    try:
-        end = json.loads((folder / run_paths.END).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return end if isinstance(end, dict) else None
 
 
 def read_attempts(

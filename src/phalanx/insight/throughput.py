@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.insight.samples import attempt_folders, read_end, read_notes
+from phalanx.ends import read_end
+from phalanx.insight.samples import attempt_folders, read_notes
 from phalanx.store.series.run_series import RunSeries
 
 CHUNK = 1 << 20
@@ -121,8 +122,8 @@ def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | No
     begun = next((float(note["at"]) for note in notes if "start" in note), None)
     if folder is None or begun is None:
         return None
-    ended = (read_end(folder) or {}).get("ended_at")
-    return begun, float(ended) if isinstance(ended, int | float) and ended >= begun else max(times)
+    end = read_end(folder)
+    return begun, float(end.ended_at) if end is not None and end.ended_at >= begun else max(times)
 
 
 def _lines_since(run_folder: Path, name: str, attempt: int, moment: float) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from phalanx.ends import Cause
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval
 
 NINETEEN_TWENTIETHS = 0.95
@@ -36,8 +37,8 @@ class ReplicaUsage(NamedTuple):
     memory_mib: float | None  # maximum
     memory_mean_mib: float
     gpu: GpuUsage | None
-    causes: tuple[str, ...]  # how its processes ended in the last attempt; without those that still run
-    message: str  # of the process with the most relevant end
+    causes: tuple[Cause, ...]  # how its processes ended, in the last attempt; nothing of those that run
+    message: str  # of the process that ended in the most telling way
     attempts: int
     looks: int
 
@@ -46,7 +47,16 @@ class ReplicaUsage(NamedTuple):
         return bool(self.causes)
 
 
-_TELLING = ("memory", "error", "meeting", "stalled", "timeout", "lost", "stopped", "finished")
+_TELLING = (
+    Cause.MEMORY,
+    Cause.ERROR,
+    Cause.MEETING,
+    Cause.STALLED,
+    Cause.TIMEOUT,
+    Cause.LOST,
+    Cause.STOPPED,
+    Cause.FINISHED,
+)
 
 
 def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | None:
@@ -59,8 +69,9 @@ def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | 
     held = [max(one.until for one in attempt) - min(one.started_at for one in attempt) for attempt in attempts]
     last = attempts[-1]
     peaks = [[one.memory_mib for one in attempt if one.memory_mib is not None] for attempt in attempts]
-    known = [one for one in last if one.cause is not None]
-    telling = min(known, key=lambda one: _rank(one.cause), default=None)
+    known = [(one, one.cause) for one in last if one.cause is not None]
+    causes = tuple(cause for _, cause in known)
+    telling = min(known, key=lambda one: _rank(one[1]), default=None)
     seconds, cpu_s = sum(held), sum(one.cpu_s for attempt in attempts for one in attempt)
     return ReplicaUsage(
         seconds=max(held),
@@ -71,14 +82,14 @@ def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | 
         memory_mib=max((sum(peak) for peak in peaks if peak), default=None),
         memory_mean_mib=mean([(stretch.memory_mib, stretch.seconds) for stretch in stretches]),
         gpu=_gpu_use_over([gpu_use(look for one in attempt for look in one.gpus) for attempt in attempts]),
-        causes=tuple(str(one.cause) for one in known) if len(known) == len(last) else (),
-        message=telling.message if telling is not None else "",
+        causes=causes if len(causes) == len(last) else (),
+        message=telling[0].message if telling is not None else "",
         attempts=len(numbers),
         looks=sum(len(one.stretches) for one in last),
     )
 
 
-def _rank(cause: str | None) -> int:
+def _rank(cause: Cause) -> int:
     return _TELLING.index(cause) if cause in _TELLING else 0
 
 

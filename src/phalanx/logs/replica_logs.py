@@ -11,8 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 from phalanx import run_paths
 from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
-from phalanx.naming import replica_name
 from phalanx.spool import Reader, split
+from phalanx.stored_plan import PlanDamaged, read_replicas
 
 CHUNK = 1 << 18
 UNNOTED_S = 1.0  # after this time, no agent will note the time of a line any more
@@ -31,13 +31,8 @@ class LogSource(NamedTuple):
 def log_sources(run_folder: Path) -> list[LogSource]:
     """The replicas that run a command, by rank; if the plan is not readable, those that have a folder."""
     try:
-        planned = json.loads((run_folder / run_paths.PLAN).read_bytes())["replicas"]
-        return [
-            LogSource(replica_name(r), r["role"], r["rank"])
-            for r in planned
-            if r["argv"] and "/" not in replica_name(r)
-        ]
-    except (OSError, ValueError, LookupError, TypeError):
+        return [LogSource(one.name, one.role, one.rank) for one in read_replicas(run_folder) if one.has_command]
+    except (OSError, PlanDamaged):
         base = run_folder / run_paths.REPLICAS
         found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
         return [LogSource(name, name.rpartition("-")[0], None) for name in found]

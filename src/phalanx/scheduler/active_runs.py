@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from phalanx.backends.contract import Observation
+from phalanx.ends import Cause
 from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_folder import RunFolder
 from phalanx.ingest.replica_rows import replica_record
 from phalanx.insight import autopsy
@@ -45,13 +46,20 @@ class AttemptOutcome(NamedTuple):
         finished = all(is_finished(sight) for sight in essential or seen.values())
         ends = {name: sight.end for name, sight in seen.items() if sight.end is not None}
         failed = autopsy.first_failure(plan, ends)
-        goes_on = failed is None and not finished and any(end["cause"] == "segment" for end in ends.values())
+        goes_on = failed is None and not finished and any(end.cause == Cause.SEGMENT for end in ends.values())
         if failed is None and not (is_stopping or finished or goes_on):
-            failed = autopsy.first_failure(plan, ends, of=("stopped",))  # somebody else told its agent to end
+            failed = autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))  # somebody else told its agent to end
         states = {sight.state for sight in seen.values()}
-        is_running = "running" in states
-        has_run = is_running or any(end.get("started_at") is not None for end in ends.values())
-        return cls(is_running, has_run, states.isdisjoint(("running", "absent")), finished, goes_on, failed)
+        is_running = ReplicaPhase.RUNNING in states
+        has_run = is_running or any(end.started_at is not None for end in ends.values())
+        return cls(
+            is_running,
+            has_run,
+            states.isdisjoint((ReplicaPhase.RUNNING, ReplicaPhase.ABSENT)),
+            finished,
+            goes_on,
+            failed,
+        )
 
 
 @dataclass(slots=True)
@@ -97,7 +105,7 @@ class ActiveRun:
         if not failed.is_symptom:
             return signal.SIGTERM
         # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
-        return signal.SIGQUIT if now - failed.end["ended_at"] > SYMPTOM_S else None
+        return signal.SIGQUIT if now - failed.end.ended_at > SYMPTOM_S else None
 
     def _is_dead(self, seat: AttemptFolder) -> bool:
         """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
@@ -117,12 +125,12 @@ def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: Attemp
     before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
     while True:  # until all that is seen has a meaning: one may be lost while we declare another so
         seen = place.observe(seat)
-        lost = [name for name, sight in seen.items() if sight.state == "lost"]
+        lost = [name for name, sight in seen.items() if sight.state == ReplicaPhase.LOST]
         for name in lost:
-            seen_before = before.get(name, ("",))[0] == "running"
+            seen_before = before.get(name, ("",))[0] == ReplicaPhase.RUNNING
             sight = seen[name]
             attempts.record_lost(seat, name, sight.message, cause=sight.cause, lines=sight.lines, just_now=seen_before)
-        missing = [name for name, sight in seen.items() if sight.state == "absent"]
+        missing = [name for name, sight in seen.items() if sight.state == ReplicaPhase.ABSENT]
         if missing and watched.absent_since is None:
             watched.absent_since = time.monotonic()
         interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
@@ -135,12 +143,11 @@ def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: Attemp
 
 def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Mapping[str, ReplicaState]:
     """Agents that were told to end do not know why; their place may."""
-    if not verdict.why or verdict.cause in ("stopped", "finished"):
+    if not verdict.why or verdict.cause in (Cause.STOPPED, Cause.FINISHED):
         return seen
-    told = {"cause": verdict.cause, "message": verdict.why}
     return {
-        name: sight._replace(end={**sight.end, **told})
-        if sight.end is not None and sight.end["cause"] == "stopped"
+        name: sight._replace(end=sight.end._replace(cause=verdict.cause, message=verdict.why))
+        if sight.end is not None and sight.end.cause == Cause.STOPPED
         else sight
         for name, sight in seen.items()
     }
@@ -158,10 +165,10 @@ def save_replicas(
 
 
 def is_finished(sight: ReplicaState) -> bool:
-    return sight.end is not None and sight.end["cause"] == "finished"
+    return sight.end is not None and sight.end.cause == Cause.FINISHED
 
 
 def success_reason(run: Run, seen: Mapping[str, ReplicaState]) -> str:
     """A run that only tracks says itself how it ended; we saw all others finish."""
-    said = [sight.end["message"] for sight in seen.values() if sight.end is not None] if run.backend == OUTSIDE else []
+    said = [sight.end.message for sight in seen.values() if sight.end is not None] if run.backend == OUTSIDE else []
     return next(filter(None, said), "finished")

@@ -21,8 +21,9 @@ from phalanx.backends.contract import (
     JobRejected,
     Observation,
 )
+from phalanx.ends import Cause, End, read_end
 from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_tokens import run_token
 from phalanx.store import Run
 
@@ -288,8 +289,8 @@ class EngineExecutor:
         handle = self.handle(seat)
         if handle is None or not self._goes_on(handle, seat):
             return None
-        ends = [attempts.read_end(seat.folder(name)) for name in seat.replicas]
-        if any(end is not None and end["cause"] == "segment" for end in ends):
+        ends = [read_end(seat.folder(name)) for name in seat.replicas]
+        if any(end is not None and end.cause == Cause.SEGMENT for end in ends):
             return SEGMENT_OVER
         return self.engine.why_restarted(handle)
 
@@ -314,8 +315,8 @@ class EngineExecutor:
         # What was never begun leaves nothing to wait for.
         if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
             verdict = None
-        said = self._said(seat) if verdict is not None and verdict.cause != "stopped" else ()
-        ends = {name: attempts.read_end(seat.folder(name)) for name in seat.replicas}
+        said = self._said(seat) if verdict is not None and verdict.cause != Cause.STOPPED else ()
+        ends = {name: read_end(seat.folder(name)) for name in seat.replicas}
         if verdict is not None and not any(ends.values()):  # otherwise the script has nothing to add
             verdict = _with_complaint(verdict, said)
         return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
@@ -331,7 +332,9 @@ class EngineExecutor:
             self._cancel(seat)
             return
         try:
-            self.engine.signal(seat, handle, [name for name, sight in seen.items() if sight.state == "running"], number)
+            self.engine.signal(
+                seat, handle, [name for name, sight in seen.items() if sight.state == ReplicaPhase.RUNNING], number
+            )
         except EngineUnavailable as fault:
             self.trouble = str(fault)
         self.hurry()
@@ -357,21 +360,21 @@ def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:
     return seen._replace(why=f"{seen.why}: {complaint}") if complaint else seen
 
 
-def _sight(folder: Path, end: Any, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
+def _sight(folder: Path, end: End | None, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
     """`verdict`: of a job that is over; `said`: what its script said last."""
     if end is not None:
-        return ReplicaState("ended", end=end)
+        return ReplicaState(ReplicaPhase.ENDED, end=end)
     if verdict is None:
-        return ReplicaState("running" if (folder / run_paths.AGENT).exists() else "absent")
-    return ReplicaState("lost", message=verdict.why, cause=verdict.cause, lines=said)
+        return ReplicaState(ReplicaPhase.RUNNING if (folder / run_paths.AGENT).exists() else ReplicaPhase.ABSENT)
+    return ReplicaState(ReplicaPhase.LOST, message=verdict.why, cause=verdict.cause, lines=said)
 
 
 def first_of(seat: AttemptFolder) -> int:
     """The attempt that a run's time is counted from: the first of those that the segments of this one follow."""
     if seat.attempt == 1:
         return 1
-    ends = [attempts.read_end(_before(seat).folder(name)) for name in seat.replicas]
-    if any(end is not None and end["cause"] == "segment" for end in ends):
+    ends = [read_end(_before(seat).folder(name)) for name in seat.replicas]
+    if any(end is not None and end.cause == Cause.SEGMENT for end in ends):
         return int(attempts.read_facts(_before(seat)).get("first", seat.attempt))
     return seat.attempt
 

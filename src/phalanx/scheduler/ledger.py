@@ -129,4 +129,4 @@ def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
     if run.backend != OUTSIDE:
         return None
     end = runner.observe(AttemptFolder(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
-    return float(end["ended_at"]) if end else None
+    return end.ended_at if end is not None else None

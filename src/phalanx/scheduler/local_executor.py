@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from phalanx.agent.supervisor import NO_SPACE
 from phalanx.backends.contract import ENDED, Observation
 from phalanx.backends.local import runner
-from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.ends import Cause
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
 from phalanx.store import Run
 
@@ -46,7 +47,7 @@ class LocalExecutor:
         """Whoever started it was killed before it could say that it had: then nothing of it shall go on, unless an
         agent has begun meanwhile."""
         runner.sweep(run.id)
-        return any(sight.state != "absent" for sight in runner.observe(seat).values())
+        return any(sight.state != ReplicaPhase.ABSENT for sight in runner.observe(seat).values())
 
     def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
         return {name: self._with_full_disk(sight) for name, sight in runner.observe(seat).items()}
@@ -54,12 +55,12 @@ class LocalExecutor:
     def _with_full_disk(self, sight: ReplicaState) -> ReplicaState:
         """We may have made room on a full disk before the agent looked, so it could not name the cause."""
         end = sight.end
-        if end is None or end["cause"] != "error" or end["message"].endswith(NO_SPACE):
+        if end is None or end.cause != Cause.ERROR or end.message.endswith(NO_SPACE):
             return sight
         full_at = self.home.full_at()
-        if full_at is None or not end["started_at"] <= full_at <= end["ended_at"] + FULL_S:
+        if full_at is None or not (end.started_at or 0.0) <= full_at <= end.ended_at + FULL_S:
             return sight
-        return sight._replace(end={**end, "message": end["message"] + NO_SPACE})
+        return sight._replace(end=end._replace(message=end.message + NO_SPACE))
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:
         now = time.monotonic()

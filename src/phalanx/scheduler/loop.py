@@ -19,9 +19,10 @@ from typing import TypeVar
 from phalanx import run_paths
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
-from phalanx.errors import CallError
+from phalanx.ends import Cause
+from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
-from phalanx.home.attempts import AttemptFolder, ReplicaState
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
@@ -33,7 +34,7 @@ from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.retry import Action
-from phalanx.store import Run, Store, StoreError
+from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -104,7 +105,7 @@ class Scheduler(Ledger):
         """What goes wrong with one run must not hold up the others. What we believed of it is looked up again."""
         try:
             return act(run)
-        except (OSError, StoreError, CallError) as fault:
+        except (OSError, SystemFault, CallError) as fault:
             self.trouble = f"run {run.id}: {fault}"
             self.watched.pop(run.id, None)
             is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -247,7 +248,7 @@ class Scheduler(Ledger):
         if again is not None:
             return self._go_on(run, seat, again)
         seen = active_runs.observe_replicas(place, watched, run, seat)
-        if run.status == Status.SCHEDULED and all(sight.state == "absent" for sight in seen.values()):
+        if run.status == Status.SCHEDULED and all(sight.state == ReplicaPhase.ABSENT for sight in seen.values()):
             return self._start_again(run, seat, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen)
         self.gatherers.run_pass(run, seat.replicas)
@@ -261,7 +262,7 @@ class Scheduler(Ledger):
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Nothing of this attempt goes on. A place that may start it again has the last word, unless it finished."""
         seat = self.seat(run)
-        if any(sight.end is not None and sight.end["cause"] == "lost" for sight in seen.values()):
+        if any(sight.end is not None and sight.end.cause == Cause.LOST for sight in seen.values()):
             self._sweep(run)  # an agent that ended in peace left nothing behind
         verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
         if verdict is None:
@@ -269,14 +270,14 @@ class Scheduler(Ledger):
             return False
         watched = self.watched[run.id]
         if now.failed is not None and not now.is_finished and stop is None:
-            if now.failed.end["cause"] == "stopped":
+            if now.failed.end.cause == Cause.STOPPED:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
             active_runs.save_replicas(self.store, watched, run, seen, now.failed)
         decision = retry.decide(
             now,
             stop=stop,
-            stopped_by_engine=verdict.why if verdict.cause == "stopped" else None,
+            stopped_by_engine=verdict.why if verdict.cause == Cause.STOPPED else None,
             is_external=run.backend == OUTSIDE,
             restarts=watched.restarts,
             max_restarts=watched.plan.get("max_restarts") or 0,

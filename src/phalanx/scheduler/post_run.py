@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from phalanx import run_paths
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home.home import Home
 from phalanx.locks import locked
 from phalanx.store import Store
@@ -108,7 +108,7 @@ def process(home: Home, store: Store, run_id: str) -> None:
         url = os.environ.get(URL)
         if url and folder.is_dir():
             push(home, run_id, url)
-    except (OSError, ValueError, CallError, StoreError) as fault:
+    except (OSError, ValueError, CallError, SystemFault) as fault:
         print(f"run {run_id}: {fault}", file=sys.stderr, flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from typing import NamedTuple
 
+from phalanx.ends import Cause
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import SEGMENT_OVER
 
@@ -43,9 +44,9 @@ def decide(  # noqa: PLR0913 - everything a decision depends on
     failed = outcome.failed
     assert failed is not None, "an attempt that neither finished nor was stopped has failed"
     reason = failed.reason
-    if failed.end["cause"] == "stopped":
+    if failed.end.cause == Cause.STOPPED:
         if is_external or stopped_by_engine is not None:
-            return Decision(Action.STOP, stopped_by_engine or failed.end.get("message", ""))
+            return Decision(Action.STOP, stopped_by_engine or failed.end.message)
         reason = f"{failed.replica}: its agent was told to end, not by us"
     if restarts < max_restarts:
         return Decision(Action.RESTART, f"{reason}; restart {restarts + 1} of {max_restarts} follows")

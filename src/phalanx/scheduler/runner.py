@@ -8,10 +8,11 @@ import sys
 import time
 from datetime import UTC, datetime
 
+from phalanx.errors import SystemFault, is_transient
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
 from phalanx.scheduler.loop import OURS, Scheduler
-from phalanx.store import Store, StoreError
+from phalanx.store import Store
 
 TURN_S = 0.05
 ELSEWHERE_S = 0.25  # the same while all that runs runs on machines of others
@@ -93,8 +94,8 @@ def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
             left = attendant.run_pass()
             well_since = time.monotonic()
             told = _tell(attendant.scheduler.trouble if attendant.scheduler else "", told)
-        except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may pass
-            if not home.runs.is_dir() or time.monotonic() - well_since > TROUBLE_S:
+        except (OSError, SystemFault) as fault:  # a full disk, a database that restarts
+            if not is_transient(fault) or not home.runs.is_dir() or time.monotonic() - well_since > TROUBLE_S:
                 raise
             told = _tell(str(fault), told)
             time.sleep(1.0)

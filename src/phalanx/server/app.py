@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from phalanx import __version__
-from phalanx.errors import CallError, StoreError
+from phalanx.backends.contract import EngineUnavailable
+from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.server import static_page
 from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
@@ -126,6 +127,10 @@ async def _wrong_call(request: Request, fault: Exception) -> JsonResponse:
     return refusal_answer(RequestError(400, str(fault)), request.url.path)
 
 
+async def _no_engine(request: Request, fault: Exception) -> JsonResponse:
+    return refusal_answer(RequestError(503, str(fault)), request.url.path)
+
+
 async def _no_store(request: Request, fault: Exception) -> JsonResponse:
     request.app.state.metrics.database_error()
     return refusal_answer(RequestError(503, str(fault)), request.url.path)
@@ -159,6 +164,8 @@ async def _no_route(request: Request, fault: Exception) -> Response:
 FAULTS = {
     RequestError: _refused,
     CallError: _wrong_call,
+    SystemFault: _wrong_call,
+    EngineUnavailable: _no_engine,
     StoreError: _no_store,
     RequestValidationError: _wrong_types,
     HTTPException: _no_route,

@@ -13,7 +13,8 @@ from typing import Any
 
 from phalanx import run_paths
 from phalanx.atomic_files import make_private, write_atomic
-from phalanx.errors import CallError
+from phalanx.ends import cause_of
+from phalanx.errors import disk_fault
 from phalanx.home.home import Home
 from phalanx.ingest import external_runs
 from phalanx.ingest.adoption import add_to_store
@@ -25,7 +26,6 @@ from phalanx.tracking.external_folder import BACKEND, REPLICA
 
 SETTLE_S = 3.0  # how long a response waits for the scheduler to process an end
 LOOK_S = 0.005
-_CAUSES = {"succeeded": "finished", "stopped": "stopped", "failed": "error"}
 
 
 def create(
@@ -46,8 +46,7 @@ def create(
             attempt = Path(external_folder.attempt_folder(str(here.home.run(run_id).path)))
             external_runs.append_event(attempt, "server", {"at": created_at, "kind": "labels", "values": dict(labels)})
     except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
-        raise CallError(f"cannot store the run in {here.home.runs}: {reason}") from None
+        raise disk_fault(f"the run cannot be kept in {here.home.runs}", fault) from None
     run = external_runs.adopt(here.home, here.store, run_id)
     if labels:
         here.store.put_labels(run.id, labels)
@@ -79,7 +78,7 @@ def finish(here: Context, run: Run, status: str, reason: str, at: float | None) 
         return run
     began = (run.started_at or run.created_at).timestamp()
     try:
-        external_folder.write_end(str(place(here, run)), _CAUSES[status], reason or status, began, at)
+        external_folder.write_end(str(place(here, run)), cause_of(status), reason or status, began, at)
     except OSError as fault:
         raise RequestError(507, f"cannot store the end of run {run.id}: {fault}") from None
     return wait_finished(here, run)

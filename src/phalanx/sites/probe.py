@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from phalanx.errors import CallError, SpecErrors
+from phalanx.errors import CallError, SpecErrors, SystemFault
 from phalanx.sites import slurm_output
 from phalanx.sites.model import GpuKind, Site, is_slice
 from phalanx.sites.profile_search import shipped
@@ -22,6 +22,7 @@ class CommandOutput(NamedTuple):
 
     text: str = ""
     why: str = ""
+    is_absent: bool = False  # there is no such command
 
 
 Ask = Callable[[Sequence[str]], CommandOutput]
@@ -38,7 +39,7 @@ class ProbeResult(NamedTuple):
 def ask(command: Sequence[str]) -> CommandOutput:
     """The output of a command, in the C locale and without the user's own output formats."""
     if shutil.which(command[0]) is None:
-        return CommandOutput(why=f"there is no `{command[0]}` on this machine")
+        return CommandOutput(why=f"there is no `{command[0]}` on this machine", is_absent=True)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SINFO_", "SACCTMGR_"))}
     try:
         done = subprocess.run(
@@ -62,10 +63,14 @@ def ask(command: Sequence[str]) -> CommandOutput:
 
 
 def probe(user: str, environ: Mapping[str, str], asked: Ask = ask, name: str | None = None) -> ProbeResult:
-    """The site of this cluster. Raises CallError if there is none or it does not respond."""
+    """The site of this cluster. Raises CallError where there is none, SystemFault when it does not answer."""
     rows = asked(["sinfo", "-h", "-N", "-o", slurm_output.NODES_FORMAT])
+    if rows.is_absent:
+        others = ", ".join(shipped())
+        where = "run this on a login node of the cluster, or use the profile of another site"
+        raise CallError(f"{rows.why}: {where} (there are {others})")
     if rows.why:
-        raise CallError(_no_cluster(rows.why))
+        raise SystemFault(_no_answer(rows.why), transient=True)
     kinds = slurm_output.nodes(rows.text)
     remarks: list[str] = [] if kinds else ["`sinfo` lists no node in a known format"]
     config = slurm_output.configuration(_text(asked, ["scontrol", "show", "config"], remarks))
@@ -88,11 +93,9 @@ def probe(user: str, environ: Mapping[str, str], asked: Ask = ask, name: str | N
     return ProbeResult(site, tuple(remarks), comments)
 
 
-def _no_cluster(why: str) -> str:
+def _no_answer(why: str) -> str:
     known = ", ".join(shipped())
-    if why.startswith("there is no"):
-        return f"{why}: run this on a login node of the cluster, or use the profile of another site ({known})"
-    return f"{why}; check that the cluster is up and that this is a login node, or use another profile ({known})"
+    return f"{why}; is the cluster up, and this one of its login nodes? Other profiles need none (there are {known})"
 
 
 def _text(asked: Ask, command: list[str], remarks: list[str]) -> str:

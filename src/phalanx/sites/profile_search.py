@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.errors import CallError, SpecErrors
+from phalanx.errors import CallError, PhalanxError, SpecErrors, path_error
 from phalanx.sites.model import Site
 
 VARIABLE = "PHALANX_SITE"
@@ -31,7 +31,7 @@ class FoundProfile(NamedTuple):
             with self.file.open("rb") as stream:
                 return load(str(self.file), stream.read(MAX_READ))
         except OSError as fault:
-            raise CallError(f"cannot read the profile {self.file}: {(fault.strerror or str(fault)).lower()}") from None
+            raise path_error(f"cannot read the profile {self.file}", fault) from None
 
 
 def shipped() -> dict[str, FoundProfile]:
@@ -74,7 +74,7 @@ def locate(name: str | None, home: Path, environ: Mapping[str, str] | None = Non
 def _name_of(file: Path) -> str | None:
     try:
         return FoundProfile(file).read().name
-    except (SpecErrors, CallError):
+    except PhalanxError:
         return None
 
 

@@ -111,10 +111,14 @@ class Database(ABC):
             yield
         except self.driver_error as error:
             self._failed = True
-            raise StoreError(f"{self.place}: {self._advice(str(error).strip())}") from error
+            said = str(error).strip()
+            raise StoreError(f"{self.place}: {self._advice(said)}", transient=not self._is_damaged(said)) from error
 
     def _advice(self, said: str) -> str:
         return said
+
+    def _is_damaged(self, said: str) -> bool:  # noqa: ARG002 - a server repairs its files itself
+        return False
 
 
 class SqliteDatabase(Database):
@@ -180,9 +184,12 @@ class SqliteDatabase(Database):
             found.append(f"{self.path} is accessible to other users: run chmod 600 on it")
         return found
 
+    def _is_damaged(self, said: str) -> bool:
+        return "malformed" in said or "not a database" in said
+
     def _advice(self, said: str) -> str:
-        if "malformed" in said or "not a database" in said:
-            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders contain all data"
+        if self._is_damaged(said):
+            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders have everything"
         if "locked" in said:
             return f"{said} for {BUSY_S:.0f} seconds by another process"
         return said

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Self
 
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import CallError, StoreError, may_recover
 from phalanx.store import filesystems, schema
 from phalanx.store.conditions import Comparison, Ordering, selection
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
@@ -105,7 +105,8 @@ class Store(TrackedValueQueries, RunListQueries):
                 filesystems.make_private(path.parent, os.getuid())
                 database = SqliteDatabase(path)
             except OSError as error:
-                raise StoreError(f"cannot create {path}: {error.strerror or error}") from error
+                message = f"{path} cannot be made: {error.strerror or error}"
+                raise StoreError(message, transient=may_recover(error)) from error
         with ExitStack() as undo:
             undo.callback(database.close)
             schema.prepare(database)

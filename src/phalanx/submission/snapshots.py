@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from phalanx.backends import code_archive
 from phalanx.backends.code_archive import MAX_BYTES
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 from phalanx.submission.git import git
 
 _ALWAYS_LEFT = (
@@ -63,7 +63,7 @@ def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
     try:
         code_archive.pack(folder, files, target)
     except OSError as fault:
-        raise CallError(f"cannot pack {fault.filename or folder}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot pack {fault.filename or folder}", fault) from None
     return len(files)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.atomic_files import write_atomic
+from phalanx.ends import Cause, End
 from phalanx.spool import Writer
 
 REPLICA = "master-0"
@@ -167,27 +168,22 @@ def _boot_id() -> str:
         return "unknown"
 
 
-def write_end(folder: str, cause: str, message: str, started_at: float | None, at: float | None = None) -> None:
+def write_end(folder: str, cause: Cause, message: str, started_at: float | None, at: float | None = None) -> None:
     """How the one replica of such a run ended: finished, error or stopped. The first word counts. Raises OSError."""
     path = os.path.join(folder, run_paths.END)
     if os.path.exists(path):
         return
-    content = {
-        "version": 1,
-        "replica": REPLICA,
-        "attempt": 1,
-        "cause": cause,
-        "code": None,
-        "signal": None,
-        "message": message,
-        "started_at": started_at,
-        "ended_at": time.time() if at is None else at,
-        "host": os.uname().nodename,
-        "log_bytes": 0,
-        "last_lines": [],
-        "peak": {},
-    }
-    write_json(path, content)
+    end = End(
+        cause,
+        None,
+        None,
+        message,
+        replica=REPLICA,
+        started_at=started_at,
+        ended_at=time.time() if at is None else at,
+        host=os.uname().nodename,
+    )
+    write_json(path, end.to_json())
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from phalanx import run_paths
+from phalanx.ends import read_end, status_of
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.values import error_text
@@ -123,13 +124,10 @@ class FolderUploader:
             self._call(f"/api/v1/runs/{self.run_id}/beat", b"{}")
 
     def _tell_end(self) -> bool:
-        try:
-            with open(os.path.join(attempt_folder(self.run_folder), run_paths.END), "rb") as stream:
-                end = json.load(stream)
-        except (OSError, ValueError):
-            end = {"cause": "error", "message": "its process ended without a word", "ended_at": None}
-        status = {"finished": "succeeded", "stopped": "stopped"}.get(end["cause"], "failed")
-        words = {"status": status, "reason": end["message"], "at": end["ended_at"]}
+        end = read_end(attempt_folder(self.run_folder))
+        words: dict[str, Any] = {"status": "failed", "reason": "its process ended without a word", "at": None}
+        if end is not None:
+            words = {"status": status_of(end.cause), "reason": end.message, "at": end.ended_at}
         try:
             self._call(f"/api/v1/runs/{self.run_id}/finish", json.dumps(words).encode())
         except (UploadRefused, UploadUnavailable) as fault:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from phalanx import run_paths
+from phalanx.ends import cause_of
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.recorder import Recorder, warn
@@ -231,8 +232,8 @@ class TrackedRun(Recorder):
             self._end(status, reason)
 
     def _end(self, status: str, reason: str) -> None:
-        cause = {"succeeded": "finished", "stopped": "stopped"}.get(status, "error")
-        word = cause if status in ("succeeded", "stopped", "failed") else f"it ended as `{status[:100]}`"
+        cause = cause_of(status)
+        word = str(cause) if status in ("succeeded", "stopped", "failed") else f"it ended as `{status[:100]}`"
         try:
             external_folder.write_end(self.folder, cause, reason or word, self._started_at)
         except OSError as fault:

@@ -24,13 +24,12 @@ from phalanx.backends.kubernetes.cluster.api import (
     Api,
     ApiFault,
     ApiUnreachable,
-    NotAnswering,
     connect,
     kind_of,
 )
 from phalanx.backends.kubernetes.cluster.credentials import load
 from phalanx.backends.kubernetes.target import Settings
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from tests.backends.kubernetes.apiserver import FakeApiServer
 
 
@@ -132,7 +131,7 @@ def test_a_kubeconfig_that_does_not_work_is_told_kindly(tmp_path: Path, text: st
 def test_a_cluster_that_is_down_may_come_back(server: FakeApiServer, tmp_path: Path) -> None:
     settings = Settings(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
     server.stop()
-    with pytest.raises(NotAnswering, match=r"nothing answers at http://.* \(context `fake`\): connection refused"):
+    with pytest.raises(SystemFault, match=r"nothing answers at http://.* \(context `fake`\): connection refused"):
         connect(settings)
     connect(settings, ask=False)
     server.start()
@@ -339,7 +338,7 @@ def test_faults_of_the_server_pass_for_what_may_be_done_twice(
     with pytest.raises(ApiFault) as fault:
         api.create(CONFIG_MAPS, config_map("one"))
     assert fault.value.code == code
-    assert fault.value.may_pass
+    assert fault.value.transient
     assert server.names("ConfigMap") == ["one"]
 
 

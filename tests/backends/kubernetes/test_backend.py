@@ -17,7 +17,7 @@ from phalanx.backends import agent_zip, find
 from phalanx.backends.contract import Connections, Job
 from phalanx.backends.kubernetes.render import native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, Cluster, ClusterTarget, Settings
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.plan.document import document as as_document
 from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.backends.kubernetes.schemas import validate
@@ -80,7 +80,7 @@ def test_a_cluster_that_may_be_asked_says_what_it_offers_and_which_it_is(
         assert place.settings[:3] == (str(tmp_path / "config"), "prod", "team")
         assert (place.cluster.gang, place.cluster.is_assumed) == ("volcano", False)
         server.fail_next(403, path="/apis", method="GET")
-        with pytest.raises(CallError):
+        with pytest.raises(SystemFault):
             find("kubernetes").target(tmp_path, ask=True)
 
 

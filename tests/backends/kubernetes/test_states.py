@@ -18,6 +18,7 @@ from phalanx.backends.kubernetes.observe.states import (
     verdict_of,
     waiting_for,
 )
+from phalanx.ends import Cause
 
 MEMBERS = "phalanx.dev/members"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -291,12 +292,12 @@ def test_what_its_kubelet_starts_again_is_not_over() -> None:
 
 
 def test_of_several_that_ended_what_came_from_outside_is_what_happened() -> None:
-    error = PodEnd("error", "exit code 1", 1, ended_at=1.0)
-    lost = PodEnd("lost", "its node was lost", ended_at=2.0, is_outside=True)
-    deleted = PodEnd("stopped", "its pod was deleted, not by us", ended_at=0.5, is_outside=True)
+    error = PodEnd(Cause.ERROR, "exit code 1", 1, ended_at=1.0)
+    lost = PodEnd(Cause.LOST, "its node was lost", ended_at=2.0, is_outside=True)
+    deleted = PodEnd(Cause.STOPPED, "its pod was deleted, not by us", ended_at=0.5, is_outside=True)
     assert verdict_of([error, lost, deleted]) == ("lost", "its node was lost")
-    assert verdict_of([deleted, PodEnd("finished", "finished")]) == ("stopped", "its pods were deleted, not by us")
-    assert verdict_of([PodEnd("finished", "finished")]) is None
+    assert verdict_of([deleted, PodEnd(Cause.FINISHED, "finished")]) == ("stopped", "its pods were deleted, not by us")
+    assert verdict_of([PodEnd(Cause.FINISHED, "finished")]) is None
 
 
 # whose it is

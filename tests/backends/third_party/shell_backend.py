@@ -24,6 +24,7 @@ from phalanx.backends.contract import (
     JobRejected,
     Observation,
 )
+from phalanx.ends import Cause
 from phalanx.errors import CallError
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
@@ -106,13 +107,13 @@ def _pids(file: Path) -> tuple[int, int]:
     return int(script), int(agent)
 
 
-def _state(file: Path) -> tuple[str, str, str]:
+def _state(file: Path) -> tuple[str, str, Cause]:
     is_alive = any(Path(f"/proc/{pid}").exists() for pid in _pids(file))
     code = file.with_name(f"{file.name}.code")  # checked last: the script writes it before it ends
     if code.exists():
         number = code.read_text().strip()
-        return ENDED, f"its script ended with code {number}", "finished" if number == "0" else "error"
-    return (RUNNING, "", "") if is_alive else (ENDED, "its process was killed", "lost")
+        return ENDED, f"its script ended with code {number}", Cause.FINISHED if number == "0" else Cause.ERROR
+    return (RUNNING, "", Cause.LOST) if is_alive else (ENDED, "its process was killed", Cause.LOST)
 
 
 class Shell(Backend):

@@ -15,7 +15,7 @@ from phalanx.backends import agent_zip
 from phalanx.backends.contract import NO_OPTIONS, Backend, Connections, Diagnosis, Engine, Job, Requirement
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
-from phalanx.errors import CallError, SpecErrors
+from phalanx.errors import PhalanxError, SystemFault
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 
@@ -54,16 +54,14 @@ class KubernetesJobs(Backend):
             return ClusterTarget(settings, assumed_offer.assumed(assumed))
         if not ask:
             return ClusterTarget(settings, assumed_offer.OFFLINE)
-        from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, NotAnswering, connect
+        from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable, connect
         from phalanx.backends.kubernetes.cluster.discovery import discover
 
         api = connect(settings)
         try:
             offered = discover(api)
-        except ApiUnreachable as fault:
-            raise NotAnswering(str(fault)) from None
-        except ApiFault as fault:
-            raise CallError(f"{api.server} does not say what it offers: {fault}") from None
+        except (ApiFault, ApiUnreachable) as fault:
+            raise SystemFault(f"{api.server} does not say what it offers: {fault}", transient=fault.transient) from None
         return ClusterTarget(
             settings._replace(
                 kubeconfig=settings.kubeconfig or _single(os.environ.get("KUBECONFIG", "")),
@@ -161,7 +159,7 @@ def _config_files(home: Path) -> str | None:
 
     try:
         return ", ".join(config_files(find(home))) or "the service account of this pod"
-    except (CallError, SpecErrors):
+    except PhalanxError:
         return None
 
 

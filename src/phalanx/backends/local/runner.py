@@ -20,7 +20,8 @@ from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
 from phalanx.backends.agent_zip import agent_file, client_paths
 from phalanx.backends.local.backend import host_files
-from phalanx.home.attempts import AttemptFolder, ReplicaState, last_write, read_end, record_lost
+from phalanx.ends import read_end
+from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState, last_write, record_lost
 from phalanx.naming import is_launcher
 
 PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
@@ -140,10 +141,10 @@ def observe_replica(folder: Path) -> ReplicaState:
     """One replica, by the folder of its attempt."""
     end = read_end(folder)
     if end is not None:
-        return ReplicaState("ended", end=end)
+        return ReplicaState(ReplicaPhase.ENDED, end=end)
     agent = read_json(folder / run_paths.AGENT)
     if agent is None:
-        return ReplicaState("absent")
+        return ReplicaState(ReplicaPhase.ABSENT)
     if agent["boot"] == boot_id():
         pid = agent["pid"]
         is_alive = is_alive_here(agent)
@@ -151,20 +152,22 @@ def observe_replica(folder: Path) -> ReplicaState:
         pid = None
         is_alive = time.time() - last_write(folder) < agent.get("patience_s", 0.0)
     if is_alive:
-        return ReplicaState("running", pid=pid)
+        return ReplicaState(ReplicaPhase.RUNNING, pid=pid)
     end = read_end(folder)  # it may have ended between the two looks
     if end is not None:
-        return ReplicaState("ended", end=end)
+        return ReplicaState(ReplicaPhase.ENDED, end=end)
     if agent.get("is_agent", True):
-        return ReplicaState("lost", pid=pid)
+        return ReplicaState(ReplicaPhase.LOST, pid=pid)
     silent = "its process ended without a word" if pid is not None else "it gave no sign of life any more"
-    return ReplicaState("lost", pid=pid, message=silent)
+    return ReplicaState(ReplicaPhase.LOST, pid=pid, message=silent)
 
 
 def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTERM) -> None:
     """Tell agents to end their replicas; they know how long to wait. A launcher ends when those that it started have,
     and would take them with it: it is told only when it is left alone."""
-    running = {name: sight.pid for name, sight in seen.items() if sight.state == "running" and sight.pid is not None}
+    running = {
+        name: sight.pid for name, sight in seen.items() if sight.state == ReplicaPhase.RUNNING and sight.pid is not None
+    }
     ranks = [pid for name, pid in running.items() if not is_launcher(name)]
     processes.send(ranks or running.values(), number)
 

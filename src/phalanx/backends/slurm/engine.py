@@ -17,6 +17,7 @@ from phalanx import run_paths
 from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.slurm import states
 from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
+from phalanx.ends import Cause
 from phalanx.errors import CallError
 
 PATIENCE_S = 60.0  # for a command to answer: a busy controller takes its time
@@ -117,7 +118,7 @@ class SlurmEngine(Engine):
 
 
 def _is_unclear(seen: Observation) -> bool:
-    return seen.state == ENDED and seen.cause in ("stopped", "lost")
+    return seen.state == ENDED and seen.cause in (Cause.STOPPED, Cause.LOST)
 
 
 def _number(handle: str) -> str:

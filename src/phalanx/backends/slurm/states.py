@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, Observation
+from phalanx.ends import Cause
 
 PREFIX = "phalanx"
 QUEUE_FORMAT = "%A|%i|%T|%r|%S|%e|%V|%N|%k|%j"
@@ -21,16 +22,16 @@ _MEMORY = re.compile(r"xceeded (?:job )?memory limit|oom_kill event|oom-kill eve
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _CAUSES = {
-    "COMPLETED": ("finished", "finished"),
-    "FAILED": ("lost", "the job failed"),
-    "CANCELLED": ("stopped", "the job was cancelled"),
-    "TIMEOUT": ("timeout", "ended by the time limit of its job"),
-    "DEADLINE": ("timeout", "ended by the deadline of its job"),
-    "OUT_OF_MEMORY": ("memory", "killed by Slurm for memory"),
-    "NODE_FAIL": ("lost", "its node failed"),
-    "BOOT_FAIL": ("lost", "its node could not be started"),
-    "PREEMPTED": ("lost", "preempted by a job of higher priority"),
-    "REVOKED": ("lost", "the job was revoked"),
+    "COMPLETED": (Cause.FINISHED, "finished"),
+    "FAILED": (Cause.LOST, "the job failed"),
+    "CANCELLED": (Cause.STOPPED, "the job was cancelled"),
+    "TIMEOUT": (Cause.TIMEOUT, "ended by the time limit of its job"),
+    "DEADLINE": (Cause.TIMEOUT, "ended by the deadline of its job"),
+    "OUT_OF_MEMORY": (Cause.MEMORY, "killed by Slurm for memory"),
+    "NODE_FAIL": (Cause.LOST, "its node failed"),
+    "BOOT_FAIL": (Cause.LOST, "its node could not be started"),
+    "PREEMPTED": (Cause.LOST, "preempted by a job of higher priority"),
+    "REVOKED": (Cause.LOST, "the job was revoked"),
 }
 _RESTARTS = {
     "NODE_FAIL": "a node failed, and Slurm starts it again",
@@ -169,8 +170,8 @@ def observed(rows: list[Row]) -> Observation:
 
 def refine(seen: Observation, lines: Iterable[str]) -> Observation:
     """With what Slurm wrote into the output of a job: its state does not say that a step was killed for memory."""
-    if seen.state == ENDED and seen.cause == "lost" and any(map(_MEMORY.search, lines)):
-        return seen._replace(cause="memory", why=_CAUSES["OUT_OF_MEMORY"][1])
+    if seen.state == ENDED and seen.cause == Cause.LOST and any(map(_MEMORY.search, lines)):
+        return seen._replace(cause=Cause.MEMORY, why=_CAUSES["OUT_OF_MEMORY"][1])
     return seen
 
 

@@ -12,7 +12,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors, table
 from phalanx.cli.render.tables import status_text
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -260,4 +260,4 @@ def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bo
     try:
         write_atomic(path, f"{title}\n{to_yaml(document)}".encode(), sync=False, mode=0o666)  # less the umask
     except OSError as problem:
-        raise CallError(f"cannot write {path}: {(problem.strerror or str(problem)).lower()}") from None
+        raise path_error(f"cannot write {path}", problem) from None

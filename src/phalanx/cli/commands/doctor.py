@@ -12,7 +12,7 @@ import click
 
 from phalanx.cli.options import cluster_options, json_option
 from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
     from phalanx.cli.installation import Part
@@ -76,7 +76,7 @@ def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
     rebuilt = {"rebuilt": rebuild_store()} if rebuild else {}
     try:
         home, store = open_home()
-    except (CallError, StoreError) as fault:
+    except (CallError, SystemFault) as fault:
         return {"home": str(default_home()), "runs": None, **rebuilt}, [str(fault)]
     with store:
         problems = [
@@ -138,7 +138,7 @@ def _unreachable_storage() -> list[str]:
     try:
         if url := os.environ.get(URL):
             require_storage(url)
-    except CallError as fault:
+    except (CallError, SystemFault) as fault:
         return [f"{URL}: {fault}"]
     return []
 

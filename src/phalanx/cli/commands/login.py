@@ -10,7 +10,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 
 
 @click.command("login")
@@ -72,7 +72,6 @@ def _show_status(*, as_json: bool) -> None:
     from phalanx.cli.workspace.base import selected_server
     from phalanx.client import Client
     from phalanx.client.config import BY_LOGIN, logins
-    from phalanx.errors import StoreError
     from phalanx.tracking.external_folder import default_home
 
     found, known = selected_server(), logins(os.environ)
@@ -89,7 +88,7 @@ def _show_status(*, as_json: bool) -> None:
     try:
         with Client(found.url, found.token) as client:
             who = client.whoami()
-    except (CallError, StoreError) as fault:
+    except (CallError, SystemFault) as fault:
         trouble = str(fault)
     by = "phalanx login" if found.by == BY_LOGIN else found.by
     if as_json:

@@ -14,7 +14,7 @@ import click
 from phalanx import run_paths
 from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
 from phalanx.cli.render.output import print_json, print_notes, printable, report_errors, table
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
     from phalanx.backends.contract import Job
@@ -173,7 +173,7 @@ def write_job(job: Job, folder: Path) -> None:
             with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
                 stream.write(text)
     except OSError as fault:
-        raise CallError(f"cannot write to {folder}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write to {folder}", fault) from None
 
 
 def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str]:

@@ -19,7 +19,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, report_errors
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,10 +116,8 @@ def write_example(folder: Path, *, force: bool) -> None:
         for name in changed:
             (folder / name).write_bytes(files[name])
     except OSError as fault:
-        raise CallError(
-            f"cannot write {fault.filename or folder}: {(fault.strerror or str(fault)).lower()}; "
-            "name another folder, as in `phalanx quickstart FOLDER`"
-        ) from None
+        hint = "name another folder, as in `phalanx quickstart FOLDER`"
+        raise path_error(f"cannot write {fault.filename or folder}", fault, hint) from None
 
 
 def _write_whole_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -142,7 +140,7 @@ def prepare_home(home: Path) -> None:
         if not (home / ".gitignore").exists():
             (home / ".gitignore").write_text("*\n")
     except OSError as fault:
-        raise CallError(f"cannot write {home}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write {home}", fault) from None
 
 
 # The run and its page -----------------------------------------------------------------------------------------------

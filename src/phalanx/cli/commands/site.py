@@ -11,7 +11,7 @@ import click
 
 from phalanx.cli.options import complete_site, json_option
 from phalanx.cli.render.output import print_json, printable, report_errors, table, write_file
-from phalanx.errors import CallError, SpecErrors
+from phalanx.errors import CallError, PhalanxError
 
 if TYPE_CHECKING:
     from phalanx.sites.model import Site
@@ -163,7 +163,7 @@ def _rows() -> Iterator[dict[str, Any]]:
         row |= dict.fromkeys(("title", "nodes", "gpus", "max_time", "date"))
         try:
             row |= _summary(found.read())
-        except (CallError, SpecErrors) as fault:
+        except PhalanxError as fault:
             row["fault"] = str(fault).split("\n", 1)[0]
         yield row
 

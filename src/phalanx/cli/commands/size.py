@@ -476,6 +476,7 @@ def _see_through(
 
 
 def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
+    from phalanx.ends import Cause
     from phalanx.insight.advice import gpus_of
     from phalanx.insight.run_usage import read_usage
     from phalanx.insight.sizing import Trial
@@ -489,8 +490,8 @@ def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
     state, reason = "measured", "finished" if run.status == "succeeded" else "stopped"
     if run.status == "stopped" and run.reason != OVER:
         state, reason = "interrupted" if run.reason == INTERRUPTED else "failed", run.reason
-    elif run.status == "failed" and not causes <= {"timeout", "stopped", "finished"}:
-        state, reason = "memory" if "memory" in causes else "failed", run.reason
+    elif run.status == "failed" and not causes <= {Cause.TIMEOUT, Cause.STOPPED, Cause.FINISHED}:
+        state, reason = "memory" if Cause.MEMORY in causes else "failed", run.reason
     names = [replica_name(replica) for replica in seen.plan["replicas"] if replica["argv"]]
     speeds = None
     if state == "measured":

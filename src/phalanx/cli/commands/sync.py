@@ -22,6 +22,7 @@ def command(server: str | None, as_json: bool) -> None:
         from phalanx.backends.local.runner import observe_replica
         from phalanx.cli.workspace.open_home import open_home
         from phalanx.errors import CallError
+        from phalanx.home.attempts import ReplicaPhase
         from phalanx.tracking.external_folder import attempt_folder
         from phalanx.tracking.folder_upload import FolderUploader, server_url, token
 
@@ -37,8 +38,8 @@ def command(server: str | None, as_json: bool) -> None:
             raise CallError("name a server with --server http://… or PHALANX_SERVER")
         rows = []
         for folder in waiting:
-            if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == "running":
-                rows.append({"id": folder.name, "delivered": False, "why": "its process is still running"})
+            if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == ReplicaPhase.RUNNING:
+                rows.append({"id": folder.name, "delivered": False, "why": "its process is still at work"})
                 continue
             shipper = FolderUploader(str(url), token(str(home.path)), str(folder))
             is_delivered = shipper.finish(PATIENCE_S)

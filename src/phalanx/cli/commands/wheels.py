@@ -12,7 +12,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
     from phalanx.sites.wheels import Wheel
@@ -148,7 +148,7 @@ def _pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise CallError(f"pip did not finish within {PATIENCE_S:g} s") from None
+        raise SystemFault(f"pip did not answer within {PATIENCE_S:g} s", transient=True) from None
     except OSError as fault:
         raise CallError(f"cannot start pip: {(fault.strerror or str(fault)).lower()}") from None
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from phalanx.atomic_files import write_atomic, write_new
-from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, StoreError
+from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, SystemFault, path_error
 
 FILE_IS_WRONG = 1
 CALL_IS_WRONG = 2
@@ -31,7 +31,7 @@ def report_errors(*, as_json: bool) -> Iterator[None]:
         else:
             print_errors(fault.errors)
         sys.exit(FILE_IS_WRONG)
-    except (CallError, StoreError) as fault:
+    except (CallError, SystemFault) as fault:
         fail(str(fault), as_json=as_json)
 
 
@@ -119,4 +119,4 @@ def write_file(path: Path, text: str, *, force: bool) -> None:
     except FileExistsError:
         raise CallError(f"{path} exists: name another file with -o, or overwrite it with --force") from None
     except OSError as fault:
-        raise CallError(f"cannot write {path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot write {path}", fault) from None

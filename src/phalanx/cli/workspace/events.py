@@ -49,6 +49,7 @@ def _of_stop(path: Path) -> Iterator[RunEvent]:
 
 
 def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
+    from phalanx.ends import read_end
     from phalanx.spool import JSON, Reader
 
     notes = (record.data() for record in Reader(folder / run_paths.SPOOL).poll() if record.kind == JSON)
@@ -56,17 +57,17 @@ def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
     if start is not None:
         pid = start["start"]
         yield RunEvent(start["at"], "start", name, attempt, f"started, process {pid}", {"pid": pid})
-    end = _read(folder / run_paths.END)
+    end = read_end(folder)
     if end is not None:
-        facts = {key: end.get(key) for key in ("cause", "code", "signal", "message", "host", "peak")}
-        yield RunEvent(end["ended_at"], "end", name, attempt, _end_text(end), facts)
+        facts = {key: getattr(end, key) for key in ("cause", "code", "signal", "message", "host", "peak")}
+        yield RunEvent(end.ended_at, "end", name, attempt, _end_text(facts), facts)
 
 
-def _end_text(end: Mapping[str, Any]) -> str:
-    cause, message = end["cause"], end["message"]
+def _end_text(facts: Mapping[str, Any]) -> str:
+    cause, message = facts["cause"], facts["message"]
     text = f"ended: {message}" + (f" ({cause})" if cause != message else "")
-    memory_mib = end.get("peak", {}).get("memory_mib")
-    return text if memory_mib is None else f"{text}, peak {memory_mib:.0f} MiB"
+    memory_mib = facts["peak"].get("memory_mib")
+    return text if memory_mib is None else f"{text}, at most {memory_mib:.0f} MiB"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

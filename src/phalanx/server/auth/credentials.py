@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.accounts import Accounts, User
 from phalanx.server.auth.identities import ALL, Identity
 from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, RateLimits
@@ -75,7 +75,7 @@ class Credentials:
             return AuthResult(found._replace(address=address) if found is not None else None)
         except RequestError as refusal:
             return AuthResult(refusal=refusal)
-        except CallError as fault:
+        except (CallError, SystemFault) as fault:
             return AuthResult(refusal=RequestError(503, str(fault)))
 
     async def _shown(self, header: str, address: str) -> Identity | None:

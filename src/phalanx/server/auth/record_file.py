@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from phalanx.atomic_files import write_atomic
-from phalanx.errors import CallError
+from phalanx.errors import SystemFault, may_recover
 from phalanx.locks import locked
 
 Row = TypeVar("Row")
@@ -36,7 +36,8 @@ class RecordFile(Generic[Row]):
         except FileNotFoundError:
             self._rows, self._mark = (), None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-            raise CallError(f"cannot read {self.path} ({fault}): remove it to start without {self.name}") from None
+            message = f"{self.path} cannot be read ({fault}): remove it to begin without {self.name}"
+            raise SystemFault(message, transient=may_recover(fault)) from None
         return self._rows
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:

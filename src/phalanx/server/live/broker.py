@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import CallError, SystemFault, is_transient
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError, encoded
@@ -122,10 +122,10 @@ class EventBroker:
                 with Store.open(self.here.home.path, self.here.database) as store:
                     self._watch(ChangeWatcher(self.here, store))
                 return
-            except (StoreError, OSError):  # a database that restarts: it may recover
-                time.sleep(TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: no other code would report it
-                print(f"internal error in live updates: {type(fault).__name__}: {fault}", file=sys.stderr)
+            except (OSError, SystemFault) as fault:  # a database that restarts
+                time.sleep(TROUBLE_S if is_transient(fault) else 10 * TROUBLE_S)
+            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would look, or even say why
+                print(f"internal error of what is told live: {type(fault).__name__}: {fault}", file=sys.stderr)
                 time.sleep(10 * TROUBLE_S)
             if self._is_over():
                 return

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from phalanx import run_paths
+from phalanx.ends import Cause, cause_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.server.labels import PARENT
@@ -39,7 +40,7 @@ class ExternalRunSweeper:
     def _stop(self, run: Run) -> None:
         reason = self.home.run(run.id).stop_reason()
         if reason is not None and not _has_process(self._attempt(run)):
-            external_folder.write_end(str(self._attempt(run)), "stopped", reason, run.created_at.timestamp())
+            external_folder.write_end(str(self._attempt(run)), Cause.STOPPED, reason, run.created_at.timestamp())
 
     def _end_with_parent(self, run: Run) -> None:
         parent_id = self.store.labels(run.id).get(PARENT)
@@ -48,10 +49,9 @@ class ExternalRunSweeper:
         except CallError:
             return  # removed: then the run ends by its silence timeout
         if parent is not None and parent.is_done:
-            causes = {"succeeded": "finished", "stopped": "stopped"}
-            message = f"its parent, run {parent.id}, has ended"
+            message = f"run {parent.id}, which began it, is over"
             external_folder.write_end(
-                str(self._attempt(run)), causes.get(parent.status, "error"), message, run.created_at.timestamp()
+                str(self._attempt(run)), cause_of(parent.status), message, run.created_at.timestamp()
             )
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from phalanx.errors import StoreError
+from phalanx.errors import StoreError, SystemFault, is_transient
 from phalanx.home.home import Home
 from phalanx.scheduler.runner import SchedulerRunner
 from phalanx.server.ops import external_sweeper
@@ -62,12 +62,12 @@ class SchedulerThread:
             try:
                 with Store.open(self.home.path, self.database) as store:
                     self._attend(store)
-            except (OSError, StoreError) as fault:  # a full disk, a database that restarts: it may recover
+            except (OSError, SystemFault) as fault:  # a full disk, a database that restarts
                 if self.metrics is not None and isinstance(fault, StoreError):
                     self.metrics.database_error()
                 self._tell(str(fault))
-                self._ended.wait(TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: scheduling must go on, and the error be reported
+                self._ended.wait(TROUBLE_S if is_transient(fault) else 10 * TROUBLE_S)
+            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would schedule, or even say why
                 self._tell(f"internal error: {type(fault).__name__}: {fault}")
                 self._ended.wait(10 * TROUBLE_S)
 

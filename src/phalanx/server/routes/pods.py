@@ -6,7 +6,6 @@ would write into the run's folder, and nothing else.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tarfile
@@ -24,7 +23,6 @@ from phalanx.agent.stdout_courier import is_growing
 from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.frames import is_file
-from phalanx.naming import member_name
 from phalanx.server.context import Context, Here
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import MAX_FILE, MAX_PIECE, bounded, disk_refusal, stream_into
@@ -36,6 +34,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_writers import is_ours
 from phalanx.store import Run
 from phalanx.store.statuses import DONE, Status
+from phalanx.stored_plan import PlanDamaged, read_replicas
 
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
 WORDS = (run_paths.AGENT, run_paths.END)
@@ -155,17 +154,16 @@ def _inside(folder: FilePath, path: str) -> FilePath:
 
 def members_of(run_folder: FilePath) -> frozenset[str]:
     """The names of all processes of the run's plan. Raises Refusal when that cannot be read."""
-    return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder / run_paths.PLAN))
+    return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder))
 
 
-def _read_members(plan_file: FilePath) -> frozenset[str]:
+def _read_members(run_folder: FilePath) -> frozenset[str]:
     try:
-        replicas = json.loads(plan_file.read_bytes())["replicas"]
-        return frozenset(member_name(row["role"], int(row["index"]), int(row.get("local", 0))) for row in replicas)
+        return frozenset(replica.name for replica in read_replicas(run_folder))
     except OSError as fault:
         raise disk_refusal(fault) from None
-    except (ValueError, LookupError, TypeError):
-        raise RequestError(503, "cannot read the plan of this run") from None
+    except PlanDamaged:
+        raise RequestError(503, "the plan of this run cannot be read") from None
 
 
 # Code ---------------------------------------------------------------------------------------------------------------

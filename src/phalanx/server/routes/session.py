@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
 from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
 from phalanx.server.context import Caller, Here
@@ -37,8 +37,8 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
         elif name and password:
             found, kind = await here.credentials.of_password(name, password, address_of(request.scope)), USER
         else:
-            raise RequestError(400, "a `token`, or a `user` and a `password`, is required")
-    except CallError as fault:
+            raise RequestError(400, "a `token`, or a `user` and a `password`, are needed")
+    except (CallError, SystemFault) as fault:
         raise RequestError(503, str(fault)) from None
     if found.run_id is not None:
         raise RequestError(403, "the token of a run cannot be used to sign in")

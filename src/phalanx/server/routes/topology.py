@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,11 +15,11 @@ from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.insight.stragglers import ReplicaProgress, progress_of, progress_row
-from phalanx.naming import replica_name
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.store import ReplicaRecord, Run
 from phalanx.store.series.replica_steps import ReplicaSteps
+from phalanx.stored_plan import PlanDamaged, PlannedReplica, read_replicas
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
@@ -82,20 +81,19 @@ def _came_at(file: Path) -> datetime | None:
 def planned(here: Context, run: Run, attempt: int) -> list[ReplicaRecord]:
     """The planned replicas of an attempt without any state yet; none when there is no plan."""
     try:
-        plan = json.loads(here.home.run(run.id).plan_file.read_bytes())
-        wanted = sorted(plan["replicas"], key=lambda one: (one["rank"], replica_name(one)))
+        wanted = sorted(read_replicas(here.home.run(run.id).path), key=lambda one: (one.rank, one.name))
         return [_waiting(run, attempt, one) for one in wanted]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, PlanDamaged):
         return []
 
 
-def _waiting(run: Run, attempt: int, replica: Mapping[str, Any]) -> ReplicaRecord:
+def _waiting(run: Run, attempt: int, replica: PlannedReplica) -> ReplicaRecord:
     return ReplicaRecord(
         run_id=run.id,
         attempt=attempt,
-        role=str(replica["role"]),
-        number=int(replica["index"]),
-        rank=int(replica["rank"]),
+        role=replica.role,
+        number=replica.number,
+        rank=replica.rank,
         status="waiting",
         reason="",
         host=None,
@@ -106,7 +104,7 @@ def _waiting(run: Run, attempt: int, replica: Mapping[str, Any]) -> ReplicaRecor
         started_at=None,
         finished_at=None,
         peak={},
-        local=int(replica.get("local", 0)),
+        local=replica.local,
     )
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from phalanx import run_paths
-from phalanx.errors import CallError, SpecErrors
+from phalanx.ends import read_end
+from phalanx.errors import CallError, PhalanxError
 from phalanx.home.home import Home
 from phalanx.insight.advice import Advice, RoleAdvice, Sizing
 from phalanx.insight.resource_edits import ResourceAmount
-from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_end, read_notes, recorded
+from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_notes, recorded
 from phalanx.insight.usage import ReplicaUsage
 from phalanx.server.context import Here
 from phalanx.server.http.paths import REPLICA_NAME
@@ -68,7 +69,7 @@ def use_data(home: Home, run: Run) -> dict[str, Any]:
         raise RequestError(404, str(fault)) from None
     try:
         row = advice_row(found.advice, advised_document(home, run, found))
-    except (CallError, SpecErrors) as fault:  # what was used is known all the same
+    except PhalanxError as fault:  # what was used is known all the same
         row = advice_row(found.advice, None)
         row["caveats"].append(str(fault))
     roles = [_role(role) for role in found.advice.roles]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phalanx import run_paths
-from phalanx.errors import CallError
-from phalanx.naming import replica_name
+from phalanx.errors import disk_fault
 from phalanx.spool import JSON, split
 from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
 from phalanx.store.series.points import Columns, PointFile, point_files
 from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line
+from phalanx.stored_plan import PlanDamaged, read_replicas
 
 FIRST_ROLES = ("master", "chief")
 POLLS = 20  # retries: compaction may remove files while they are listed, once per attempt
@@ -82,7 +81,7 @@ class AttemptPoints:
         except FileNotFoundError:
             raise
         except OSError as fault:
-            raise CallError(f"cannot read {source.path}: {fault.strerror or fault}") from None
+            raise disk_fault(f"{source.path} cannot be read", fault) from None
         self.files[source] = file
         if grown and source.replica not in self._ranks:
             rank = rank_in(source.path.with_suffix(".events"))
@@ -257,9 +256,8 @@ def rank_in(events: Path) -> int | None:
 
 def planned_ranks(run_folder: Path) -> dict[str, int]:
     try:
-        replicas = json.loads((run_folder / run_paths.PLAN).read_bytes())["replicas"]
-        return {replica_name(one): one["rank"] for one in replicas if isinstance(one.get("rank"), int)}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {one.name: one.rank for one in read_replicas(run_folder)}
+    except (OSError, PlanDamaged):
         return {}
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from phalanx import extras
-from phalanx.errors import CallError, StoreError
+from phalanx.errors import StoreError, disk_fault
 from phalanx.store.series.points import Columns
 
 GROUP_ROWS = 131_072
@@ -48,7 +48,7 @@ def read_group(path: Path, number: int) -> Columns:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             steps, moments, values = _numbers(file, number)
     except (OSError, pyarrow.ArrowException) as fault:
-        raise CallError(f"cannot read the points in {path}: {fault}") from None
+        raise disk_fault(f"the points in {path} cannot be read", fault) from None
     times = pyarrow.compute.divide(moments.cast(pyarrow.float64()), 1e6)
     return Columns(*(_plain(kind, column) for kind, column in zip("qdd", (steps, times, values), strict=True)))
 
@@ -113,7 +113,8 @@ def write(
             columns[5] = columns[5].view(schema.field("time").type)
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP_ROWS)
     if _checksums(path) != checksums:
-        raise StoreError(f"{path} does not contain what was written: the disk may be failing; the points are kept")
+        message = f"{path} does not hold what was written to it: the disk may be failing; the points are kept"
+        raise StoreError(message, transient=False)
 
 
 def _groups(series: Sequence[SeriesRows]) -> Iterator[list[SeriesRows]]:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.store.series.attempts import PointHistory, planned_ranks, replica_order
 from phalanx.store.series.leaves import Bucket
 from phalanx.store.series.points import LAST_STEP, Summary
@@ -216,7 +216,7 @@ class RunSeries:
         lines = [self._stretch(metric, replica, first, last) for replica in self.replicas(metric)]
         rows = [sum(strand.rows for strand in line) for line in lines]
         if rows and sum(rows) <= EXACT_POINTS and (count is None or max(rows) <= count):
-            with suppress(CallError):  # no pyarrow: use the leaves
+            with suppress(CallError, SystemFault):  # no pyarrow here: what the leaves tell
                 exact = per_step(map(points_of, lines))
                 if count is None or len(exact) <= count:
                     return exact

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.spool import NO_STEP
 from phalanx.store.series.leaves import LEAF_ROWS, Bucket, Leaf, Leaves, leaf_bounds, leaf_of
 from phalanx.store.series.points import Columns, next_step
@@ -117,7 +117,7 @@ def within(strand: Strand, low: int, high: int, *, roughly: bool = False) -> lis
         if not whole and lows[place] <= high and low <= highs[place]:
             try:
                 part = _partly(strand, place, low, high)
-            except CallError:
+            except (CallError, SystemFault):
                 if not roughly:
                     raise
                 whole = low <= firsts[place] <= high
@@ -167,8 +167,8 @@ def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
     if 2 * rows < count * LEAF_ROWS:
         try:
             points = points_of(strands)
-        except CallError:
-            pass  # no pyarrow: coarse is better than nothing
+        except (CallError, SystemFault):
+            pass  # no pyarrow here: coarse is better than nothing
         else:
             return Leaves.each(points).buckets(count)
     leaves = strands[0].leaves()
@@ -273,6 +273,6 @@ def in_line(strands: Sequence[Strand]) -> list[Strand]:
         return ordered
     try:
         sources = [strand.points(0, strand.rows) for strand in ordered]
-    except CallError:
-        return ordered  # no pyarrow: nearly in order is better than nothing
+    except (CallError, SystemFault):
+        return ordered  # no pyarrow here: nearly in order is better than nothing
     return [MemoryStrand(in_order_of_time(sources), ordered[0].attempt)]

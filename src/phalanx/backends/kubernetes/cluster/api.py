@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 import phalanx
 from phalanx.backends.kubernetes.cluster.credentials import ClusterIdentity, load
 from phalanx.backends.kubernetes.target import Settings
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -86,32 +86,24 @@ def named(kind: ResourceKind, document: Document) -> Document:
     return {**document, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
-class ApiFault(Exception):
+class ApiFault(SystemFault):
     """The server answered, and not with success: 403 Forbidden, 404 NotFound, 409 AlreadyExists or Conflict,
     410 Expired, 422 Invalid, 429 and 5xx when they did not pass."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Mapping[str, Any], retry_after_s: float | None = None
     ) -> None:
-        super().__init__(f"{message or reason} ({code})")
+        super().__init__(f"{message or reason} ({code})", transient=code == 429 or code >= 500)
         self.code, self.reason, self.message, self.details = code, reason, message, details
         self.retry_after_s = retry_after_s
 
-    @property
-    def may_pass(self) -> bool:
-        return self.code == 429 or self.code >= 500
 
-
-class ApiUnreachable(Exception):
+class ApiUnreachable(SystemFault):
     """No answer came. What was asked for may have been done all the same, unless `was_sent` is false."""
 
     def __init__(self, message: str, *, was_sent: bool = True, root: BaseException | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, transient=True)
         self.was_sent, self.root = was_sent, root
-
-
-class NotAnswering(CallError):
-    """A cluster that was named rightly does not answer now. It may pass."""
 
 
 class ListedObjects(NamedTuple):
@@ -174,7 +166,7 @@ class Api:
                     raise
                 pause_s = _backoff(tries - left)
             except ApiFault as fault:
-                if not left or not (fault.code == 429 or (fault.may_pass and method in _REPEATABLE)):
+                if not left or not (fault.code == 429 or (fault.transient and method in _REPEATABLE)):
                     raise
                 asked = fault.retry_after_s
                 pause_s = min(asked, LONGEST_PAUSE_S) if asked is not None else _backoff(tries - left)
@@ -319,7 +311,7 @@ class Api:
         return self.stream(self._path(PODS, pod, namespace, "log"), query, idle_s=idle_s)
 
     def greet(self) -> Document:
-        """The server's version, by one request. Raises CallError with words for people, NotAnswering if it may pass."""
+        """The server's version, by one request. Raises CallError and SystemFault with words for people."""
         at = f"{self.server} (context `{self.context}`)"
         try:
             answer: Document = self.request("GET", "/version", tries=2)
@@ -329,9 +321,10 @@ class Api:
                     f"{at}: its certificate is not trusted: {fault}; the `certificate-authority` of the kubeconfig "
                     f"belongs to another server, or one of the two has expired"
                 ) from None
-            raise NotAnswering(
+            raise SystemFault(
                 f"nothing answers at {at}: {fault}; is the cluster up, and can this machine reach it? "
-                f"`kubectl version` says the same"
+                f"`kubectl version` says the same",
+                transient=True,
             ) from None
         except ApiFault as fault:
             if fault.code == 401:
@@ -339,8 +332,7 @@ class Api:
                     f"{at} does not take the credentials of `{self.user}`: they have expired or are wrong; log in "
                     f"again, until `kubectl get pods` works"
                 ) from None
-            kind = NotAnswering if fault.may_pass else CallError
-            raise kind(f"{at} does not say its version: {fault}") from None
+            raise SystemFault(f"{at} does not say its version: {fault}", transient=fault.transient) from None
         return answer
 
     def close(self) -> None:
@@ -505,7 +497,7 @@ class Stream:
 
 def connect(settings: Settings, *, ask: bool = True) -> Api:
     """The cluster that the settings name. `ask`: by one request, whether it answers and takes the credentials. Raises
-    CallError with words for people, NotAnswering if it may pass."""
+    CallError and SystemFault with words for people."""
     api = Api(settings, load(settings))
     if ask:
         api.greet()

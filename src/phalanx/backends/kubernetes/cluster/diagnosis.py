@@ -11,7 +11,7 @@ from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachabl
 from phalanx.backends.kubernetes.cluster.discovery import Need, Survey, survey
 from phalanx.backends.kubernetes.render import native_jobs
 from phalanx.backends.kubernetes.target import ClusterTarget, Settings
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.plan.framework_checks import load
 
 _GANGS = {"kueue": "Kueue", "volcano": "Volcano", "scheduler-plugins": "scheduler-plugins"}
@@ -47,7 +47,8 @@ def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
         may_try = found.has_namespace is not False and not any(need.resource == "jobs" for need in found.missing)
         return found, _tried(api, ClusterTarget(settings, found.cluster)) if may_try else DryRunResult()
     except (ApiFault, ApiUnreachable) as fault:
-        raise CallError(f"{api.server} (context `{api.context}`): the survey failed: {fault}") from None
+        message = f"{api.server} (context `{api.context}`) did not answer to the end: {fault}"
+        raise SystemFault(message, transient=fault.transient) from None
     finally:
         api.close()
 
@@ -65,9 +66,9 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
     try:
         api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
     except ApiFault as fault:
-        # some webhooks do not support dry runs: their rejection does not predict that of a real Job
-        is_rejection = not fault.may_pass and "dry run" not in fault.message
-        return DryRunResult(fault.message if is_rejection else "", tuple(dict.fromkeys(warned)))
+        # some webhooks do not take part in a rehearsal, which says nothing of the real thing
+        is_told = not fault.transient and "dry run" not in fault.message
+        return DryRunResult(fault.message if is_told else "", tuple(dict.fromkeys(warned)))
     return DryRunResult("", tuple(dict.fromkeys(warned)))
 
 

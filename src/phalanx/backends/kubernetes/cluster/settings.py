@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.backends.kubernetes.target import DataVolume, Settings
-from phalanx.errors import CallError
+from phalanx.errors import path_error
 
 VARIABLE = "PHALANX_KUBERNETES"  # another file than the home's
 
@@ -28,7 +28,7 @@ def find(home: Path, environ: Mapping[str, str] | None = None) -> Settings:
         if named is None and isinstance(fault, FileNotFoundError | NotADirectoryError):
             return Settings()
         said = f", which {VARIABLE} names" if named else ""
-        raise CallError(f"cannot read {file}{said}: {(fault.strerror or str(fault)).lower()}") from None
+        raise path_error(f"cannot read {file}{said}", fault) from None
     return _settings(kubernetes_profile.load(str(file), data), file.parent)
 
 

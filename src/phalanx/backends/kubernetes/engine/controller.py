@@ -49,6 +49,7 @@ from phalanx.backends.kubernetes.observe.stuck_pods import GIVE_UP_S
 from phalanx.backends.kubernetes.render import names, payload
 from phalanx.backends.kubernetes.render.native_jobs import TTL_S
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
+from phalanx.ends import Cause
 from phalanx.home.attempts import AttemptFolder
 
 HANDS = 8  # requests at once
@@ -213,7 +214,7 @@ class NamespaceController:
             try:
                 self.api.list(kind, selector=RUN)
             except ApiFault as fault:
-                if fault.may_pass:
+                if fault.transient:
                     raise EngineUnavailable(str(fault)) from None
                 return False
             except ApiUnreachable as fault:
@@ -305,7 +306,7 @@ class NamespaceController:
         if group is None or not group.builds or kept.attempt.concluded is not None or kept.attempt.is_cancelled:
             return
         ends = [states.end_of_work(build) for build in group.builds]
-        if any(end is not None and end[0] != "finished" for end in ends):
+        if any(end is not None and end[0] != Cause.FINISHED for end in ends):
             self._hand(kept, self._fail_build)
         elif all(ends) and len(group.works) < len(kept.manifest.works) and time.monotonic() > kept.not_staged_before:
             self._hand(kept, self._go_on)
@@ -321,7 +322,7 @@ class NamespaceController:
         why = ended[1] if ended is not None else "its Job failed"
         log = log_of(kept.attempt.seat.run_folder, kept.attempt.seat.attempt)
         atomic_files.write_atomic(log, "".join(f"{line}\n" for line in lines).encode(), sync=False)
-        kept.attempt.fail(PodEnd("setup", f"its image could not be built: {why}"), lines)
+        kept.attempt.fail(PodEnd(Cause.SETUP, f"its image could not be built: {why}"), lines)
 
     def _go_on(self, kept: ManagedAttempt) -> None:
         """Tokens and the like went with the first part."""
@@ -335,7 +336,7 @@ class NamespaceController:
         try:
             staged_objects.apply_works(self.api, self.hands_for_one(), cargo, str(owners[0]["uid"]))
         except JobRejected as fault:
-            kept.attempt.fail(PodEnd("setup", f"the cluster refused it: {fault}"), ())
+            kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster refused it: {fault}"), ())
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
 
     def hands_for_one(self) -> ThreadPoolExecutor:

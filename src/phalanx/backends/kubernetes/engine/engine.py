@@ -18,7 +18,7 @@ from phalanx.backends.kubernetes.engine.reconciler import STUCK_S, pods_of
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import ENGINE, AttemptObjects, Object, deleted_at, labels_of
 from phalanx.backends.kubernetes.target import ClusterTarget
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 
@@ -45,7 +45,7 @@ class KubernetesEngine(Engine):
             if self._keeper is None:
                 try:
                     api = connect(self.place.settings, ask=False)
-                except CallError as fault:
+                except (CallError, SystemFault) as fault:
                     raise EngineUnavailable(str(fault)) from None
                 self._keeper = self.connections.get((NamespaceController, *api.key), lambda: NamespaceController(api))
             return self._keeper

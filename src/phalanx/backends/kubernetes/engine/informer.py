@@ -22,7 +22,7 @@ from phalanx.backends.kubernetes.cluster.api import (
 )
 from phalanx.backends.kubernetes.observe.attempt_objects import event_time, topics_of
 from phalanx.backends.kubernetes.target import RUN
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 
 WATCH_S = 300
 LONGEST_PAUSE_S = 30.0
@@ -131,7 +131,7 @@ class Informer:
                     pause_s = random.uniform(0.5, 1.5) * SHORTEST_WATCH_S  # noqa: S311 - no secret
             except ApiFault as fault:
                 pause_s = self._after(fault)
-            except (ApiUnreachable, CallError) as fault:
+            except (CallError, SystemFault) as fault:
                 pause_s = self._pause(str(fault))
             if pause_s:
                 self._stopped.wait(pause_s)
@@ -141,7 +141,7 @@ class Informer:
             self.version = ""  # what happened since is forgotten there: list again
             last, self._expired_at = self._expired_at, time.monotonic()
             return 0.0 if self._expired_at - last > OFTEN_S else self._pause(str(fault))
-        if not fault.may_pass:
+        if not fault.transient:
             self.version = ""
         if fault.code == 404:
             return self._is_not_served()

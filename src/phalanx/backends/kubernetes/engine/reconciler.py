@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
@@ -35,9 +34,10 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     meta_of,
     starts_again,
 )
-from phalanx.backends.kubernetes.observe.states import CAUSES, PodEnd, evicted_by, observed, pod_end, verdict_of
+from phalanx.backends.kubernetes.observe.states import PodEnd, evicted_by, observed, pod_end, verdict_of
 from phalanx.backends.kubernetes.observe.stuck_pods import StuckPodTracker
 from phalanx.backends.kubernetes.target import MEMBERS
+from phalanx.ends import Cause, End
 from phalanx.frames import PREFIX
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
@@ -51,7 +51,7 @@ STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its 
 HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
 CANCELLED_S = 15.0  # beyond their grace, for replicas to end when all of them are to
 POSITIONS_S = 2.0
-OF_PEACE = ("finished", "stopped")
+OF_PEACE = (Cause.FINISHED, Cause.STOPPED)
 WITH_ANOTHER = "stopped: its Job ends all pods when one has failed"
 
 
@@ -64,7 +64,7 @@ class TrackedPod:
         self.over_at: float | None = None  # since when we know that it is over
         self.begun_at: float | None = None
         self.reader: PodLogReader | None = None
-        self.held: dict[str, tuple[float, dict[str, Any]]] = {}  # ends whose reason is not known yet
+        self.held: dict[str, tuple[float, End]] = {}  # ends whose reason is not known yet
 
     @property
     def is_stuck(self) -> bool:
@@ -177,9 +177,9 @@ class AttemptReconciler:
     def fate(self, tracked: TrackedPod) -> PodEnd | None:
         is_told = self.is_cancelled or any(name in self.told for name in tracked.names)
         fate = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_told=is_told)
-        if fate is not None and fate.cause == "stopped" and tracked.is_stuck and not is_told:
-            return fate._replace(cause="lost", message="its node does not answer any more", is_outside=True)
-        if fate is not None and fate.cause == "stopped" and fate.is_outside and self.is_past_limit:
+        if fate is not None and fate.cause == Cause.STOPPED and tracked.is_stuck and not is_told:
+            return fate._replace(cause=Cause.LOST, message="its node does not answer any more", is_outside=True)
+        if fate is not None and fate.cause == Cause.STOPPED and fate.is_outside and self.is_past_limit:
             return fate._replace(message=WITH_ANOTHER, is_outside=False)
         return fate
 
@@ -281,47 +281,48 @@ class AttemptReconciler:
         atomic_files.make_private(folder, self.seat.run_folder)
         if file == run_paths.AGENT:
             atomic_files.write_atomic(folder / file, data, sync=False)
-        elif said.get("cause") in CAUSES and isinstance(said.get("ended_at"), int | float):
-            said |= {"replica": member, "attempt": self.seat.attempt, "version": 1}
-            if _starts_again(self, tracked, said) or not self._explain(tracked, member, said):
-                tracked.held.setdefault(member, (time.monotonic(), said))
+        elif (end := End.from_json(said)) is not None:
+            end = end._replace(replica=member, attempt=self.seat.attempt)
+            explained = None if _starts_again(self, tracked, end) else self._explain(tracked, member, end)
+            if explained is None:
+                tracked.held.setdefault(member, (time.monotonic(), end))
             else:
-                self.ends.take(member, said)
+                self.ends.take(member, explained)
 
-    def _explain(self, tracked: TrackedPod, member: str, said: dict[str, Any]) -> bool:
-        """Why an agent was told to end, or lost its ranks, which it does not know. False while nobody knows."""
-        if said["cause"] == "error" and self.hosts and self.is_cancelled:  # they may go before it is told to
-            said |= {"cause": "stopped", "message": "stopped"}
-        if said["cause"] == "error" and self.hosts:
+    def _explain(self, tracked: TrackedPod, member: str, said: End) -> End | None:
+        """The end with why its agent was told to end, or lost its ranks, which the agent does not know. None while
+        nobody knows."""
+        if said.cause == Cause.ERROR and self.hosts and self.is_cancelled:  # they may go before it is told to
+            said = said._replace(cause=Cause.STOPPED, message="stopped")
+        if said.cause == Cause.ERROR and self.hosts:
             return self._blame_host(said)
-        if said["cause"] == "error" and said.get("signal") == signal.SIGKILL:
+        if said.cause == Cause.ERROR and said.signal == signal.SIGKILL:
             fate = self.fate(tracked)  # the kernel may have killed it for memory, where its agent cannot see that
-            if fate is not None and fate.cause == "memory":
-                said |= {"cause": "memory", "message": fate.message}
-            return fate is not None
-        if said["cause"] != "stopped":
-            return True
+            if fate is not None and fate.cause == Cause.MEMORY:
+                return said._replace(cause=Cause.MEMORY, message=fate.message)
+            return said if fate is not None else None
+        if said.cause != Cause.STOPPED:
+            return said
         number = self.told.get(member)
         if number == signal.SIGQUIT:
-            said |= {"cause": "stalled", "message": "stalled"}
-        elif number is None and not self.is_cancelled:
+            return said._replace(cause=Cause.STALLED, message="stalled")
+        if number is None and not self.is_cancelled:
             why = evicted_by(tracked.pod, self.works)
             if why is not None:
-                said |= {"cause": why.cause, "message": why.message}
-            elif tracked.over_at is None:
-                return False
-            elif deleted_at(tracked.pod) is not None or tracked.is_gone:
-                said["message"] = WITH_ANOTHER if self.is_past_limit else states.NOT_BY_US
-        return True
+                return said._replace(cause=why.cause, message=why.message)
+            if tracked.over_at is None:
+                return None
+            if deleted_at(tracked.pod) is not None or tracked.is_gone:
+                return said._replace(message=WITH_ANOTHER if self.is_past_limit else states.NOT_BY_US)
+        return said
 
-    def _blame_host(self, said: dict[str, Any]) -> bool:
+    def _blame_host(self, said: End) -> End | None:
         """A launcher fails of a rank's pod that is taken from it."""
         for pod in self.hosts:
             fate = pod_end(pod, self.works)
             if fate is not None and _is_own_fault(fate):
-                said |= {"cause": fate.cause, "message": f"{members_of(pod)[0]}: {fate.message}"}
-                return True
-        return False
+                return said._replace(cause=fate.cause, message=f"{members_of(pod)[0]}: {fate.message}")
+        return None
 
     def _release(self, tracked: TrackedPod, name: str, now: float) -> None:
         held = tracked.held.get(name)
@@ -330,8 +331,9 @@ class AttemptReconciler:
         since, said = held
         if _starts_again(self, tracked, said):
             return
-        if self._explain(tracked, name, said) or now - since > HELD_S:
-            self.ends.take(name, said)
+        explained = self._explain(tracked, name, said)
+        if explained is not None or now - since > HELD_S:
+            self.ends.take(name, explained or said)
             tracked.held.pop(name)
 
     # ends that nobody wrote --------------------------------------------------------------------------------------
@@ -354,11 +356,11 @@ class AttemptReconciler:
     def _conclude(self, seen: Observation) -> None:
         fates = [fate for pod in self.pods.values() if (fate := self.fate(pod)) is not None]
         ends = self.ends.all.values()
-        own = [PodEnd(str(end["cause"]), str(end.get("message") or "")) for end in ends]
+        own = [PodEnd(end.cause, end.message) for end in ends]
         if self.is_cancelled:
-            cause, why = "stopped", "stopped"
-        elif all(end["cause"] == "finished" for end in ends):
-            cause, why = "finished", "finished"
+            cause, why = Cause.STOPPED, "stopped"
+        elif all(end.cause == Cause.FINISHED for end in ends):
+            cause, why = Cause.FINISHED, "finished"
         else:
             cause, why = verdict_of(fates) or verdict_of(own) or (seen.cause, seen.why)
         self._keep_positions(float("inf"))
@@ -384,7 +386,7 @@ class AttemptReconciler:
 def _is_past_limit(group: AttemptObjects) -> bool:
     """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete those that still run when one has
     failed; operators, when one was started again too often."""
-    if any(starts_again(work) and (states.end_of_work(work) or OF_PEACE)[0] not in OF_PEACE for work in group.works):
+    if any(starts_again(work) and _has_failed(work) for work in group.works):
         return True
     conditions = (one for work in group.works for one in conditions_of(work))
     if not any(one.get("reason") in ("BackoffLimitExceeded", "FailedJobs") for one in conditions):  # of a TrainJob
@@ -393,9 +395,14 @@ def _is_past_limit(group: AttemptObjects) -> bool:
     return any(fate is not None and not fate.is_outside and fate.cause not in OF_PEACE for fate in fates)
 
 
-def _starts_again(of: AttemptReconciler, tracked: TrackedPod, said: Mapping[str, Any]) -> bool:
+def _has_failed(work: Object) -> bool:
+    end = states.end_of_work(work)
+    return end is not None and end[0] not in OF_PEACE
+
+
+def _starts_again(of: AttemptReconciler, tracked: TrackedPod, said: End) -> bool:
     """Whether that was not its last word: its kubelet starts it once more, as long as its job goes on."""
-    if said["cause"] == "finished" or tracked.over_at is not None or deleted_at(tracked.pod) is not None:
+    if said.cause == Cause.FINISHED or tracked.over_at is not None or deleted_at(tracked.pod) is not None:
         return False
     return any(starts_again(work) and states.end_of_work(work) is None for work in of.works)
 
@@ -411,8 +418,8 @@ def _follow_launcher(of: AttemptReconciler) -> None:
     end = of.ends.all.get(launcher)
     for name in ranks:
         if end is not None and of.ends.missing([name]):
-            facts: dict[str, Any] = {key: end.get(key) for key in PodEnd._fields if key in end and key != "is_outside"}
-            of.ends.write(name, PodEnd(**facts))
+            fate = PodEnd(end.cause, end.message, end.code, end.signal, end.started_at, end.ended_at, end.host or "")
+            of.ends.write(name, fate)
         elif end is None and of.ends.has_agent(launcher):
             of.ends.write_agent(name, launcher)
 
@@ -427,7 +434,9 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     is_known = bool(of.works) or of.is_cancelled or (bool(pods) and all(pod.is_gone for pod in pods))
     if is_known and not group.works and not group.builds and is_quiet:
         is_ours = of.is_cancelled or bool(of.told)
-        of.ends.write_all(absent, PodEnd("stopped", "stopped" if is_ours else states.NOT_BY_US, is_outside=not is_ours))
+        of.ends.write_all(
+            absent, PodEnd(Cause.STOPPED, "stopped" if is_ours else states.NOT_BY_US, is_outside=not is_ours)
+        )
         return
     _end_what_waits_in_vain(of, now)
     _end_what_cannot_start(of, group, now)
@@ -435,13 +444,13 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     _end_what_is_not_needed(of, now)
     grace = grace_s(tracked.pod for tracked in of.pods.values())
     if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
-        of.ends.write_all(of.seat.replicas, PodEnd("stopped", "stopped"))
+        of.ends.write_all(of.seat.replicas, PodEnd(Cause.STOPPED, "stopped"))
 
 
 def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
     """A launcher comes when the pods of its ranks are ready: it never does when one of them has failed. One that is
     there may wait for such a pod itself; one that is at work finds out, if it does so before long."""
-    ended = [(pod, fate) for pod in of.hosts if (fate := pod_end(pod, of.works)) and fate.cause != "finished"]
+    ended = [(pod, fate) for pod in of.hosts if (fate := pod_end(pod, of.works)) and fate.cause != Cause.FINISHED]
     if not ended or of.is_cancelled:
         of.hostless_at = None
         return
@@ -474,10 +483,10 @@ def _end_what_cannot_come(
         for name in absent:
             cause, told = next(
                 (end for work, end in zip(group.works, ends, strict=True) if end and _makes(work, name)),
-                ("lost", "its pod never came"),
+                (Cause.LOST, "its pod never came"),
             )
-            bad = cause if cause != "finished" else "lost"
-            of.ends.write(name, PodEnd(bad, told if cause != "finished" else "its pod never came"))
+            bad = cause if cause != Cause.FINISHED else Cause.LOST
+            of.ends.write(name, PodEnd(bad, told if cause != Cause.FINISHED else "its pod never came"))
 
 
 def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
@@ -485,15 +494,15 @@ def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
     waiting = [pod for pod in of.pods.values() if pod.begun_at is None and pod.over_at is None]
     names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
     if any(map(states.has_enough, of.works)):
-        of.ends.write_all(names, PodEnd("finished", "it was not needed", 0))
+        of.ends.write_all(names, PodEnd(Cause.FINISHED, "it was not needed", 0))
     essential = [name for name in of.seat.replicas if not is_helper(name)] or list(of.seat.replicas)
     ends = of.ends.all
-    causes = {ends[name]["cause"] for name in essential if name in ends}
-    is_decided = bool(causes - {"finished", "segment"}) or not of.ends.missing(essential)
+    causes = {ends[name].cause for name in essential if name in ends}
+    is_decided = bool(causes - {Cause.FINISHED, Cause.SEGMENT}) or not of.ends.missing(essential)
     of.failed_at = (of.failed_at or now) if is_decided else None
     if of.failed_at is None or now - of.failed_at < HELD_S or of.by_launcher:
         return
-    of.ends.write_all(names, PodEnd("stopped", "stopped before it started"))
+    of.ends.write_all(names, PodEnd(Cause.STOPPED, "stopped before it started"))
 
 
 def _podless(of: AttemptReconciler) -> list[str]:
@@ -503,7 +512,7 @@ def _podless(of: AttemptReconciler) -> list[str]:
 
 def _is_own_fault(fate: PodEnd) -> bool:
     """Of a pod in which a launcher starts ranks: whether it says more than the launcher will."""
-    return fate.is_outside or fate.cause in ("memory", "setup")
+    return fate.is_outside or fate.cause in (Cause.MEMORY, Cause.SETUP)
 
 
 def _makes(work: Object, name: str) -> bool:

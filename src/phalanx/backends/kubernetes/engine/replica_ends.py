@@ -6,15 +6,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.kubernetes.engine.pod_logs import log_size
 from phalanx.backends.kubernetes.observe.states import PodEnd
-from phalanx.home import attempts
+from phalanx.ends import End, read_end
 from phalanx.home.attempts import AttemptFolder
 
 
@@ -28,12 +27,12 @@ class ReplicaEnds:
     def __init__(self, seat: AttemptFolder) -> None:
         self.seat = seat
         self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # looked at all the time
-        self.ended: dict[str, Mapping[str, Any]] = {}
-        self.held: dict[str, Mapping[str, Any]] = {}
+        self.ended: dict[str, End] = {}
+        self.held: dict[str, End] = {}
         self.guard = threading.Lock()
         for name in seat.replicas:
-            end = atomic_files.read_json(seat.folder(name) / run_paths.END_HELD)
-            if isinstance(end, dict):
+            end = End.from_json(atomic_files.read_json(seat.folder(name) / run_paths.END_HELD))
+            if end is not None:
                 self.held[name] = end
 
     @property
@@ -42,12 +41,12 @@ class ReplicaEnds:
         return len({*self.ended, *self.held}) == len(self.seat.replicas)
 
     @property
-    def all(self) -> dict[str, Mapping[str, Any]]:
+    def all(self) -> dict[str, End]:
         return {**self.held, **self.ended}
 
     def heed(self) -> None:
         for name in [name for name in self.files if name not in self.ended]:
-            end = attempts.read_end(self.seat.folder(name)) if os.path.exists(self.files[name]) else None
+            end = read_end(self.seat.folder(name)) if os.path.exists(self.files[name]) else None
             if end is not None:
                 self.ended[name] = end
 
@@ -73,19 +72,26 @@ class ReplicaEnds:
 
     def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
         """As its agent would have. Does nothing when there is one."""
-        content = {
-            "version": 1, "replica": name, "attempt": self.seat.attempt,
-            "cause": fate.cause, "code": fate.code, "signal": fate.signal, "message": fate.message,
-            "started_at": fate.started_at, "ended_at": fate.ended_at or time.time(), "host": fate.host,
-            "log_bytes": log_size(self.seat, name), "last_lines": list(lines)[-ENDS_KEPT:], "peak": {},
-        }  # fmt: skip
-        self.take(name, content)
+        end = End(
+            fate.cause,
+            fate.code,
+            fate.signal,
+            fate.message,
+            replica=name,
+            attempt=self.seat.attempt,
+            started_at=fate.started_at,
+            ended_at=fate.ended_at or time.time(),
+            host=fate.host,
+            log_bytes=log_size(self.seat, name),
+            last_lines=tuple(lines)[-ENDS_KEPT:],
+        )
+        self.take(name, end)
 
     def write_all(self, names: Iterable[str], fate: PodEnd, lines: Sequence[str] = ()) -> None:
         for name in self.missing(names):
             self.write(name, fate, lines)
 
-    def take(self, name: str, said: Mapping[str, Any]) -> None:
+    def take(self, name: str, end: End) -> None:
         """How it ended, once. Does nothing when that is known."""
         folder = self.seat.folder(name)
         atomic_files.make_private(folder, self.seat.run_folder)
@@ -94,8 +100,8 @@ class ReplicaEnds:
             if not self.missing([name]):
                 return
             if len(self.missing(self.files)) > 1:
-                atomic_files.write_atomic(folder / run_paths.END, json.dumps(said).encode())
-                self.ended[name] = said
+                atomic_files.write_atomic(folder / run_paths.END, json.dumps(end.to_json()).encode())
+                self.ended[name] = end
             else:
-                atomic_files.write_atomic(folder / run_paths.END_HELD, json.dumps(said).encode())
-                self.held[name] = said
+                atomic_files.write_atomic(folder / run_paths.END_HELD, json.dumps(end.to_json()).encode())
+                self.held[name] = end

@@ -300,7 +300,7 @@ def _check_ours(found: Mapping[str, Any], cargo: StagedObjects) -> None:
 def _failed(fault: ApiFault, one: Mapping[str, Any]) -> JobRejected | EngineUnavailable:
     """By whether it may pass. A quota is free again when others have ended."""
     said = short(fault.message or fault.reason)
-    if fault.may_pass or fault.code in (401, 408, 409) or "exceeded quota" in fault.message:
+    if fault.transient or fault.code in (401, 408, 409) or "exceeded quota" in fault.message:
         return EngineUnavailable(f"{_called(one)}: {said}")
     if fault.code == 404:
         return JobRejected(f"the cluster has no {one['kind']} of {one['apiVersion']}, or not this namespace: {said}")

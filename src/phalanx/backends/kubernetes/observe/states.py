@@ -36,6 +36,7 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
 )
 from phalanx.backends.kubernetes.observe.pending import held_back, pod_waits, steps_of, waiting_for
 from phalanx.backends.kubernetes.target import DOMAIN
+from phalanx.ends import Cause
 from phalanx.naming import HELPERS
 
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
@@ -43,13 +44,12 @@ __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "
 NOT_BY_US = "its pods were deleted, not by us"
 NODES_TOLD = 8
 REJECTED = "Pod was rejected"
-CAUSES = ("finished", "error", "memory", "timeout", "stopped", "lost", "meeting", "stalled", "setup", "segment")
 
 
 class PodEnd(NamedTuple):
     """How a pod ended, as the ends of replicas have it. `is_outside`: something else than the program ended it."""
 
-    cause: str
+    cause: Cause
     message: str
     code: int | None = None
     signal: int | None = None
@@ -83,10 +83,10 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
     """From the surest sign to the weakest."""
     status = pod.get("status") or {}
     if status.get("phase") == "Succeeded" or (state is not None and state.get("exitCode") == 0):
-        return PodEnd("finished", "finished", 0)
+        return PodEnd(Cause.FINISHED, "finished", 0)
     code, number = exit_of(state) if state is not None else (None, None)
     if state is not None and state.get("reason") == "OOMKilled":
-        return PodEnd("memory", _memory_words(pod), None, signal.SIGKILL)
+        return PodEnd(Cause.MEMORY, _memory_words(pod), None, signal.SIGKILL)
     taken = evicted_by(pod, works)
     if taken is not None:
         return taken._replace(code=code, signal=number)
@@ -95,11 +95,13 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
         return init
     if state is None or state.get("reason") == "ContainerStatusUnknown":
         if is_told or state is None:
-            return PodEnd("stopped", "stopped" if is_told else "its pod was deleted, not by us", is_outside=not is_told)
-        return PodEnd("lost", "its node lost sight of its container", is_outside=True)
+            return PodEnd(
+                Cause.STOPPED, "stopped" if is_told else "its pod was deleted, not by us", is_outside=not is_told
+            )
+        return PodEnd(Cause.LOST, "its node lost sight of its container", is_outside=True)
     if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
         words = "stopped" if is_told else "its pod was deleted, not by us"
-        return PodEnd("stopped", words, code, number, is_outside=not is_told)
+        return PodEnd(Cause.STOPPED, words, code, number, is_outside=not is_told)
     return _failed(state, code, number)
 
 
@@ -109,28 +111,28 @@ def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     works = tuple(works)
     if reason == "DeadlineExceeded" or any(map(_is_late, works)):
-        return PodEnd("timeout", "ended by the time limit of its job", is_outside=True)
+        return PodEnd(Cause.TIMEOUT, "ended by the time limit of its job", is_outside=True)
     if reason in _POD_REASONS:
-        return PodEnd("lost", _POD_REASONS[reason], is_outside=True)
+        return PodEnd(Cause.LOST, _POD_REASONS[reason], is_outside=True)
     if reason == "Terminated" and "shutdown" in message:
-        return PodEnd("lost", _POD_REASONS["NodeShutdown"], is_outside=True)
+        return PodEnd(Cause.LOST, _POD_REASONS["NodeShutdown"], is_outside=True)
     if reason and message.startswith(REJECTED):  # by its kubelet, for whatever reason
         said = short(message.removeprefix(REJECTED).lstrip(": ")) or reason
-        return PodEnd("lost", f"its node did not take it: {said}", is_outside=True)
+        return PodEnd(Cause.LOST, f"its node did not take it: {said}", is_outside=True)
     if reason == "Evicted":
         return _evicted(message)
     if reason.startswith("OutOf") or reason in ("NodeAffinity", "UnexpectedAdmissionError", "NodePorts"):
-        return PodEnd("lost", f"its node did not take it: {short(message) or reason}", is_outside=True)
+        return PodEnd(Cause.LOST, f"its node did not take it: {short(message) or reason}", is_outside=True)
     target = condition_of(pod, "DisruptionTarget")
     if target is not None and target.get("status") == "True":
         words = _DISRUPTIONS.get(str(target.get("reason")), f"taken down by the cluster ({target.get('reason')})")
-        return PodEnd("lost", words, is_outside=True)
+        return PodEnd(Cause.LOST, words, is_outside=True)
     ended = condition_of(pod, "TerminationTarget")
     if ended is not None and ended.get("status") == "True":
         said = short(str(ended.get("message") or ended.get("reason") or ""))
-        return PodEnd("lost", f"taken down by Kueue: {said}", is_outside=True)
+        return PodEnd(Cause.LOST, f"taken down by Kueue: {said}", is_outside=True)
     if any(map(is_suspended, works)):
-        return PodEnd("lost", "suspended after it had begun: by Kueue, when others come first", is_outside=True)
+        return PodEnd(Cause.LOST, "suspended after it had begun: by Kueue, when others come first", is_outside=True)
     return None
 
 
@@ -157,10 +159,10 @@ def _evicted(message: str) -> PodEnd:
         what = {"ephemeral-storage": "disk", "pids": "process numbers"}.get(low[1], low[1])
         used = re.search(r"was using (\S+), request is (\S+),", message)
         more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
-        return PodEnd("lost", f"evicted: its node was low on {what}{more}", is_outside=True)
+        return PodEnd(Cause.LOST, f"evicted: its node was low on {what}{more}", is_outside=True)
     if re.search(r"exceed(?:s|ed)? (?:the total |its local |the )?(?:limit|ephemeral)|exceeds the limit", message):
-        return PodEnd("error", f"evicted, as it used more disk than it may: {short(message)}")
-    return PodEnd("lost", f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
+        return PodEnd(Cause.ERROR, f"evicted, as it used more disk than it may: {short(message)}")
+    return PodEnd(Cause.LOST, f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
 
 
 def _is_late(work: Object) -> bool:
@@ -176,16 +178,16 @@ def _failed_init(pod: Object) -> PodEnd | None:
         ended = (one.get("state") or {}).get("terminated")
         if ended is not None and ended.get("exitCode") != 0:
             if ended.get("reason") == "OOMKilled":
-                return PodEnd("memory", f"step `{one.get('name')}` was killed for memory", None, signal.SIGKILL)
+                return PodEnd(Cause.MEMORY, f"step `{one.get('name')}` was killed for memory", None, signal.SIGKILL)
             if (said := _word_of_agent(ended)) is not None:
                 return said
             code, number = exit_of(ended)
             if one.get("name") == "init-pytorch":  # of training-operator, before workers
                 return PodEnd(
-                    "meeting", "its master was not there in time: training-operator waits some minutes for it"
+                    Cause.MEETING, "its master was not there in time: training-operator waits some minutes for it"
                 )
             how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
-            return PodEnd("setup", f"step `{one.get('name')}` {how}", code, number)
+            return PodEnd(Cause.SETUP, f"step `{one.get('name')}` {how}", code, number)
     return None
 
 
@@ -204,10 +206,10 @@ def failed_init_of(pod: Object) -> str | None:
 
 def _failed(state: Object, code: int | None, number: int | None) -> PodEnd:
     if (why := _unstarted(state)) is not None:
-        return PodEnd("error", why, 127)
+        return PodEnd(Cause.ERROR, why, 127)
     if state.get("reason") == "DeadlineExceeded":
-        return PodEnd("timeout", "ended by the time limit of its job", code, number, is_outside=True)
-    return _word_of_agent(state) or PodEnd("error", exit_words(code, number), code, number)
+        return PodEnd(Cause.TIMEOUT, "ended by the time limit of its job", code, number, is_outside=True)
+    return _word_of_agent(state) or PodEnd(Cause.ERROR, exit_words(code, number), code, number)
 
 
 def _word_of_agent(state: Object) -> PodEnd | None:
@@ -216,10 +218,10 @@ def _word_of_agent(state: Object) -> PodEnd | None:
         said = json.loads(state.get("message") or "")
         end = next(iter(said["ends"].values())) if said["phalanx"] == 1 else {}
         code, number = (end[name] if isinstance(end[name], int) else None for name in ("code", "signal"))
-        cause, message = str(end["cause"]), short(str(end["message"]))
+        cause, message = Cause(end["cause"]), short(str(end["message"]))
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError):
         return None
-    return PodEnd(cause, message, code, number) if cause in CAUSES else None
+    return PodEnd(cause, message, code, number)
 
 
 def exit_of(state: Object) -> tuple[int | None, int | None]:
@@ -263,23 +265,25 @@ def _starts_again(pod: Object) -> bool:
     return policy != "Never" and not is_over and not runs_once(pod)
 
 
-def end_of_work(work: Object) -> tuple[str, str] | None:
+def end_of_work(work: Object) -> tuple[Cause, str] | None:
     """(cause, words) of a Job or an operator's job that is over; None while it is not."""
     for one in conditions_of(work):
         if one.get("status") != "True":
             continue
         if one.get("type") in ("Complete", "Succeeded", "Completed"):
-            return "finished", "finished"
+            return Cause.FINISHED, "finished"
         if one.get("type") == "Failed":
             if one.get("reason") == "DeadlineExceeded":
-                return "timeout", "ended by the time limit of its job"
-            return "lost", short(str(one.get("message") or one.get("reason") or "its job failed"))
+                return Cause.TIMEOUT, "ended by the time limit of its job"
+            return Cause.LOST, short(str(one.get("message") or one.get("reason") or "its job failed"))
     return None
 
 
 def has_enough(work: Object) -> bool:
     """Whether it is done, and may have been so with fewer pods than it asked for."""
-    return bool((work.get("spec") or {}).get("elasticPolicy")) and (end_of_work(work) or ("",))[0] == "finished"
+    end = end_of_work(work)
+    is_elastic = bool((work.get("spec") or {}).get("elasticPolicy"))
+    return is_elastic and end is not None and end[0] == Cause.FINISHED
 
 
 def observed(group: AttemptObjects) -> Observation:
@@ -298,8 +302,8 @@ def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
     """Of a run whose image comes first. Its pods are not there yet."""
     for build in group.builds:
         end = end_of_work(build)
-        if end is not None and end[0] != "finished":
-            return Observation(ENDED, f"its image could not be built: {end[1]}", "setup", **known)
+        if end is not None and end[0] != Cause.FINISHED:
+            return Observation(ENDED, f"its image could not be built: {end[1]}", Cause.SETUP, **known)
     waits = [
         words for pod in group.pods if is_build(pod) and not has_begun(pod) for words in [pod_waits(pod, group).words]
     ]
@@ -316,25 +320,25 @@ def is_over(group: AttemptObjects) -> bool:
     return bool(pods or essential) and all(end_of_work(work) is not None for work in essential)
 
 
-def _verdict(group: AttemptObjects) -> tuple[str, str]:
+def _verdict(group: AttemptObjects) -> tuple[Cause, str]:
     fates = [fate for pod in group.pods if not is_build(pod) if (fate := pod_end(pod, group.works)) is not None]
     return verdict_of(fates) or next(
-        (end for work in group.works if (end := end_of_work(work)) is not None and end[0] != "finished"),
-        ("finished", "finished"),
+        (end for work in group.works if (end := end_of_work(work)) is not None and end[0] != Cause.FINISHED),
+        (Cause.FINISHED, "finished"),
     )
 
 
-def verdict_of(fates: Iterable[PodEnd]) -> tuple[str, str] | None:
+def verdict_of(fates: Iterable[PodEnd]) -> tuple[Cause, str] | None:
     """What ended an attempt: what came from outside before what its replicas did. None when nothing went wrong."""
-    bad = [fate for fate in fates if fate.cause != "finished"]
+    bad = [fate for fate in fates if fate.cause != Cause.FINISHED]
     first = min(
-        bad, key=lambda fate: (not fate.is_outside, fate.cause == "stopped", fate.ended_at or 0.0), default=None
+        bad, key=lambda fate: (not fate.is_outside, fate.cause == Cause.STOPPED, fate.ended_at or 0.0), default=None
     )
     if first is None:
         return None
-    if first.cause == "stopped":
-        return "stopped", NOT_BY_US if first.is_outside else "stopped"
-    return first.cause if first.is_outside or first.cause in ("memory", "setup") else "lost", first.message
+    if first.cause == Cause.STOPPED:
+        return Cause.STOPPED, NOT_BY_US if first.is_outside else "stopped"
+    return first.cause if first.is_outside or first.cause in (Cause.MEMORY, Cause.SETUP) else Cause.LOST, first.message
 
 
 def nodes_of(pods: Iterable[Object]) -> str:

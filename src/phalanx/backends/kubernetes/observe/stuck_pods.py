@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects, is_build, meta_of
 from phalanx.backends.kubernetes.observe.pending import obstacles
 from phalanx.backends.kubernetes.observe.states import PodEnd
+from phalanx.ends import Cause
 
 GIVE_UP_S = 600.0
 LOOK_S = 5.0  # between looks at all pods that wait
@@ -33,7 +34,7 @@ class StuckPodTracker:
         for uid, words in found.items():
             if now - self._since[uid] >= self.give_up_s:
                 what = "its image could not be built" if uid in builds else "it could not start"
-                yield uid, PodEnd("setup", f"{what} in {_time(self.give_up_s)}: {words}")
+                yield uid, PodEnd(Cause.SETUP, f"{what} in {_time(self.give_up_s)}: {words}")
 
 
 def _time(span_s: float) -> str:
