@@ -103,7 +103,7 @@ def test_the_kubeconfig_of_the_home_is_used(server: FakeApiServer, tmp_path: Pat
 
 
 def test_no_kubeconfig_at_all_is_told_kindly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CallError, match=r"there is no kubeconfig: .* name one with --kubeconfig FILE"):
+    with pytest.raises(CallError, match=r"no kubeconfig: .* name one with --kubeconfig FILE"):
         connect(Settings())
     with pytest.raises(CallError, match=r"there is no kubeconfig .*gone: name another"):
         connect(Settings(kubeconfig=str(tmp_path / "gone")))
@@ -115,10 +115,10 @@ def test_no_kubeconfig_at_all_is_told_kindly(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "cannot be read as a kubeconfig"),
+        ("{", "invalid kubeconfig"),
         ("", "is empty"),
-        ("- 1", "cannot be read as a kubeconfig"),
-        ("{}", "no context is the current one: name one with --context; there is none"),
+        ("- 1", "invalid kubeconfig"),
+        ("{}", "no current context is set: name one with --context; it has no contexts"),
         ("{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: []}", "name b"),
         ("{current-context: a, contexts: [{name: b, context: {cluster: b}}]}", "no context `a`; there is: b"),
     ],
@@ -132,7 +132,7 @@ def test_a_kubeconfig_that_does_not_work_is_told_kindly(tmp_path: Path, text: st
 def test_a_cluster_that_is_down_may_come_back(server: FakeApiServer, tmp_path: Path) -> None:
     settings = Settings(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
     server.stop()
-    with pytest.raises(NotAnswering, match=r"nothing answers at http://.* \(context `fake`\): connection refused"):
+    with pytest.raises(NotAnswering, match=r"no response from http://.* \(context `fake`\): connection refused"):
         connect(settings)
     connect(settings, ask=False)
     server.start()
@@ -142,7 +142,7 @@ def test_a_cluster_that_is_down_may_come_back(server: FakeApiServer, tmp_path: P
 def test_expired_credentials_are_told_kindly(server: FakeApiServer, tmp_path: Path) -> None:
     settings = Settings(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
     server.token = "another"
-    with pytest.raises(CallError, match="does not take the credentials of `fake`: they have expired"):
+    with pytest.raises(CallError, match="rejects the credentials of `fake`: they have expired"):
         connect(settings)
 
 

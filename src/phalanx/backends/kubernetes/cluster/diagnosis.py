@@ -1,4 +1,4 @@
-"""What `phalanx doctor --on kubernetes` reports: what a cluster offers, and what to do about what is missing."""
+"""`phalanx doctor --on kubernetes`: what a cluster offers, and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class DryRunResult(NamedTuple):
 
 
 def diagnose(settings: Settings, *, needs_operators: bool) -> Diagnosis:
-    """The cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
+    """Diagnose the cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
     found, trial = _surveyed(settings)
     problems = [*_problems(found, needs_operators=needs_operators)]
-    problems += [f"the cluster would refuse the Job of a run: {trial.refusal}"] if trial.refusal else []
-    notes = [*_notes(found), *(f"of the Job of a run the cluster warns: {text}" for text in trial.warnings)]
-    notes += [f"files that say nothing of it do not run here: {trial.unsaid}"] if trial.unsaid else []
+    problems += [f"the cluster would reject the Job of a run: {trial.refusal}"] if trial.refusal else []
+    notes = [*_notes(found), *(f"the cluster warns about the Job of a run: {text}" for text in trial.warnings)]
+    notes += [f"files must set this to run here: {trial.unsaid}"] if trial.unsaid else []
     return Diagnosis(problems, notes, _facts(found), list(_tables(found)), found.as_json())
 
 
@@ -53,7 +53,7 @@ def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
 
 
 def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
-    """Nothing is created. Raises ApiFault, Unreachable."""
+    """Try a dry run; nothing is created. Raises ApiFault, ApiUnreachable."""
     made = plan.make(load([("doctor.yml", _SMALLEST)], {})[0], "doctor", "default")
     try:
         rendered = native_jobs.objects(made, place)
@@ -74,7 +74,7 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
 def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
     if found.has_namespace is False:
         yield (
-            f"there is no namespace `{found.namespace}`: run `kubectl create namespace {found.namespace}`, or name "
+            f"namespace `{found.namespace}` does not exist: run `kubectl create namespace {found.namespace}`, or name "
             f"another with --namespace"
         )
     if found.missing:
@@ -83,11 +83,11 @@ def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
             f"`{found.namespace}` for the Role in deploy/kubernetes/base"
         )
     if needs_operators and not _operators(found):
-        yield "there is no operator of Kubeflow: install one, or use `backend: native`, which needs none"
+        yield "no Kubeflow operator is installed: install one, or use `backend: native`, which needs none"
 
 
 def _listed_needs(needs: tuple[Need, ...]) -> str:
-    """create, get and delete jobs.batch; list events"""
+    """Format as: create, get and delete jobs.batch; list events"""
     verbs: dict[str, list[str]] = {}
     for need in needs:
         verbs.setdefault(f"{need.resource}{f'.{need.group}' if need.group else ''}", []).append(need.verb)
