@@ -149,8 +149,8 @@ def test_the_homes_settings_name_the_cluster(
         (["--on", "kubernets"], "no backend `kubernets` is installed"),
         (["--on", "kubernetes", "--rebuild"], "--rebuild is about a home"),
         (["--context", "lab"], "--context is about a cluster: add --on kubernetes"),
-        (["--on", "kubernetes", "--context", "other"], "no context `other`; there is: lab"),
-        (["--on", "kubernetes", "--kubeconfig", "/nowhere"], "there is no kubeconfig /nowhere"),
+        (["--on", "kubernetes", "--context", "other"], "no context `other`; the contexts are: lab"),
+        (["--on", "kubernetes", "--kubeconfig", "/nowhere"], "kubeconfig /nowhere does not exist"),
     ],
 )
 @pytest.mark.usefixtures("server")
@@ -179,4 +179,4 @@ def test_what_a_file_must_say_there_is_told(tmp_path: Path, monkeypatch: pytest.
     with server:
         answer = quick("doctor", "--on", "kubernetes", "--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
     assert answer.code == 0, answer.err
-    assert "several queues of Kueue: a, b. Say which in" in answer.out
+    assert "several Kueue queues: a, b. Name one in" in answer.out
