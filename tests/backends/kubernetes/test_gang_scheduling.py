@@ -376,7 +376,7 @@ def test_pods_that_kueue_takes_down_are_no_failures_of_the_program() -> None:
     target = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": said}
     fate = pod_end(seen.pod(phase="Failed", containerStatuses=[seen.ended(143)], conditions=[target]))
     assert fate is not None
-    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"taken down by Kueue: {said}")
+    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"preempted by Kueue: {said}")
 
 
 def unplaced(name: str, message: str, reason: str = "Unschedulable") -> dict[str, Any]:
@@ -393,7 +393,7 @@ def test_volcano_says_which_pod_of_a_gang_does_not_fit() -> None:
     ]
     words = waiting_for(seen.group(*pods, works=[seen.job()]))
     assert words == "1 of 3 pods: it needs a node with enough free CPU: 2 of 2 nodes have too little CPU"
-    together = "its pods start together, and there is no room for all of them yet"
+    together = "its pods start together, and there is not enough capacity for all of them yet"
     assert waiting_for(seen.group(*pods[:2], works=[seen.job()])) == together
     unfit = {"type": "Unschedulable", "status": "True", "message": "queue resource quota insufficient"}
     gang = {"metadata": {"name": "g"}, "status": {"phase": "Pending", "conditions": [unfit]}}

@@ -329,4 +329,4 @@ def test_what_keeps_pods_from_being_made_is_said_by_the_job_of_a_job_set() -> No
     assert states.waiting_for(group).startswith("the quota `q` is used up")
     other = {**event, "involvedObject": {**about, "name": "phalanx-r10-node-0"}}
     assert attempt_objects.queued_as(work) not in attempt_objects.topics_of(other)
-    assert states.waiting_for(group._replace(events=[other])) == "its pods are being made"
+    assert states.waiting_for(group._replace(events=[other])) == "its pods are being created"

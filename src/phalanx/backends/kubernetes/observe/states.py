@@ -1,7 +1,7 @@
-"""What Kubernetes says of the objects of an attempt, and what it means, in plain words. Pure.
+"""The meaning of the state of an attempt's objects, as messages for users. Pure functions.
 
-The cluster tells a program that failed from one that was taken down by more than one sign, and not all signs are there
-at all times: conditions of pods, their reasons, those of their containers, and what their Job says.
+Several signs distinguish a failed program from an evicted one, and not all are present at all times: conditions of
+pods, their reasons, those of their containers, and the conditions of their Job.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from phalanx.naming import HELPERS
 
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
 
-NOT_BY_US = "its pods were deleted, not by us"
+NOT_BY_US = "its pods were deleted, not by Phalanx"
 NODES_TOLD = 8
 REJECTED = "Pod was rejected"
 CAUSES = ("finished", "error", "memory", "timeout", "stopped", "lost", "meeting", "stalled", "setup", "segment")
 
 
 class PodEnd(NamedTuple):
-    """How a pod ended, as the ends of replicas have it. `is_outside`: something else than the program ended it."""
+    """How a pod ended, in the form of a replica's end. `is_outside`: something other than the program ended it."""
 
     cause: str
     message: str
@@ -62,7 +62,7 @@ class PodEnd(NamedTuple):
 def pod_end(
     pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False, is_told: bool = False
 ) -> PodEnd | None:
-    """None while it is not over. `is_gone`: nobody has it any more; `is_told`: we had it end."""
+    """None while it is not over. `is_gone`: the pod no longer exists; `is_told`: Phalanx stopped it."""
     status = pod.get("status") or {}
     state = main_state(pod).get("terminated")
     if state is not None and _starts_again(pod):
@@ -71,7 +71,7 @@ def pod_end(
     if not is_over and not is_gone:
         return None
     facts = {
-        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never did
+        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never started
         "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
         "host": str((pod.get("spec") or {}).get("nodeName") or ""),
     }
@@ -80,7 +80,7 @@ def pod_end(
 
 
 def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_told: bool) -> PodEnd:
-    """From the surest sign to the weakest."""
+    """Check the signs from the most to the least reliable."""
     status = pod.get("status") or {}
     if status.get("phase") == "Succeeded" or (state is not None and state.get("exitCode") == 0):
         return PodEnd("finished", "finished", 0)
@@ -95,16 +95,17 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
         return init
     if state is None or state.get("reason") == "ContainerStatusUnknown":
         if is_told or state is None:
-            return PodEnd("stopped", "stopped" if is_told else "its pod was deleted, not by us", is_outside=not is_told)
-        return PodEnd("lost", "its node lost sight of its container", is_outside=True)
+            words = "stopped" if is_told else "its pod was deleted, not by Phalanx"
+            return PodEnd("stopped", words, is_outside=not is_told)
+        return PodEnd("lost", "its node lost track of its container", is_outside=True)
     if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
-        words = "stopped" if is_told else "its pod was deleted, not by us"
+        words = "stopped" if is_told else "its pod was deleted, not by Phalanx"
         return PodEnd("stopped", words, code, number, is_outside=not is_told)
     return _failed(state, code, number)
 
 
 def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
-    """What ended a pod from outside, when the cluster says so. It may say so while the pod still ends."""
+    """What ended a pod from outside, if the cluster reports it. It may do so while the pod is still terminating."""
     status = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     works = tuple(works)
@@ -114,23 +115,23 @@ def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
         return PodEnd("lost", _POD_REASONS[reason], is_outside=True)
     if reason == "Terminated" and "shutdown" in message:
         return PodEnd("lost", _POD_REASONS["NodeShutdown"], is_outside=True)
-    if reason and message.startswith(REJECTED):  # by its kubelet, for whatever reason
+    if reason and message.startswith(REJECTED):  # by its kubelet, for any reason
         said = short(message.removeprefix(REJECTED).lstrip(": ")) or reason
-        return PodEnd("lost", f"its node did not take it: {said}", is_outside=True)
+        return PodEnd("lost", f"its node rejected it: {said}", is_outside=True)
     if reason == "Evicted":
         return _evicted(message)
     if reason.startswith("OutOf") or reason in ("NodeAffinity", "UnexpectedAdmissionError", "NodePorts"):
-        return PodEnd("lost", f"its node did not take it: {short(message) or reason}", is_outside=True)
+        return PodEnd("lost", f"its node rejected it: {short(message) or reason}", is_outside=True)
     target = condition_of(pod, "DisruptionTarget")
     if target is not None and target.get("status") == "True":
-        words = _DISRUPTIONS.get(str(target.get("reason")), f"taken down by the cluster ({target.get('reason')})")
+        words = _DISRUPTIONS.get(str(target.get("reason")), f"terminated by the cluster ({target.get('reason')})")
         return PodEnd("lost", words, is_outside=True)
     ended = condition_of(pod, "TerminationTarget")
     if ended is not None and ended.get("status") == "True":
         said = short(str(ended.get("message") or ended.get("reason") or ""))
-        return PodEnd("lost", f"taken down by Kueue: {said}", is_outside=True)
+        return PodEnd("lost", f"preempted by Kueue: {said}", is_outside=True)
     if any(map(is_suspended, works)):
-        return PodEnd("lost", "suspended after it had begun: by Kueue, when others come first", is_outside=True)
+        return PodEnd("lost", "suspended after it had started: by Kueue, if other jobs come first", is_outside=True)
     return None
 
 
@@ -138,29 +139,29 @@ _POD_REASONS = {
     "NodeLost": "its node was lost",
     "NodeShutdown": "its node was shut down",
     "Shutdown": "its node was shut down",
-    "Preempting": "preempted by a pod that its node needs itself",
+    "Preempting": "preempted by a critical pod of its node",
     "Preempted": "preempted by a pod of higher priority",
 }
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by a pod of higher priority",
     "PreemptionByKubeScheduler": "preempted by a pod of higher priority",
-    "DeletionByTaintManager": "its node was lost, or given up (a taint that it does not tolerate)",
-    "EvictionByEvictionAPI": "evicted: somebody asked for its node, as for maintenance",
+    "DeletionByTaintManager": "its node was lost or tainted (a taint that it does not tolerate)",
+    "EvictionByEvictionAPI": "evicted through the API, for example for node maintenance",
     "DeletionByPodGC": "its node was lost",
-    "TerminationByKubelet": "its node ended it: low on resources, or shut down",
+    "TerminationByKubelet": "terminated by its node: low on resources, or shut down",
 }
 
 
 def _evicted(message: str) -> PodEnd:
     low = re.search(r"low on resource: ([\w-]+)", message)
     if low is not None:
-        what = {"ephemeral-storage": "disk", "pids": "process numbers"}.get(low[1], low[1])
+        what = {"ephemeral-storage": "disk", "pids": "process IDs"}.get(low[1], low[1])
         used = re.search(r"was using (\S+), request is (\S+),", message)
-        more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
+        more = f"; it used {used[1]} and requested {used[2]}" if used is not None else ""
         return PodEnd("lost", f"evicted: its node was low on {what}{more}", is_outside=True)
     if re.search(r"exceed(?:s|ed)? (?:the total |its local |the )?(?:limit|ephemeral)|exceeds the limit", message):
-        return PodEnd("error", f"evicted, as it used more disk than it may: {short(message)}")
-    return PodEnd("lost", f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
+        return PodEnd("error", f"evicted for exceeding its disk limit: {short(message)}")
+    return PodEnd("lost", f"evicted: {short(message) or 'its node gives no reason'}", is_outside=True)
 
 
 def _is_late(work: Object) -> bool:
@@ -180,9 +181,9 @@ def _failed_init(pod: Object) -> PodEnd | None:
             if (said := _word_of_agent(ended)) is not None:
                 return said
             code, number = exit_of(ended)
-            if one.get("name") == "init-pytorch":  # of training-operator, before workers
+            if one.get("name") == "init-pytorch":  # added by training-operator to workers
                 return PodEnd(
-                    "meeting", "its master was not there in time: training-operator waits some minutes for it"
+                    "meeting", "its master did not start in time: training-operator waits a few minutes for it"
                 )
             how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
             return PodEnd("setup", f"step `{one.get('name')}` {how}", code, number)
@@ -190,14 +191,14 @@ def _failed_init(pod: Object) -> PodEnd | None:
 
 
 def _unstarted(state: Object) -> str | None:
-    """Why a container never ran: what it was to run is not in its image, or not for its processor."""
+    """Why a container never ran: its command is not in its image, or is built for another processor."""
     if state.get("reason") in ("StartError", "ContainerCannotRun", "RunContainerError"):
         return f"cannot start: {short(str(state.get('message') or '')) or state.get('reason')}"
     return None
 
 
 def failed_init_of(pod: Object) -> str | None:
-    """The step that failed before the replica could start."""
+    """The init container that failed before the replica could start."""
     ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in steps_of(pod))
     return next((str(name) for name, how in ended if how is not None and how.get("exitCode") != 0), None)
 
@@ -211,7 +212,7 @@ def _failed(state: Object, code: int | None, number: int | None) -> PodEnd:
 
 
 def _word_of_agent(state: Object) -> PodEnd | None:
-    """What an agent left in the status of its pod, for where nothing else comes home."""
+    """The end that an agent wrote into the status of its pod, in case nothing else arrives."""
     try:
         said = json.loads(state.get("message") or "")
         end = next(iter(said["ends"].values())) if said["phalanx"] == 1 else {}
@@ -223,7 +224,7 @@ def _word_of_agent(state: Object) -> PodEnd | None:
 
 
 def exit_of(state: Object) -> tuple[int | None, int | None]:
-    """(code, signal) of a container: shells and runtimes add 128 to the number of a signal."""
+    """(code, signal) of a container: shells and runtimes add 128 to a signal's number."""
     code, number = state.get("exitCode"), state.get("signal")
     if number:
         return None, int(number)
@@ -257,14 +258,14 @@ def _memory_words(pod: Object) -> str:
 
 
 def _starts_again(pod: Object) -> bool:
-    """Whether its kubelet will start a container that failed once more."""
+    """Return whether its kubelet will restart a failed container."""
     policy = (pod.get("spec") or {}).get("restartPolicy", "Always")
     is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return policy != "Never" and not is_over and not runs_once(pod)
 
 
 def end_of_work(work: Object) -> tuple[str, str] | None:
-    """(cause, words) of a Job or an operator's job that is over; None while it is not."""
+    """(cause, message) of a finished Job or operator's job; None while it is not finished."""
     for one in conditions_of(work):
         if one.get("status") != "True":
             continue
@@ -278,7 +279,7 @@ def end_of_work(work: Object) -> tuple[str, str] | None:
 
 
 def has_enough(work: Object) -> bool:
-    """Whether it is done, and may have been so with fewer pods than it asked for."""
+    """Return whether it is done, possibly with fewer pods than requested."""
     return bool((work.get("spec") or {}).get("elasticPolicy")) and (end_of_work(work) or ("",))[0] == "finished"
 
 
@@ -295,7 +296,7 @@ def observed(group: AttemptObjects) -> Observation:
 
 
 def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
-    """Of a run whose image comes first. Its pods are not there yet."""
+    """The observation while the image is being built. There are no pods yet."""
     for build in group.builds:
         end = end_of_work(build)
         if end is not None and end[0] != "finished":
@@ -308,7 +309,7 @@ def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
 
 
 def is_over(group: AttemptObjects) -> bool:
-    """Whether nothing of it goes on, and nothing will come. Servers go on for ever: they do not count."""
+    """Return whether nothing of it runs and nothing will start. Servers run forever: they do not count."""
     pods = [pod for pod in group.pods if not is_build(pod) and not is_helper_pod(pod)]
     if any(pod_end(pod, group.works) is None for pod in pods):
         return False
@@ -325,7 +326,7 @@ def _verdict(group: AttemptObjects) -> tuple[str, str]:
 
 
 def verdict_of(fates: Iterable[PodEnd]) -> tuple[str, str] | None:
-    """What ended an attempt: what came from outside before what its replicas did. None when nothing went wrong."""
+    """What ended an attempt: causes from outside take precedence over the replicas' ends. None if nothing failed."""
     bad = [fate for fate in fates if fate.cause != "finished"]
     first = min(
         bad, key=lambda fate: (not fate.is_outside, fate.cause == "stopped", fate.ended_at or 0.0), default=None
