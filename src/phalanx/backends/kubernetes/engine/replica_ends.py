@@ -1,4 +1,4 @@
-"""How the replicas of an attempt ended: what came home of it, and what we write where nobody else can."""
+"""The ends of an attempt's replicas: those that agents reported, and those derived from the cluster."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from phalanx.home.attempts import AttemptFolder
 
 
 class ReplicaEnds:
-    """The ends of an attempt's replicas that are here, and those that we write ourselves.
+    """The recorded ends of an attempt's replicas.
 
-    The last one is held back until nothing is left of the attempt in the cluster: with it the run is over, and nobody
-    would look after what is left. It is on disk all the same.
+    The last one is held back until nothing of the attempt is left in the cluster: it ends the run, after which no
+    process would clean up. It is on disk all the same.
     """
 
     def __init__(self, seat: AttemptFolder) -> None:
         self.seat = seat
-        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # looked at all the time
+        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # read very often
         self.ended: dict[str, Mapping[str, Any]] = {}
         self.held: dict[str, Mapping[str, Any]] = {}
         self.guard = threading.Lock()
@@ -38,7 +38,7 @@ class ReplicaEnds:
 
     @property
     def is_home(self) -> bool:
-        """Whether the ends of all replicas are here."""
+        """Return whether the ends of all replicas are recorded."""
         return len({*self.ended, *self.held}) == len(self.seat.replicas)
 
     @property
@@ -52,7 +52,7 @@ class ReplicaEnds:
                 self.ended[name] = end
 
     def release(self) -> None:
-        """What was held back is told."""
+        """Publish the end that was held back."""
         with self.guard:
             for name in self.held:
                 with suppress(FileNotFoundError):
@@ -72,7 +72,7 @@ class ReplicaEnds:
             atomic_files.write_atomic(folder / run_paths.AGENT, json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
 
     def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
-        """As its agent would have. Does nothing when there is one."""
+        """Write an end in the agent's format. Does nothing if there is one."""
         content = {
             "version": 1, "replica": name, "attempt": self.seat.attempt,
             "cause": fate.cause, "code": fate.code, "signal": fate.signal, "message": fate.message,
@@ -86,7 +86,7 @@ class ReplicaEnds:
             self.write(name, fate, lines)
 
     def take(self, name: str, said: Mapping[str, Any]) -> None:
-        """How it ended, once. Does nothing when that is known."""
+        """Record an end once. Does nothing if there is one."""
         folder = self.seat.folder(name)
         atomic_files.make_private(folder, self.seat.run_folder)
         with self.guard:
