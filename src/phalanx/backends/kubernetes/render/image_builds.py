@@ -256,7 +256,7 @@ def _unrestricted(builder: str, place: ClusterTarget) -> dict[str, Any]:
 
 
 def _bare(made: Plan) -> Plan:
-    """The parts of a run that its build needs: where its pods may run, and the code, even if its pods have it in an image."""
+    """The parts of a run that its build needs: where its pods may run, and the code, even if the image has it."""
     first = made.replicas[0]
     settings = first.settings._replace(
         resources=first.resources._replace(
