@@ -567,5 +567,5 @@ def test_what_no_cluster_of_kubernetes_would_run_is_told_with_what_would() -> No
     assert "`backend: native`" in by_operators.err
     natively = checked(text, "--on", "kubernetes", "--json")
     assert natively.code == 1
-    assert "there is no store `images`" in json.loads(natively.out)["errors"][0]["message"]
+    assert "no store `images`" in json.loads(natively.out)["errors"][0]["message"]
     assert checked(text.replace("data_refs: [images], ", ""), "--on", "kubernetes").code == 0

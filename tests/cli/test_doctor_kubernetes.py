@@ -101,7 +101,7 @@ def test_a_job_that_would_be_refused_is_a_problem(server: FakeApiServer, code: i
 def test_a_namespace_that_is_not_there_is_a_problem(server: FakeApiServer) -> None:
     answer = quick("doctor", "--on", "kubernetes", "--namespace", "team")
     assert answer.code == 1
-    assert "problem: there is no namespace `team`: run `kubectl create namespace team`" in answer.out
+    assert "problem: namespace `team` does not exist: run `kubectl create namespace team`" in answer.out
     server.deny("get", "namespaces")
     assert "no namespace" not in quick("doctor", "--on", "kubernetes", "--namespace", "team").out
 
@@ -164,7 +164,7 @@ def test_a_cluster_that_is_down_is_told_kindly(server: FakeApiServer) -> None:
     server.stop()
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 2
-    assert "nothing answers at" in answer.err
+    assert "no response from" in answer.err
     as_json = quick("doctor", "--on", "kubernetes", "--json")
     assert (as_json.code, as_json.data["ok"]) == (2, False)
 
@@ -179,4 +179,4 @@ def test_what_a_file_must_say_there_is_told(tmp_path: Path, monkeypatch: pytest.
     with server:
         answer = quick("doctor", "--on", "kubernetes", "--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
     assert answer.code == 0, answer.err
-    assert "several queues of Kueue: a, b. Say which in" in answer.out
+    assert "several Kueue queues: a, b. Name one in" in answer.out

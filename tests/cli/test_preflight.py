@@ -83,7 +83,7 @@ def test_a_cluster_that_does_not_answer_is_refused_with_the_reason(place: Place,
         config = server.kubeconfig(place.folder / "config")
     file = place.file("true")
     said = refusal(place.call("run", "-f", file, "--on", on, "--detach", KUBECONFIG=str(config)))
-    assert "nothing answers at http" in said
+    assert "no response from http" in said
     assert "connection refused" in said
     assert_nothing_is_left(place)
 

@@ -131,7 +131,7 @@ def test_what_the_cluster_took_away_is_not_called_a_failure_of_the_program(taken
 def test_what_somebody_else_deletes_is_stopped_and_it_is_said_so(taken: Taken) -> None:
     found = taken.for_good["deleted"]
     assert found["status"] == "stopped", taken.place.story(found["id"])
-    assert "not by us" in found["reason"], found["reason"]
+    assert "not by Phalanx" in found["reason"], found["reason"]
 
 
 def test_without_a_python_the_command_runs_by_itself(place: KubernetesPlace, cluster: Cluster) -> None:

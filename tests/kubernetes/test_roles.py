@@ -97,5 +97,5 @@ def test_what_the_namespace_never_takes_is_told_and_given_up(lowly: KubernetesPl
     run = lowly.submitted("true", environment=environment)
     (found,) = lowly.over(run)
     assert found["status"] == "failed", lowly.story(run)
-    assert "it could not start in 3 s: a LimitRange of the namespace refuses it: maximum" in found["reason"]
+    assert "it could not start in 3 s: a LimitRange of the namespace rejects it: maximum" in found["reason"]
     lowly.until_nothing_is_left(run)

@@ -209,7 +209,7 @@ def test_pods_that_somebody_else_deleted_are_no_failure(there: Works) -> None:
     until(lambda: len(run.engine.keeper.kept["abc", 1].attempt.pods) == 3)
     there.server.remove("ConfigMap", "phalanx-abc")
     seen = run.over()
-    assert (seen.cause, seen.why) == ("stopped", "its pods were deleted, not by us")
+    assert (seen.cause, seen.why) == ("stopped", "its pods were deleted, not by Phalanx")
     assert run.end("master-0")["cause"] == "stopped"
 
 

@@ -124,14 +124,14 @@ def test_a_queue_without_a_gang_is_one_for_each_job() -> None:
     site = KUEUE._replace(settings=Settings(queue="team"))
     assert not is_queued_by_jobs(rendered(SPREAD, site, gang="none"), "team")  # the file wants neither
     assert is_queued_by_jobs(rendered(SPREAD, KUEUE._replace(settings=Settings(queue="team", gang="none"))), "team")
-    with pytest.raises(CallError, match="one of Kueue, which this cluster does not have"):
+    with pytest.raises(CallError, match="needs Kueue, which this cluster does not have"):
         rendered(SPREAD, VOLCANO, gang="none", queue="team")
 
 
 @pytest.mark.parametrize("asked", [{}, {"gang": "none"}])
 def test_nobody_waits_for_ever_where_kueue_wants_a_queue(asked: dict[str, str]) -> None:
     strict = Cluster(gang="kueue", queues_all=True, is_assumed=False)
-    with pytest.raises(CallError, match="until it names a queue"):
+    with pytest.raises(CallError, match="without a queue: name one"):
         rendered(ALONE, ClusterTarget(cluster=strict), **asked)
     assert is_queued_by_jobs(rendered(ALONE, ClusterTarget(cluster=strict), queue="hidden"), "hidden")
     usual = ClusterTarget(cluster=strict._replace(queues=("default",)))
@@ -146,7 +146,7 @@ def test_kueue_that_is_there_besides_volcano_can_be_asked_for() -> None:
     ) == gang_scheduling.GangScheduler("kueue", "team")
     assert gang_scheduling.chosen(made_of(SPREAD), both) == gang_scheduling.GangScheduler("volcano")
     queued = ClusterTarget(cluster=both.cluster._replace(gang="kueue", queues=("team",)))
-    with pytest.raises(CallError, match="there is: team; `gang: volcano` waits in one of Volcano"):
+    with pytest.raises(CallError, match="it has: team; `gang: volcano` uses a queue of Volcano"):
         rendered(SPREAD, queued, queue="other")
 
 
@@ -219,14 +219,14 @@ def test_none_turns_it_off(place: ClusterTarget) -> None:
         (NOBODY, {"gang": "volcano"}, "has none of Kueue, Volcano and scheduler-plugins"),
         (VOLCANO, {"gang": "kueue"}, "this cluster has volcano"),
         (NOBODY, {"queue": "team"}, "neither Kueue nor Volcano"),
-        (PLUGINS, {"queue": "team"}, "scheduler-plugins has none"),
-        (KUEUE, {"queue": "other"}, "there is: team"),
+        (PLUGINS, {"queue": "team"}, "scheduler-plugins has no queues"),
+        (KUEUE, {"queue": "other"}, "it has: team"),
         (
             ClusterTarget(cluster=Cluster(gang="kueue", queues=("a", "b"), is_assumed=False)),
             {},
-            "several queues of Kueue: a, b",
+            "several Kueue queues: a, b",
         ),
-        (ClusterTarget(cluster=Cluster(gang="kueue")), {}, "in which queue"),
+        (ClusterTarget(cluster=Cluster(gang="kueue")), {}, "Kueue needs a queue"),
     ],
 )
 def test_what_the_cluster_does_not_have_is_said_with_what_it_has(
@@ -376,7 +376,7 @@ def test_pods_that_kueue_takes_down_are_no_failures_of_the_program() -> None:
     target = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": said}
     fate = pod_end(seen.pod(phase="Failed", containerStatuses=[seen.ended(143)], conditions=[target]))
     assert fate is not None
-    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"taken down by Kueue: {said}")
+    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"preempted by Kueue: {said}")
 
 
 def unplaced(name: str, message: str, reason: str = "Unschedulable") -> dict[str, Any]:
@@ -393,7 +393,7 @@ def test_volcano_says_which_pod_of_a_gang_does_not_fit() -> None:
     ]
     words = waiting_for(seen.group(*pods, works=[seen.job()]))
     assert words == "1 of 3 pods: it needs a node with enough free CPU: 2 of 2 nodes have too little CPU"
-    together = "its pods start together, and there is no room for all of them yet"
+    together = "its pods start together, and there is not enough capacity for all of them yet"
     assert waiting_for(seen.group(*pods[:2], works=[seen.job()])) == together
     unfit = {"type": "Unschedulable", "status": "True", "message": "queue resource quota insufficient"}
     gang = {"metadata": {"name": "g"}, "status": {"phase": "Pending", "conditions": [unfit]}}

@@ -120,7 +120,7 @@ def test_pods_are_not_started_again_where_their_ends_come_home_at_once() -> None
     made = planned("pytorch", max_restarts=2, kubernetes={"restart_policy": "OnFailure"})
     assert rendered(made)
     for settings in (Settings(server="https://phalanx.example"), Settings(home_claim="home")):
-        with pytest.raises(CallError, match="`max_restarts` starts the whole run anew"):
+        with pytest.raises(CallError, match="`max_restarts` restarts the whole run"):
             rendered(made, settings=settings)
 
 
@@ -150,12 +150,12 @@ def test_one_pod_needs_no_operator() -> None:
         (planned("mxnet", replicas={"n_ps": 1}), TRAINER, "has no runtime for MXNet; `backend: native` runs it"),
         (planned("tensorflow"), TRAINER, "Trainer, which has no runtime for TensorFlow; `backend: native` runs it"),
         (planned("jax"), OLD, r"JAXJob is not on this cluster: it has MXJob \(v1\), MPIJob \(v1\); `backend: native`"),
-        (planned("pytorch"), Cluster(is_assumed=False), "no jobs of Kubeflow at all; `backend: native` runs it"),
-        (planned("tensorflow", backend="mpi"), TRAINER, "no runtime of its own for MPI"),
+        (planned("pytorch"), Cluster(is_assumed=False), "no Kubeflow jobs; `backend: native` runs it"),
+        (planned("tensorflow", backend="mpi"), TRAINER, "Trainer ships no runtime for MPI"),
         (planned("horovod"), Cluster(is_assumed=False), "over Gloo"),
-        (planned("plain"), Cluster(), "no operator of Kubeflow runs `framework: plain`: `backend: native` runs it"),
+        (planned("plain"), Cluster(), "no Kubeflow operator runs `framework: plain`: `backend: native` runs it"),
         (planned("mxnet", replicas={"n_ps": 0}), OLD, "needs at least one Server: write `n_ps: 1`"),
-        (planned("pytorch", kubernetes={"runtime": "mine"}), Cluster(is_assumed=False), "`runtime: mine` is one of"),
+        (planned("pytorch", kubernetes={"runtime": "mine"}), Cluster(is_assumed=False), "`runtime: mine` needs"),
     ],
 )  # fmt: skip
 def test_what_a_cluster_cannot_serve_is_told_before_anything_is_submitted(
@@ -193,7 +193,7 @@ def test_workers_may_come_and_go() -> None:
         (
             planned("pytorch", "torchrun x.py", kubernetes={"min_workers": 4}),
             Cluster(),
-            "`n_workers: 3` must lie between",
+            "`n_workers: 3` must be between",
         ),
         (planned("pytorch", "torchrun x.py", kubernetes={"max_workers": 2}), Cluster(), "and `max_workers: 2`"),
         (planned("pytorch", kubernetes={"min_workers": 1}), Cluster(), "need `torchrun` in `run.cmd`"),
@@ -256,7 +256,7 @@ def test_the_gang_of_mpi_is_not_called_as_the_one_that_its_operator_would_make()
 def test_a_gang_that_only_a_runtime_can_make() -> None:
     cluster = TRAINER._replace(gang="volcano")
     assert rendered(planned("pytorch"), cluster)[-1]["kind"] == "TrainJob"
-    with pytest.raises(CallError, match="when its runtime says so"):
+    with pytest.raises(CallError, match="the runtime of a TrainJob decides"):
         rendered(planned("pytorch", kubernetes={"gang": "volcano"}), cluster)
 
 

@@ -126,13 +126,13 @@ def test_one_worker_is_launcher_and_worker() -> None:
 
 
 def test_ranks_that_start_by_themselves_are_no_mpijob() -> None:
-    with pytest.raises(CallError, match="`launcher: direct` has every rank start by itself"):
+    with pytest.raises(CallError, match="`launcher: direct` starts every rank separately"):
         job(planned("tensorflow", backend="mpi", replicas={"launcher": "direct"}))
 
 
 def test_workers_that_differ_are_named() -> None:
     made = planned("tensorflow", backend="mpi", replicas={"worker": [{"index": 2, **GPUS}]})
-    with pytest.raises(CallError, match=r"of an MPIJob are alike, and worker-2 has settings of its own \(resources\)"):
+    with pytest.raises(CallError, match=r"of an MPIJob are equal, and worker-2 has different settings \(resources\)"):
         job(made)
 
 

@@ -233,7 +233,7 @@ def test_workers_whose_master_does_not_come_say_so(there: Works) -> None:
         {**worker, "status": {"phase": "Failed", "initContainerStatuses": [{"name": steps[1], "state": ended}]}}
     )
     assert fate is not None
-    assert (fate.cause, fate.message.partition(":")[0]) == ("meeting", "its master was not there in time")
+    assert (fate.cause, fate.message.partition(":")[0]) == ("meeting", "its master did not start in time")
 
 
 def _tracked(run: Operated, name: str) -> Any:

@@ -190,10 +190,10 @@ def test_the_operator_may_be_told_to_start_pods_again() -> None:
 @pytest.mark.parametrize(
     ("policy", "known", "restarts", "said"),
     [
-        ("Always", PYTORCHJOB, 1, "has Never, OnFailure"),
-        ("ExitCode", PYTORCHJOB, 1, "has Never, OnFailure"),
-        ("ExitCode", MPIJOB, 1, "has Never, OnFailure"),
-        ("OnFailure", TRAINJOB, 1, "a TrainJob has Never"),
+        ("Always", PYTORCHJOB, 1, "supports only Never, OnFailure"),
+        ("ExitCode", PYTORCHJOB, 1, "supports only Never, OnFailure"),
+        ("ExitCode", MPIJOB, 1, "supports only Never, OnFailure"),
+        ("OnFailure", TRAINJOB, 1, "a TrainJob supports only Never"),
         ("OnFailure", PYTORCHJOB, 0, "max_restarts"),
     ],
 )
@@ -211,12 +211,12 @@ def test_replicas_with_settings_of_their_own_are_named() -> None:
     made = planned("pytorch", replicas={"n_workers": 5, "worker": own})
     with pytest.raises(CallError) as caught:
         job(made)
-    assert "type Worker of a PyTorchJob are alike, and worker-1, worker-2 have" in str(caught.value)
+    assert "type Worker of a PyTorchJob are equal, and worker-1, worker-2 have" in str(caught.value)
     assert "(resources, labels)" in str(caught.value)
     assert "`backend: native` runs it" in str(caught.value)
 
 
 def test_a_master_that_differs_is_told_where_to_write_the_same() -> None:
     made = planned("jax", resources={"cpu": {"requests": 4}})
-    with pytest.raises(CallError, match=r"master-0 has settings of its own \(resources\): write the same below"):
+    with pytest.raises(CallError, match=r"master-0 has different settings \(resources\): write the same below"):
         job(made)

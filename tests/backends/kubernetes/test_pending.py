@@ -28,16 +28,16 @@ from tests.backends.kubernetes.test_states import ENDED_AT, STARTED, group, job,
         ),
         (
             "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector.",
-            "it needs a node of the kind it asks for: 4 of 4 nodes do not match its node selector or affinity",
+            "it needs a node that matches its selector: 4 of 4 nodes do not match its node selector or affinity",
         ),
         (
             "0/2 nodes are available: 1 node(s) had taint {gpu: yes}, that the pod didn't tolerate, 1 Too many pods.",
             "it needs a node with room for another pod: 1 of 2 nodes has a taint {gpu: yes} that it does not "
-            "tolerate, 1 of 2 has as many pods as it may",
+            "tolerate, 1 of 2 has the maximum number of pods",
         ),
         (
             "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
-            "it needs a node that takes it: 2 of 2 nodes are not where its volume is",
+            "it needs a node that fits: 2 of 2 nodes are not where its volume is",
         ),
         (  # as 1.34 says it, where DRA has its word, too
             "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new claims to "
@@ -50,8 +50,8 @@ from tests.backends.kubernetes.test_states import ENDED_AT, STARTED, group, job,
             "0/4 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match "
             "pod anti-affinity rules, 1 node(s) were unschedulable, 1 node(s) didn't find available persistent volumes "
             "to bind. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful",
-            "it needs a node that takes it: 1 of 4 nodes is not where its volume is, 1 of 4 has pods that it may not "
-            "be beside, 1 of 4 is closed to new pods, 1 of 4 has no volume for its claim",
+            "it needs a node that fits: 1 of 4 nodes is not where its volume is, 1 of 4 has pods that its "
+            "anti-affinity excludes, 1 of 4 is closed to new pods, 1 of 4 has no volume for its claim",
         ),
         (
             "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are "
@@ -61,16 +61,16 @@ from tests.backends.kubernetes.test_states import ENDED_AT, STARTED, group, job,
         (
             '0/1 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/1 nodes are available: 1 '
             "Preemption is not helpful for scheduling.",
-            "its volume claim `data` is not there",
+            "its volume claim `data` does not exist",
         ),
-        ('persistentvolumeclaim "data" not found', "its volume claim `data` is not there"),
+        ('persistentvolumeclaim "data" not found', "its volume claim `data` does not exist"),
         (
             "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes",
             "its volume claim has no volume yet",
         ),
         ("no nodes available to schedule pods", "the cluster has no nodes"),
-        ("something new", "no node takes it: something new"),
-        ("", "no node takes it: the scheduler does not say why"),
+        ("something new", "no node fits: something new"),
+        ("", "no node fits: the scheduler gives no reason"),
     ],
 )
 def test_a_scheduler_is_understood(message: str, words: str) -> None:
@@ -112,7 +112,7 @@ def waiting(reason: str, message: str = "", image: str = "nowhere/image:1") -> d
                 image="a/b:1",
             ),
             "its image cannot be pulled: a/b:1 (pull access denied, repository does not exist or may require "
-            "authorization: server message: insufficient_scope: authorization failed: it is not there, or needs a "
+            "authorization: server message: insufficient_scope: authorization failed: it does not exist, or needs a "
             "Secret of `environment.image_pull_secrets`)",
         ),
         (
@@ -120,23 +120,23 @@ def waiting(reason: str, message: str = "", image: str = "nowhere/image:1") -> d
                 "CreateContainerConfigError",
                 'container has runAsNonRoot and image will run as root (pod: "x_default(1)", container: phalanx)',
             ),
-            "its image runs as root, which pods here may not: `runAsUser` in the `securityContext` of "
-            "`environment.kubernetes.pod` names another user",
+            "its image runs as root, which is not allowed here: `runAsUser` in the `securityContext` of "
+            "`environment.kubernetes.pod` sets another user",
         ),
-        (waiting("InvalidImageName", image="Not An Image"), "the name of its image is not one: Not An Image"),
+        (waiting("InvalidImageName", image="Not An Image"), "its image name is invalid: Not An Image"),
         (
             waiting("CreateContainerConfigError", 'secret "wandb" not found'),
-            "there is no Secret `wandb` in the namespace",
+            "Secret `wandb` does not exist in the namespace",
         ),
         (
             waiting("CreateContainerConfigError", 'configmap "defaults" not found'),
-            "there is no ConfigMap `defaults` in the namespace",
+            "ConfigMap `defaults` does not exist in the namespace",
         ),
         (
             waiting("CreateContainerConfigError", "couldn't find key A in Secret default/b"),
             "the Secret `b` has no key `A`",
         ),
-        (waiting("ContainerCreating"), "its container is being made"),
+        (waiting("ContainerCreating"), "its container is being created"),
         (waiting("Novelty", "whatever it is"), "Novelty (whatever it is)"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_container_that_crashes_again_and_again_has_begun() -> None:
 
 def test_steps_before_the_start_are_told() -> None:
     step = {"name": "prepare", "state": {"running": {}}}
-    assert waiting_for(group(pod(initContainerStatuses=[step]), works=[job()])) == "step `prepare` is at work"
+    assert waiting_for(group(pod(initContainerStatuses=[step]), works=[job()])) == "step `prepare` is running"
 
 
 def event(about: str, reason: str, message: str, at: str = ENDED_AT) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_kubelets_tell_by_events_what_they_are_at() -> None:
     pulling = event("one", "Pulling", 'Pulling image "python"', at=STARTED)
     assert waiting_for(group(seen, works=[job()], events=[pulling])) == "its image is being pulled"
     told = waiting_for(group(seen, works=[job()], events=[lacking, pulling]))
-    assert told == "there is no ConfigMap `x` in the namespace"
+    assert told == "ConfigMap `x` does not exist in the namespace"
     keyless = event("one", "FailedMount", 'SetUp failed for volume "d" : references non-existent secret key: a.pem')
     assert waiting_for(group(seen, events=[keyless])) == "the Secret that it mounts has no key `a.pem`"
     runtime = 'rpc error: code = Unknown desc = no runtime for "nvidia" is configured'
@@ -183,9 +183,9 @@ def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
         "limited: limits.cpu=10"
     )
     told = waiting_for(group(works=[job()], events=[event("phalanx-abc-worker", "FailedCreate", quota)]))
-    assert told == "the quota `compute` is used up: it asks for limits.cpu=4, used are limits.cpu=8 of limits.cpu=10"
+    assert told == "the quota `compute` is used up: requested limits.cpu=4, used limits.cpu=8 of limits.cpu=10"
     policy = 'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
-    assert "(restricted:latest) refuses it: runAsNonRoot != true" in refusal(policy).words
+    assert "(restricted:latest) rejects it: runAsNonRoot != true" in refusal(policy).words
     nobody = 'pods "x" is forbidden: error looking up service account a/b: serviceaccount "nobody" not found'
     assert "`nobody`" in refusal(nobody).words
 
@@ -195,28 +195,28 @@ def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
     [
         (
             'Error creating: pods "x" is forbidden: maximum memory usage per Container is 4Gi, but limit is 16Gi',
-            "a LimitRange of the namespace refuses it: maximum memory usage per Container is 4Gi, but limit is 16Gi",
+            "a LimitRange of the namespace rejects it: maximum memory usage per Container is 4Gi, but limit is 16Gi",
         ),
         (
             'Error creating: admission webhook "validate.kyverno.svc-fail" denied the request: no label `team`',
-            "the webhook `validate.kyverno.svc-fail` of the cluster refuses its pods: no label `team`",
+            "the webhook `validate.kyverno.svc-fail` of the cluster rejects its pods: no label `team`",
         ),
         (
             "Error creating: pods \"x\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'all' denied "
             "request: only ours",
-            "the policy `images` of the cluster refuses its pods: only ours",
+            "the policy `images` of the cluster rejects its pods: only ours",
         ),
         (
             'Error creating: pods "x" is forbidden: no PriorityClass with name high was found',
-            "there is no priority class `high` in the cluster",
+            "priority class `high` does not exist in the cluster",
         ),
         (
             'Error creating: pods "x" is forbidden: failed quota: all: must specify limits.memory for: phalanx',
-            "the quota `all` wants every pod to say limits.memory for: phalanx: it will never start without",
+            "the quota `all` requires every pod to set limits.memory for: phalanx: otherwise it never starts",
         ),
         (
             'worker pod created failed: Pod "x" is invalid: spec.containers[0].image: Required value',
-            "the cluster refuses its pods: spec.containers[0].image: Required value",
+            "the cluster rejects its pods: spec.containers[0].image: Required value",
         ),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_refusal_counts_until_pods_were_made_after_all() -> None:
     said = [event("phalanx-abc-worker", "FailedCreate", 'serviceaccount "late" not found', at=STARTED)]
     assert "`late`" in waiting_for(group(works=[job()], events=said))
     said.append(event("phalanx-abc-worker", "SuccessfulCreate", "Created pod: x", at=ENDED_AT))
-    assert waiting_for(group(works=[job()], events=said)) == "its pods are being made"
+    assert waiting_for(group(works=[job()], events=said)) == "its pods are being created"
     assert obstacles(group(works=[job()], events=said)) == {}
 
 
@@ -254,9 +254,9 @@ def test_a_refusal_is_over_when_a_pod_came_later_though_nobody_says_that_it_was_
 def test_mpijobs_say_by_one_reason_that_they_failed_and_that_pods_are_refused() -> None:
     works = [job(name="phalanx-abc")]
     said = event("phalanx-abc", "MPIJobFailed", 'worker pod created failed: pods "x" is forbidden: no')
-    assert waiting_for(group(works=works, events=[said])) == "the cluster refuses its pods: no"
+    assert waiting_for(group(works=works, events=[said])) == "the cluster rejects its pods: no"
     said = event("phalanx-abc", "MPIJobFailed", "MPIJob default/phalanx-abc has failed")
-    assert waiting_for(group(works=works, events=[said])) == "its pods are being made"
+    assert waiting_for(group(works=works, events=[said])) == "its pods are being created"
 
 
 def test_an_autoscaler_says_whether_nodes_will_come() -> None:
@@ -268,7 +268,9 @@ def test_an_autoscaler_says_whether_nodes_will_come() -> None:
     assert told.endswith("has too little CPU; no nodes are added for it: 1 max node group size reached")
     assert waiting_for(group(seen, works=[job()], events=[no, yes])).endswith("; nodes are being added for it")
     seen["status"]["nominatedNodeName"] = "node-7"  # pods of lower priority are on their way out there
-    assert waiting_for(group(seen, works=[job()])).endswith("has too little CPU; others make room for it on node-7")
+    assert waiting_for(group(seen, works=[job()])).endswith(
+        "has too little CPU; pods are being preempted for it on node-7"
+    )
 
 
 def test_the_newest_word_counts_whatever_field_has_its_time() -> None:
@@ -336,4 +338,4 @@ def test_queues_and_gangs_that_hold_it_back_are_named() -> None:
     gang = {"metadata": {"name": "g"}, "status": {"phase": "Pending", "conditions": [unfit]}}
     assert "2/3 tasks in gang unschedulable" in waiting_for(group(works=[job()], gangs=[gang]))
     unseen = pod(spec={"schedulerName": "volcano", "nodeName": None})
-    assert "is `volcano` at work?" in waiting_for(group(unseen, works=[job()]))
+    assert "check that `volcano` is running" in waiting_for(group(unseen, works=[job()]))

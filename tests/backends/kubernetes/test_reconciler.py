@@ -342,7 +342,7 @@ def test_a_node_that_does_not_answer_is_lost_and_its_pod_with_it(
     seen.later(reconciler.SETTLES_S + 1, monkeypatch)
     seen.look(pods)
     end = seen.end("worker-0")
-    assert (end["cause"], end["message"]) == ("lost", "its node does not answer any more")
+    assert (end["cause"], end["message"]) == ("lost", "its node no longer responds")
 
 
 def test_the_ranks_of_a_launcher_end_with_it(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_the_objects_of_an_earlier_attempt_go_first(there: Works) -> None:
     assert handle.endswith(".2")
     found = everything(there.server)
     assert {one["metadata"]["labels"]["phalanx.dev/attempt"] for one in found.values()} == {"2"}
-    with pytest.raises(JobRejected, match="attempt 2 of this run is there already"):
+    with pytest.raises(JobRejected, match="attempt 2 of this run already exists"):
         there.submit(engine, seat)
 
 
@@ -234,7 +234,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
     there.server.is_graceful = True
     (pod,) = there.spawn(seat).values()
     until(lambda: (group := group_of(engine)) and group.pods)
-    with pytest.raises(EngineUnavailable, match="pods of the attempt before have not ended"):
+    with pytest.raises(EngineUnavailable, match="pods of the previous attempt have not ended"):
         there.submit(engine, seat._replace(attempt=2))
     assert there.server.names("Job") == []
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
@@ -245,7 +245,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
 def test_another_s_object_of_that_name_is_left_alone(there: Works) -> None:
     meta = {"name": "phalanx-abc-agent", "namespace": "default"}
     there.server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}})
-    with pytest.raises(JobRejected, match="ConfigMap phalanx-abc-agent is there already, and is not of this run"):
+    with pytest.raises(JobRejected, match="ConfigMap phalanx-abc-agent already exists and belongs to another run"):
         there.submit(there.engine(), there.run(ONE))
     assert there.server.get("ConfigMap", "phalanx-abc-agent")
     assert there.server.get("ConfigMap", "phalanx-abc") is None  # nothing of ours is left

@@ -95,15 +95,15 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
         (
             failed(137, conditions=target("DeletionByTaintManager")),
             "lost",
-            "its node was lost, or given up (a taint that it does not tolerate)",
+            "its node was lost or tainted (a taint that it does not tolerate)",
         ),
         (
             failed(143, conditions=target("EvictionByEvictionAPI")),
             "lost",
-            "evicted: somebody asked for its node, as for maintenance",
+            "evicted through the API, for example for node maintenance",
         ),
         (pod(phase="Failed", conditions=target("DeletionByPodGC")), "lost", "its node was lost"),
-        (failed(137, conditions=target("Novelty")), "lost", "taken down by the cluster (Novelty)"),
+        (failed(137, conditions=target("Novelty")), "lost", "terminated by the cluster (Novelty)"),
         (
             pod(
                 phase="Failed", reason="Evicted", message="The node was low on resource: memory. Threshold quantity: 1"
@@ -127,7 +127,7 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
         (
             pod(phase="Failed", reason="OutOfnvidia.com/gpu", message="Pod was rejected: no GPU"),
             "lost",
-            "its node did not take it: no GPU",
+            "its node rejected it: no GPU",
         ),
         (
             pod(
@@ -136,7 +136,7 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
                 message="Pod was rejected: Resources cannot be allocated",
             ),
             "lost",
-            "its node did not take it: Resources cannot be allocated",
+            "its node rejected it: Resources cannot be allocated",
         ),
         (
             pod(
@@ -145,7 +145,7 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
                 message="Pod was rejected: The node had condition: [DiskPressure]. ",
             ),
             "lost",
-            "its node did not take it: The node had condition: [DiskPressure].",
+            "its node rejected it: The node had condition: [DiskPressure].",
         ),
         (
             pod(
@@ -165,10 +165,10 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
                 conditions=target("TerminationByKubelet"),
             ),
             "lost",
-            "evicted: its node was low on memory; it used 9Gi, and had asked for 1Gi",
+            "evicted: its node was low on memory; it used 9Gi and requested 1Gi",
         ),
         (pod(phase="Failed", reason="DeadlineExceeded"), "timeout", "ended by the time limit of its job"),
-        (failed(137, "ContainerStatusUnknown"), "lost", "its node lost sight of its container"),
+        (failed(137, "ContainerStatusUnknown"), "lost", "its node lost track of its container"),
     ],
 )
 def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
@@ -205,7 +205,7 @@ def sidecar(state: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_sidecar_is_no_step() -> None:
     """It runs as long as the replica, and is killed after it."""
-    assert waiting_for(group(sidecar({"state": {"running": {}}}), works=[job()])) == "its container is being made"
+    assert waiting_for(group(sidecar({"state": {"running": {}}}), works=[job()])) == "its container is being created"
     over = sidecar({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}})
     over["status"] |= {"phase": "Failed", "containerStatuses": [ended(3)]}
     fate = pod_end(over)
@@ -251,7 +251,7 @@ def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
     others, ours = pod_end(running, is_gone=True), pod_end(running, is_gone=True, is_told=True)
     assert others is not None
     assert ours is not None
-    assert (others.cause, others.message, others.is_outside) == ("stopped", "its pod was deleted, not by us", True)
+    assert (others.cause, others.message, others.is_outside) == ("stopped", "its pod was deleted, not by Phalanx", True)
     assert (ours.cause, ours.message, ours.is_outside) == ("stopped", "stopped", False)
 
 

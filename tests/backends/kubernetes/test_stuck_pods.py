@@ -95,7 +95,7 @@ def test_pods_that_the_namespace_refuses_end_the_run(there: Works) -> None:
     there.server.event(work, "FailedCreate", said)
     run = until(lambda: (found := engine.observe([handle]).get(handle)) and found.state == "ended" and found)
     assert run.cause == "setup"
-    assert "the pod security of the namespace (restricted:latest) refuses it: privileged" in run.why
+    assert "the pod security of the namespace (restricted:latest) rejects it: privileged" in run.why
     until(lambda: not there.server.names("ConfigMap"))
 
 

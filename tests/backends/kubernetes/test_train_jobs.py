@@ -69,9 +69,7 @@ def test_whoever_names_a_runtime_has_trainer_as_long_as_nobody_asked_the_cluster
     """A file is checked before it goes anywhere."""
     made = planned("pytorch", kubernetes={"runtime": "mine"})
     assert job(made, OFFLINE)["kind"] == "TrainJob"
-    with pytest.raises(
-        CallError, match="`runtime: mine` is one of Trainer, which is not on this cluster: it has PyTor"
-    ):
+    with pytest.raises(CallError, match="`runtime: mine` needs Trainer, which is not on this cluster: it has PyTor"):
         job(made, Cluster(kinds={"PyTorchJob": ("kubeflow.org/v1",)}, is_assumed=False))
 
 
@@ -144,9 +142,9 @@ def laid(fields: dict[str, Any]) -> dict[str, Any]:
             laid({"volumeMounts": [{"name": "run", "mountPath": "/elsewhere"}]}),
             "one volume or claim, `run`, in several places: /phalanx/run, /elsewhere",
         ),
-        ({"kubernetes": {"ttl": "1h"}}, "`ttl`: it has none"),
+        ({"kubernetes": {"ttl": "1h"}}, "`ttl`: it is removed"),
         ({"image_pull_secrets": ["a", "a"]}, "the image pull secret `a` twice"),
-        ({"env_vars": [[f"V{number}", "x"] for number in range(130)]}, "1.. variables, of which it takes 128"),
+        ({"env_vars": [[f"V{number}", "x"] for number in range(130)]}, "1.. variables, at most 128 are allowed"),
     ],
 )
 def test_what_it_cannot_express_is_an_error(environment: dict[str, Any], said: str) -> None:
@@ -174,7 +172,7 @@ def test_runtimes_that_are_not_there(made: Plan, cluster: Cluster, said: str) ->
 def test_a_runtime_of_the_clusters_own_runs_whatever_has_one_type_of_pods() -> None:
     found = job(planned("tensorflow", kubernetes={"runtime": "mine"}), TRAINER)
     assert found["spec"]["runtimeRef"]["name"] == "mine"
-    with pytest.raises(CallError, match="a TrainJob has pods of one type, and this run has a `ps` as well"):
+    with pytest.raises(CallError, match="a TrainJob has pods of one type, and this run also has a `ps`"):
         job(planned("tensorflow", replicas={"n_ps": 1}, kubernetes={"runtime": "mine"}), TRAINER)
 
 
@@ -329,4 +327,4 @@ def test_what_keeps_pods_from_being_made_is_said_by_the_job_of_a_job_set() -> No
     assert states.waiting_for(group).startswith("the quota `q` is used up")
     other = {**event, "involvedObject": {**about, "name": "phalanx-r10-node-0"}}
     assert attempt_objects.queued_as(work) not in attempt_objects.topics_of(other)
-    assert states.waiting_for(group._replace(events=[other])) == "its pods are being made"
+    assert states.waiting_for(group._replace(events=[other])) == "its pods are being created"

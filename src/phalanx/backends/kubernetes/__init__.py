@@ -1,1 +1,1 @@
-"""Kubernetes: the replicas of a run as pods, by Jobs of its own or through Kubeflow's operators."""
+"""The Kubernetes backend: the replicas of a run as pods, in native Jobs or in jobs of Kubeflow's operators."""

@@ -1,4 +1,4 @@
-"""A plan as manifests: a skeleton that the engine submits, or one file that `kubectl apply` takes without us."""
+"""The backend: renders a plan as manifests, for the engine or as one file for `kubectl apply` without Phalanx."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 
 SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", run_paths.PLAN, "manifests.yaml", run_paths.CLUSTER
-BY_OPERATORS = ("kubeflow", "mpi")  # what `backend:` of a file says for an operator
-REMEMBERED = ("kubeconfig", "context", "namespace")  # which cluster a run went to, whatever is the current one later
+BY_OPERATORS = ("kubeflow", "mpi")  # values of `backend:` in a file that select an operator
+REMEMBERED = ("kubeconfig", "context", "namespace")  # the cluster of a run, even if the current context changes later
 
 
-_PLAIN = re.compile(r"[A-Za-z_/][\w./@+=-]*\Z", re.ASCII)  # what no reader takes for anything but text
+_PLAIN = re.compile(r"[A-Za-z_/][\w./@+=-]*\Z", re.ASCII)  # every YAML reader takes it for text
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _LINES = re.compile(r"[ -~\n]*[!-~]\n*\Z")
 _ONE_LINE = re.compile(r"[ -~]*\Z")
 
 
 class KubernetesJobs(Backend):
-    """Native Jobs. What another kind of jobs has in common with them: it has other objects, and another engine."""
+    """Native Jobs. Backends for other kinds of jobs override the objects and the engine."""
 
     name = "kubernetes"
     shares_files = False
@@ -72,7 +72,7 @@ class KubernetesJobs(Backend):
         )
 
     def target_of_run(self, home: Path, run_folder: Path) -> ClusterTarget:
-        """The cluster need not be asked again: what there is to do there was rendered."""
+        """Does not ask the cluster again: the objects have already been rendered."""
         from phalanx.backends.kubernetes.cluster import assumed_offer
         from phalanx.backends.kubernetes.cluster.settings import find
 
@@ -100,7 +100,7 @@ class KubernetesJobs(Backend):
         )
 
     def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
-        """Raises CallError for what cannot be placed."""
+        """Raises CallError for a plan that cannot run here."""
         return native_jobs.objects(plan, place)
 
     def engine(self, target: ClusterTarget | None, connections: Connections) -> Engine | None:
@@ -127,7 +127,7 @@ class KubernetesJobs(Backend):
         yield Requirement("kubeconfig", _config_files(home), fix, "runs on Kubernetes and Kubeflow")
 
     def _completed(self, plan: Plan, place: ClusterTarget, code: bytes | None) -> Job:
-        """All by itself: nobody is there to hand out code, or to be told of anything."""
+        """Self-contained: no server serves code or receives reports."""
         place = place._replace(settings=place.settings._replace(server=None, home_claim=None))
         owner, *others = self.objects(plan, place)
         owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
@@ -148,7 +148,7 @@ def _with(settings: Settings, options: Mapping[str, Any]) -> Settings:
 
     said = {name: str(options[name]) for name in REMEMBERED if options.get(name) is not None}
     if "kubeconfig" in said:
-        said["kubeconfig"] = str(Path(said["kubeconfig"]).expanduser().absolute())  # we may be elsewhere later
+        said["kubeconfig"] = str(Path(said["kubeconfig"]).expanduser().absolute())  # the working directory may change
     return with_options(settings, **said)
 
 
@@ -164,13 +164,14 @@ def _config_files(home: Path) -> str | None:
 
 
 def _single(listed: str) -> str | None:
-    """The kubeconfig of a variable that names one: whoever looks after the run may have another."""
+    """The kubeconfig if the variable names a single one: another process that manages the run may have another
+    variable."""
     paths = [path for path in listed.split(os.pathsep) if path]
     return str(Path(paths[0]).expanduser().absolute()) if len(paths) == 1 else None
 
 
 def _words(objects: Sequence[Mapping[str, Any]], large: Sequence[str]) -> list[str]:
-    """What whoever applies it has to know."""
+    """Notes for the user who applies the file."""
     kinds = ",".join(dict.fromkeys(str(each["kind"]).lower() for each in objects))
     words = [f"All of it is removed by: kubectl delete {kinds} -l {RUN}={objects[0]['metadata']['labels'][RUN]}"]
     empty = [name for each in objects for name, value in each.get("stringData", {}).items() if not value]
@@ -186,7 +187,7 @@ def _called(each: Mapping[str, Any]) -> str:
 
 
 def _start(place: ClusterTarget, *, is_large: bool = False) -> str:
-    """The line that a person types. Server-side, nothing is kept in the objects that has no room there."""
+    """The command for users. Server-side apply stores no copy in the objects, which may lack room for it."""
     settings = place.settings
     said = [f"--kubeconfig {quote(settings.kubeconfig)}"] if settings.kubeconfig is not None else []
     said += [f"--context {quote(settings.context)}"] if settings.context is not None else []
@@ -195,7 +196,7 @@ def _start(place: ClusterTarget, *, is_large: bool = False) -> str:
 
 
 def _yaml(objects: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
-    """Documents that people can read, and every reader of YAML understands in the same way."""
+    """Readable documents that every YAML parser reads the same way."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Where a run goes on Kubernetes: what the user or site set, and what the cluster offers. Values only."""
+"""The target of a run on Kubernetes: the settings of the user or site, and what the cluster offers. Values only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ DOMAIN = "phalanx.dev"
 RUN, ATTEMPT, ROLE = f"{DOMAIN}/run", f"{DOMAIN}/attempt", f"{DOMAIN}/role"  # labels
 NAME, PROJECT, MEMBERS = f"{DOMAIN}/name", f"{DOMAIN}/project", f"{DOMAIN}/members"  # annotations
 PORT = 2222
-JOB_AT, AGENT_AT, BUNDLE_AT = "/phalanx/job", "/phalanx/agent", "/phalanx/bundle"  # where pods have what we carry
+JOB_AT, AGENT_AT, BUNDLE_AT = "/phalanx/job", "/phalanx/agent", "/phalanx/bundle"  # mount paths of the payload in pods
 RUN_AT, CODE_AT, HOME_AT = "/phalanx/run", "/phalanx/code", "/phalanx/home"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class DataVolume(NamedTuple):
-    """Where the data or outputs of a name lie: a claim, a folder of the nodes, or any volume of Kubernetes."""
+    """The location of named data or outputs: a claim, a folder of the nodes, or any Kubernetes volume."""
 
     claim: str | None = None
     host_path: str | None = None
@@ -26,30 +26,30 @@ class DataVolume(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """`<home>/kubernetes.yml`, and what the command line said. None: as kubectl has it, or not at all."""
+    """`<home>/kubernetes.yml` and the command-line options. None: kubectl's default, or unset."""
 
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
-    image: str = "python:3.12-slim"  # for files that name none
+    image: str = "python:3.12-slim"  # for files without an image
     git_image: str = "alpine/git"
     devices: Mapping[str, str] = MappingProxyType({"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"})
     stores: Mapping[str, DataVolume] = NOTHING  # by the names of data_refs and artifact_refs
-    home_claim: str | None = None  # a volume that pods and this home share: then nothing needs to be sent
-    home_path: str = ""  # of this home inside that claim
+    home_claim: str | None = None  # a volume that pods and this home share: then nothing is uploaded
+    home_path: str = ""  # the path of this home inside that claim
     server: str | None = None  # the address at which pods reach the server of this home
     queue: str | None = None  # of Kueue
-    gang: str | None = None  # kueue, volcano, scheduler-plugins, none; None: whatever there is
+    gang: str | None = None  # kueue, volcano, scheduler-plugins, none; None: any that is installed
     registry: str | None = None  # for images that are built: registry/name
     registry_secret: str | None = None
     builder: str = "buildkit"  # or kaniko
-    give_up: float | None = None  # seconds that what does not pass by itself may keep a replica from starting
+    give_up: float | None = None  # seconds until a replica that cannot start without a fix has failed
     pod: Mapping[str, Any] = NOTHING  # merged over every pod
 
 
 class Cluster(NamedTuple):
-    """What a cluster offers. `kinds`: of jobs, by name, with the API versions that are served, the best first.
-    `is_assumed`: nobody asked it."""
+    """What a cluster offers. `kinds`: kinds of jobs by name, with the served API versions, the best first.
+    `is_assumed`: the cluster was not asked."""
 
     version: tuple[int, int] = (1, 34)
     kinds: Mapping[str, tuple[str, ...]] = NOTHING  # "TFJob": ("kubeflow.org/v1",)
@@ -58,9 +58,9 @@ class Cluster(NamedTuple):
     runtimes: tuple[str, ...] = ()  # ClusterTrainingRuntimes of Trainer v2
     is_assumed: bool = True
     own_runtimes: tuple[str, ...] = ()  # TrainingRuntimes of the namespace
-    queues_all: bool = False  # Kueue takes Jobs that name no queue as well
-    queues_pods: bool = True  # and groups of pods
-    pod_security: str | None = None  # what the namespace demands of pods, where we may see that
+    queues_all: bool = False  # Kueue also manages Jobs without a queue
+    queues_pods: bool = True  # and pod groups
+    pod_security: str | None = None  # the pod security level of the namespace, if visible
 
     @property
     def has_indexed_jobs(self) -> bool:

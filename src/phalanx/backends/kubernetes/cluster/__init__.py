@@ -1,1 +1,1 @@
-"""Talking to a cluster."""
+"""Access to a cluster: API client, credentials, discovery and settings."""

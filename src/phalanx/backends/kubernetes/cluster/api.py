@@ -1,7 +1,7 @@
-"""The API server: requests and streams of JSON, with the credentials that kubectl would use.
+"""A client of the Kubernetes API server: JSON requests and streams, with the credentials that kubectl would use.
 
-The official package says whom to ask and as whom (`phalanx.backends.kubernetes.cluster.credentials`); what is sent is
-plain dictionaries, so that kinds which no package knows are no harder than pods.
+The official package supplies the server and the credentials (`phalanx.backends.kubernetes.cluster.credentials`).
+Requests and responses are plain dictionaries, so custom kinds are no harder than pods.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Documents = list[Document]
 Query = Mapping[str, str | int | bool | None]
 SLIM = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
-MAX_REQUESTS = 16  # at once; streams are not counted
+MAX_REQUESTS = 16  # concurrent; streams are not counted
 TRIES = 5
 LONGEST_PAUSE_S = 10.0
 CONNECT_S = 10.0
 PAGE = 500
 LONGEST_LINE = 16 << 20
-_REPEATABLE = ("GET", "PUT", "DELETE")  # doing them twice is doing them once
+_REPEATABLE = ("GET", "PUT", "DELETE")  # idempotent
 
 
 class ResourceKind(NamedTuple):
-    """A kind of objects, and where the server has them."""
+    """A kind of object and its place in the API."""
 
     group: str
     version: str
@@ -72,7 +72,7 @@ JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
 
 def kind_named(api_version: str, kind: str) -> ResourceKind:
-    """By the names that a manifest uses. Every kind of ours has a regular plural."""
+    """Find a kind by the names that a manifest uses. All kinds used here have a regular plural."""
     group, _, version = api_version.rpartition("/")
     return ResourceKind(group, version, f"{kind.lower()}s", kind)
 
@@ -82,7 +82,7 @@ def kind_of(document: Mapping[str, Any]) -> ResourceKind:
 
 
 def named(kind: ResourceKind, document: Document) -> Document:
-    """Items of lists do not say what they are, and slim ones say that they are slim."""
+    """Add kind and version: list items lack them, and metadata-only items carry those of the metadata type."""
     return {**document, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
@@ -108,13 +108,13 @@ class ApiUnreachable(SystemFault):
 
 class ListedObjects(NamedTuple):
     items: Sequence[Document]
-    version: str  # that a watch goes on from
+    version: str  # a watch continues from here
 
 
 class Api:
-    """An API server as one user sees it. All methods may be called by any thread. They raise ApiFault, Unreachable.
+    """An API server as one user sees it. Every method is thread-safe and may raise ApiFault or ApiUnreachable.
 
-    `sent`: how many requests have been, streams included.
+    `sent`: the number of requests so far, streams included.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Api:
     ) -> None:
         self.namespace, self.context, self.server, self.user = identity[:4]
         self.sent = 0
-        self._settings = settings._replace(context=identity.context)  # whichever becomes the current one later
+        self._settings = settings._replace(context=identity.context)  # the current context may change
         self._identity = identity
         self._guard = threading.Lock()
         self._room = threading.BoundedSemaphore(MAX_REQUESTS)
@@ -131,12 +131,12 @@ class Api:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The same for all that see the same objects."""
+        """Equal for clients that see the same objects."""
         return self.server, self.namespace, self.user
 
     def heeding(self, heed: Callable[[str], object]) -> Api:
-        """The same, for one who is told of what the server warns: fields that it does not know and drops, versions that
-        are about to go, pods that a namespace would rather not have. Any thread may be the one that tells."""
+        """The same client, which also passes the server's warnings to `heed`: unknown fields that it drops, deprecated
+        versions, pods that violate the namespace's pod security. Any thread may make the call."""
         other = copy.copy(self)
         other._heed = heed
         return other
@@ -153,9 +153,9 @@ class Api:
         timeout_s: float = 30.0,
         tries: int = TRIES,
     ) -> Any:
-        """The answer's JSON. What may pass is tried again: refused connections and 429 always, other faults only for
-        what may be done twice. A creation that nobody answered is left to the caller, as Unreachable: the object may
-        be there."""
+        """Return the response's JSON. Transient failures are retried: refused connections and 429 always, others only
+        for idempotent methods. A creation without a response raises ApiUnreachable, because the object may exist: the
+        caller decides."""
         for left in reversed(range(tries)):
             try:
                 return self._once(
@@ -188,7 +188,7 @@ class Api:
         tries: int = TRIES,
         heard: Callable[[], object] = lambda: None,
     ) -> ListedObjects:
-        """All of a kind, page by page. `is_slim`: only their metadata. `heard` is called once a request."""
+        """List all objects of a kind, page by page. `is_slim`: metadata only. `heard` is called once per request."""
         query = {"labelSelector": selector or None, "fieldSelector": fields or None, "limit": PAGE}
         items: Documents = []
         token = ""
@@ -205,13 +205,13 @@ class Api:
             except ApiFault as fault:
                 if fault.code != 410 or not token:
                     raise
-                items, token = [], ""  # it took too long: from the start
+                items, token = [], ""  # the page token expired: restart
                 continue
             items += (named(kind, item) for item in page.get("items") or ())
             token = page["metadata"].get("continue") or ""
             if not token:
                 return ListedObjects(items, page["metadata"].get("resourceVersion", ""))
-        raise ApiUnreachable(f"the list of {kind.plural} has no end")
+        raise ApiUnreachable(f"the list of {kind.plural} does not end")
 
     def create(
         self, kind: ResourceKind, document: Mapping[str, Any], *, namespace: str | None = None, dry: bool = False
@@ -249,7 +249,7 @@ class Api:
         grace_s: int | None = None,
         uid: str | None = None,
     ) -> Document:
-        """`uid`: only if it still is that one; otherwise 409."""
+        """`uid`: delete only the object with this uid; otherwise 409."""
         options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         options |= {"gracePeriodSeconds": grace_s} if grace_s is not None else {}
         options |= {"preconditions": {"uid": uid}} if uid is not None else {}
@@ -257,8 +257,7 @@ class Api:
         return answer
 
     def stream(self, path: str, query: Query | None = None, *, idle_s: float = 330.0, accept: str = "*/*") -> Stream:
-        """The lines of an answer that goes on. `idle_s`: the longest silence, after which it is Unreachable. Nothing is
-        tried again."""
+        """Stream the lines of a response. After `idle_s` without data it raises ApiUnreachable. Nothing is retried."""
         import urllib3
 
         answer = self._send("GET", path, query, None, {"Accept": accept}, idle_s, is_stream=True)
@@ -281,7 +280,7 @@ class Api:
         is_slim: bool = False,
         timeout_s: int = 300,
     ) -> Stream:
-        """What happens to a kind after that version, an event a line."""
+        """Stream the events of a kind after this version, one per line."""
         query: dict[str, str | int | bool | None] = {"labelSelector": selector or None, "fieldSelector": fields or None}
         query |= {"watch": True, "allowWatchBookmarks": True, "resourceVersion": version, "timeoutSeconds": timeout_s}
         accept = SLIM.format("") if is_slim else "application/json"
@@ -299,8 +298,8 @@ class Api:
         namespace: str | None = None,
         idle_s: float = 3600.0,
     ) -> Stream:
-        """What a container said, line by line. `since`: a time as timestamps are; kubelets know only whole seconds, so
-        that lines of that second come again. A line of more than LONGEST_LINE comes in pieces."""
+        """Stream the log of a container, line by line. `since`: a time in the format of timestamps; kubelets only know
+        whole seconds, so lines of that second repeat. A line longer than LONGEST_LINE comes in pieces."""
         query: Query = {
             "container": container,
             "follow": follow or None,
@@ -329,14 +328,14 @@ class Api:
         except ApiFault as fault:
             if fault.code == 401:
                 raise CallError(
-                    f"{at} does not take the credentials of `{self.user}`: they have expired or are wrong; log in "
+                    f"{at} rejects the credentials of `{self.user}`: they have expired or are wrong; log in "
                     f"again, until `kubectl get pods` works"
                 ) from None
             raise SystemFault(f"{at} does not say its version: {fault}", transient=fault.transient) from None
         return answer
 
     def close(self) -> None:
-        """Idle connections end; streams have to be closed by those who have them."""
+        """Close idle connections. Callers close their own streams."""
         self._identity.pool.clear()
 
     # inside
@@ -357,7 +356,7 @@ class Api:
         try:
             return json.loads(answer.data)
         except ValueError:
-            raise ApiUnreachable(f"{self.server} answered, but not as an API server does") from None
+            raise ApiUnreachable(f"{self.server} responded, but not like an API server") from None
 
     def _send(  # noqa: PLR0913, PLR0917 - what a request has
         self,
@@ -370,14 +369,14 @@ class Api:
         *,
         is_stream: bool = False,
     ) -> BaseHTTPResponse:
-        """One answer. Credentials that are not taken any more are read again, once."""
+        """Return one response. Rejected credentials are reloaded once."""
         import urllib3
 
         text = urlencode({key: _text(value) for key, value in (query or {}).items() if value is not None})
         for is_last in (False, True):
             identity = self._identity
             try:
-                with self._guard:  # a token may be fetched now, which is not for two threads at once
+                with self._guard:  # this may fetch a token, which must not happen in two threads at once
                     self.sent += 1
                     told = {**headers, **identity.headers(), "User-Agent": f"phalanx/{phalanx.__version__}"}
                 answer: BaseHTTPResponse = identity.pool.request(
@@ -398,7 +397,7 @@ class Api:
         raise AssertionError("one of two tries is the last")
 
     def _renew(self, old: ClusterIdentity) -> bool:
-        """Whether the credentials are other ones now: read again, or by another thread meanwhile."""
+        """Return whether the credentials changed: reloaded now, or by another thread meanwhile."""
         with self._guard:
             if self._identity is old:
                 with suppress(CallError):
@@ -409,14 +408,14 @@ class Api:
 
 
 class Stream:
-    """Lines with their ends, as they come. An answer that breaks off raises Unreachable; `close`, which any thread may
-    call, ends it for good, also for one who waits for the next line."""
+    """Lines with their line ends, as they arrive. A broken connection raises ApiUnreachable. `close` may be called from
+    any thread; it also wakes a thread that waits for the next line."""
 
     def __init__(self, answer: BaseHTTPResponse) -> None:
         self._answer = answer
         self._pieces = answer.stream(1 << 16)
         self._lines: Iterator[bytes] = iter(())
-        self._begun = bytearray()  # of a line that has not ended
+        self._begun = bytearray()  # an incomplete line
         self._closed = threading.Event()
         self._reading = threading.Lock()
 
@@ -438,7 +437,7 @@ class Stream:
             self._lines = iter(self._split(piece))
 
     def _piece(self) -> bytes | None:
-        """What comes next; None: nothing any more."""
+        """The next chunk; None at the end."""
         import urllib3
 
         if self._closed.is_set():
@@ -446,7 +445,7 @@ class Stream:
             return None
         try:
             piece = next(self._pieces, None)
-        # a socket that is shut under its reader breaks in many ways
+        # reading from a socket that another thread shut down fails in many ways
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as fault:
             self._release()
             if self._closed.is_set():
@@ -483,7 +482,7 @@ class Stream:
                 else:  # urllib3 before 2.3
                     connection: Any = self._answer.connection
                     connection.sock.shutdown(socket.SHUT_RD)
-            return  # who reads now wakes up, and releases
+            return  # the reading thread wakes up and releases
         try:
             self._release()
         finally:
@@ -491,7 +490,7 @@ class Stream:
 
     def _release(self) -> None:
         with suppress(OSError, ValueError, AttributeError):
-            self._answer.close()  # what is left of the answer is of no use to the next request
+            self._answer.close()  # the rest of the response is of no use to the next request
             self._answer.release_conn()
 
 
@@ -513,13 +512,13 @@ def _text(value: str | int | bool | None) -> str:
 
 
 def _warnings(headers: Sequence[str]) -> Iterator[str]:
-    """As the server sends them: `299 - "unknown field \\"spec.nonsense\\""`."""
+    """Parse the server's format: `299 - "unknown field \\"spec.nonsense\\""`."""
     for found in re.finditer(r'299 \S+ "((?:[^"\\]|\\.)*)"', ", ".join(headers)):
         yield re.sub(r"\\(.)", r"\1", found[1])
 
 
 def _fault(code: int, headers: Mapping[str, str], data: bytes) -> ApiFault:
-    """What the server said, whether it is a Status or plain text from something in between."""
+    """Parse an error response: a Status, or plain text from a proxy."""
     try:
         status = json.loads(data)
     except ValueError:
@@ -551,8 +550,8 @@ def _in_words(cause: BaseException) -> str:
     if isinstance(cause, socket.gaierror):
         return "no such host"
     if isinstance(cause, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()
-    # urllib3 begins with the repr of an object
+    # urllib3 puts the repr of an object first
     return str(cause).rpartition("object at")[2].rpartition(">: ")[2] or type(cause).__name__

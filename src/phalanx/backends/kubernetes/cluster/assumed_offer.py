@@ -1,4 +1,4 @@
-"""What a cluster is taken to offer where nobody asks it: the default, or what `--assume` says."""
+"""The assumed capabilities of a cluster that is not contacted: the default, or the value of `--assume`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from phalanx.errors import CallError
 NEWEST = (1, 34)
 KUBEFLOW, TRAINER = "kubeflow.org", "trainer.kubeflow.org"
 POD_GROUPS = {"volcano": "scheduling.volcano.sh/v1beta1", "scheduler-plugins": "scheduling.x-k8s.io/v1alpha1"}
-JOB = {"Job": ("batch/v1",)}  # is everywhere
-_OPERATOR = {  # since which version of the training operator, and up to which
+JOB = {"Job": ("batch/v1",)}  # available everywhere
+_OPERATOR = {  # the versions of the training operator that have each kind
     "TFJob": ((1, 0), None),
     "PyTorchJob": ((1, 0), None),
     "XGBoostJob": ((1, 0), None),
@@ -28,7 +28,7 @@ Kinds = Mapping[str, tuple[str, ...]]
 
 
 def _operator(version: tuple[int, int]) -> Kinds:
-    """The kinds of the training operator; its own MPIJob, until the MPI operator had a better one."""
+    """The kinds of the training operator, with its own MPIJob until the MPI operator replaced it."""
     kinds = {
         kind: (f"{KUBEFLOW}/v1",)
         for kind, (first, last) in _OPERATOR.items()
@@ -41,14 +41,14 @@ OFFLINE = Cluster(NEWEST, MappingProxyType({**JOB, **_operator((1, 9))}))
 
 
 def assumed(text: str) -> Cluster:
-    """`training-operator=1.8,mpi=v1,kubernetes=1.25,kueue`. Operators that are named are all there are, and `none` is
-    none; unless one is named, there are the usual ones. Raises CallError."""
+    """Parse `training-operator=1.8,mpi=v1,kubernetes=1.25,kueue`. If operators are named, the cluster has only these;
+    `none` means none; without any, it has the usual ones. Raises CallError."""
     said = dict(_items(text))
     if not said:
-        raise CallError(f"--assume says nothing: {_EXAMPLE}")
+        raise CallError(f"--assume is empty: {_EXAMPLE}")
     gangs = [name for name in ("kueue", "volcano", "scheduler-plugins") if name in said]
     if len(gangs) > 1:
-        raise CallError(f"--assume: {' and '.join(gangs)}: one of them starts the replicas of a run together")
+        raise CallError(f"--assume: {' and '.join(gangs)}: name only one gang scheduler")
     if "none" in said and (named := [name for name in ("training-operator", "mpi", "trainer") if name in said]):
         raise CallError(f"--assume: `none` means no operator, and `{named[0]}` is one")
     version = _version("kubernetes", said["kubernetes"]) if "kubernetes" in said else NEWEST
@@ -65,16 +65,16 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
         name, equals, value = (word.strip() for word in item.partition("="))
         if name not in _ITEMS:
             close = get_close_matches(name, _ITEMS, 1)
-            hint = f"do you mean `{close[0]}`?" if close else f"there is: {', '.join(_ITEMS)}"
-            raise CallError(f"--assume: no `{name[:60]}` is known; {hint}")
+            hint = f"do you mean `{close[0]}`?" if close else f"choose from: {', '.join(_ITEMS)}"
+            raise CallError(f"--assume: unknown item `{name[:60]}`; {hint}")
         if name in seen:
-            raise CallError(f"--assume: `{name}` is said twice")
+            raise CallError(f"--assume: `{name}` is given twice")
         if equals and not value:
-            raise CallError(f"--assume: `{name}=` lacks its value: {_EXAMPLE}")
+            raise CallError(f"--assume: `{name}=` needs a value: {_EXAMPLE}")
         if value and name in ("none", *POD_GROUPS):
-            raise CallError(f"--assume: `{name}` has no versions that matter: leave `={value[:60]}` out")
+            raise CallError(f"--assume: `{name}` takes no version: remove `={value[:60]}`")
         if not value and name == "kubernetes":
-            raise CallError("--assume: say which one, such as kubernetes=1.30")
+            raise CallError("--assume: name a version, such as kubernetes=1.30")
         seen.add(name)
         yield name, value
 
@@ -96,18 +96,18 @@ def _operators(said: Mapping[str, str]) -> Kinds:
 
 def _mpi(value: str) -> str:
     if value not in _MPI:
-        raise CallError(f"--assume: mpi={value[:60]}: there is MPIJob v1 and v2beta1")
+        raise CallError(f"--assume: mpi={value[:60]}: use v1 or v2beta1")
     return _MPI[value]
 
 
 def _trainer(value: str) -> Kinds:
     if value and not value.removeprefix("v").startswith("2"):
-        raise CallError(f"--assume: trainer={value[:60]}: Trainer begins with 2; before it is `training-operator`")
+        raise CallError(f"--assume: trainer={value[:60]}: Trainer starts at version 2; use `training-operator` for 1.x")
     return {"TrainJob": (f"{TRAINER}/v1alpha1",)}
 
 
 def _version(name: str, text: str) -> tuple[int, int]:
-    """`1.30`, also `v1.30.2`."""
+    """Parse `1.30` or `v1.30.2`."""
     parts = text.removeprefix("v").split(".")
     if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts):
         raise CallError(
@@ -115,6 +115,6 @@ def _version(name: str, text: str) -> tuple[int, int]:
         )
     found = int(parts[0]), int(parts[1])
     if found[0] != 1:
-        more = "; from 2 on it is `trainer`" if name == "training-operator" else ""
-        raise CallError(f"--assume: {name}={text[:60]}: there are only versions 1.x{more}")
+        more = "; use `trainer` for 2.x" if name == "training-operator" else ""
+        raise CallError(f"--assume: {name}={text[:60]}: only versions 1.x exist{more}")
     return found

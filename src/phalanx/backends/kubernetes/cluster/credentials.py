@@ -1,4 +1,5 @@
-"""Which cluster, and as whom: read as kubectl reads it, by the official package `kubernetes`."""
+"""The cluster's address and the user's credentials, read as kubectl reads them, with the official package
+`kubernetes`."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from phalanx.errors import CallError
 if TYPE_CHECKING:
     from urllib3 import PoolManager
 
-IN_CLUSTER = "in-cluster"  # what the context of a pod's own service account is called
+IN_CLUSTER = "in-cluster"  # the context name of a pod's service account
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 POOLED = 16
-KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]  # a watch of a server that is gone ends within a minute
+KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]  # detects a dead server within a minute
 if hasattr(socket, "TCP_KEEPIDLE"):  # Linux
     KEEP_ALIVE += [
         (socket.IPPROTO_TCP, option, value)
@@ -37,7 +38,7 @@ class ClusterIdentity(NamedTuple):
     server: str
     user: str
     pool: PoolManager
-    authorization: Callable[[], str | None]  # fetches a new token where the old one has expired
+    authorization: Callable[[], str | None]  # fetches a new token when the old one has expired
 
     def headers(self) -> dict[str, str]:
         said = self.authorization()
@@ -45,7 +46,7 @@ class ClusterIdentity(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """Of the merged kubeconfig: what the context names."""
+    """The entries of the merged kubeconfig that the context names."""
 
     merged: Any
     save: Callable[[], None]
@@ -59,8 +60,8 @@ class _Chosen(NamedTuple):
 
 
 def load(settings: Settings) -> ClusterIdentity:
-    """--kubeconfig, else the files of $KUBECONFIG, else ~/.kube/config, else the service account of the pod that this
-    is. Nothing is asked of the cluster. Raises CallError with what to do."""
+    """Use --kubeconfig, else the files of $KUBECONFIG, else ~/.kube/config, else the service account of this pod. Does
+    not contact the cluster. Raises CallError that says what to do."""
     with extras.needed("kubernetes", "a run on Kubernetes"):
         from kubernetes.client import Configuration
         from kubernetes.config import ConfigException
@@ -74,27 +75,27 @@ def load(settings: Settings) -> ClusterIdentity:
     except ConfigException as fault:
         said = str(fault).removeprefix("Invalid kube-config file. ").removeprefix("Invalid kube-config. ")
         where = ", ".join(files) if files else "in the cluster"
-        raise CallError(f"{where}: not a kubeconfig that works: {said}") from None
+        raise CallError(f"{where}: invalid kubeconfig: {said}") from None
     namespace = settings.namespace or str(chosen.named.get("namespace") or "default")
     return _identity(configuration, namespace, chosen.context, chosen.user)
 
 
 def config_files(settings: Settings) -> list[str]:
-    """The kubeconfigs that are there; none in a pod, which has a service account. One that was named by --kubeconfig
-    must be there; of $KUBECONFIG, as kubectl has it, some. Raises CallError."""
+    """Return the existing kubeconfigs; none in a pod, which has a service account. The file of --kubeconfig must exist;
+    of $KUBECONFIG, at least one, as with kubectl. Raises CallError."""
     if settings.kubeconfig is not None:
         named = Path(settings.kubeconfig).expanduser()
         if not named.is_file():
-            raise CallError(f"there is no kubeconfig {named}: name another with --kubeconfig FILE")
+            raise CallError(f"kubeconfig {named} does not exist: name another with --kubeconfig FILE")
         return [str(named)]
     listed = [Path(one).expanduser() for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
     found = [str(one) for one in listed or [Path("~/.kube/config").expanduser()] if one.is_file()]
-    found = [one for one in found if Path(one).stat().st_size] or found  # of several, some may be empty
+    found = [one for one in found if Path(one).stat().st_size] or found  # some of several may be empty
     if not found and "KUBERNETES_SERVICE_HOST" not in os.environ:
-        tried = f"no file of $KUBECONFIG ({os.environ['KUBECONFIG']})" if listed else "$KUBECONFIG is not set"
+        tried = f"no file of $KUBECONFIG ({os.environ['KUBECONFIG']}) exists" if listed else "$KUBECONFIG is not set"
         raise CallError(
-            f"there is no kubeconfig: {tried}{' is' if listed else ', and ~/.kube/config is not'} there; name one with "
-            f"--kubeconfig FILE, the one with which kubectl works"
+            f"no kubeconfig: {tried}{'' if listed else ' and ~/.kube/config does not exist'}; name one with "
+            f"--kubeconfig FILE, the one that kubectl uses"
         )
     return found
 
@@ -107,14 +108,14 @@ def _choose(settings: Settings, files: list[str]) -> _Chosen:
         merger = KubeConfigMerger(os.pathsep.join(files))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError, KeyError) as fault:
         first = str(fault).split("\n", 1)[0]
-        raise CallError(f"{', '.join(files)}: cannot be read as a kubeconfig: {first}") from None
+        raise CallError(f"{', '.join(files)}: invalid kubeconfig: {first}") from None
     contexts = {node.value["name"]: node.value.get("context") or {} for node in merger.config.value["contexts"]}
-    # the package takes the last file's word for the current context, kubectl the first one's
+    # the package takes the current context from the last file, kubectl from the first
     current = next((one["current-context"] for one in merger.config_files.values() if one.get("current-context")), None)
     context = settings.context or current
-    listed = f"there is: {', '.join(sorted(contexts))}" if contexts else "there is none"
+    listed = f"the contexts are: {', '.join(sorted(contexts))}" if contexts else "it has no contexts"
     if not context:
-        raise CallError(f"{', '.join(files)}: no context is the current one: name one with --context; {listed}")
+        raise CallError(f"{', '.join(files)}: no current context is set: name one with --context; {listed}")
     if context not in contexts:
         raise CallError(f"{', '.join(files)}: no context `{context}`; {listed}")
     return _Chosen(merger.config, merger.save_changes, ", ".join(files), str(context), contexts[context])
@@ -130,12 +131,12 @@ def _read(chosen: _Chosen, configuration: Any) -> None:
         with _overheard() as said:
             loader.load_and_set(configuration)
     except (OSError, ValueError, TypeError, AttributeError) as fault:
-        raise CallError(f"{chosen.files}: the credentials of `{chosen.user}` cannot be read: {fault}") from None
+        raise CallError(f"{chosen.files}: the credentials of `{chosen.user}` cannot be loaded: {fault}") from None
     user = _node(chosen.merged, "users", chosen.user).get("user") or {}
     has_some = configuration.api_key.get("authorization") or configuration.cert_file
     if "exec" in user and not has_some:
-        # the package only logs this, and would go on as nobody
-        why = said[-1] if said else "it gave neither a token nor a certificate"
+        # the package only logs this and would continue without credentials
+        why = said[-1] if said else "it returned neither a token nor a certificate"
         raise CallError(f"`{user['exec'].get('command')}`, which fetches the credentials of `{chosen.user}`: {why}")
     cluster = _node(chosen.merged, "clusters", str(chosen.named.get("cluster"))).get("cluster") or {}
     if cluster.get("proxy-url"):
@@ -149,7 +150,7 @@ def _node(merged: Any, what: str, name: str) -> Mapping[str, Any]:
 
 
 def _set_proxy(configuration: Any) -> None:
-    """As the environment has it. The package takes a proxy for http also for https, and forgets NO_PROXY."""
+    """Set the proxy from the environment. The package uses an http proxy for https too, and ignores NO_PROXY."""
     parts = urlsplit(configuration.host)
     environment = {name.lower(): value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     is_near = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
@@ -182,37 +183,37 @@ def _identity(configuration: Any, namespace: str, context: str, user: str) -> Cl
     def authorization() -> str | None:
         with _overheard():
             said = configuration.get_api_key_with_prefix("authorization")
-        return str(said).strip() if said else None  # a file may end with a line's end
+        return str(said).strip() if said else None  # a token file may end with a newline
 
     return ClusterIdentity(namespace, context, str(configuration.host), user, pool, authorization)
 
 
 def _trust(pool: PoolManager, configuration: Any) -> None:
-    """Certificates are read now: the package keeps those that stand in a kubeconfig in temporary files, which whoever
-    tidies up may remove while we run for weeks."""
+    """Load certificates now: the package keeps those embedded in a kubeconfig in temporary files, which a cleanup job
+    may remove while this process runs for weeks."""
     import urllib3
     from urllib3.util.ssl_ import create_urllib3_context
 
     known = pool.connection_pool_kw
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
-    # Python 3.13 refuses authorities that kubectl takes, such as those of some clouds.
+    # Python 3.13 rejects authorities that kubectl accepts, such as those of some clouds.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     authority, certificate, key = (known.pop(name, None) for name in ("ca_certs", "cert_file", "key_file"))
     if authority:
         context.load_verify_locations(authority)
     if not configuration.ssl_ca_cert:
-        context.load_default_certs()  # what this machine trusts
+        context.load_default_certs()  # the CAs of this machine
     if certificate:
         context.load_cert_chain(certificate, key)
     known["ssl_context"] = context
-    if not configuration.verify_ssl:  # the kubeconfig says so: nobody need hear it with every request
+    if not configuration.verify_ssl:  # set in the kubeconfig: don't warn on every request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 @contextmanager
 def _overheard() -> Iterator[list[str]]:
-    """What this thread logs meanwhile at the root, which is how the package complains; with no handler there, it would
-    set one up that prints for ever."""
+    """Collect this thread's messages to the root logger, where the package reports errors. Without a handler there,
+    logging would install one that keeps printing."""
     said: list[str] = []
     me = threading.get_ident()
 

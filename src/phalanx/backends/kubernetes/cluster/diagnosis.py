@@ -1,4 +1,4 @@
-"""What `phalanx doctor --on kubernetes` reports: what a cluster offers, and what to do about what is missing."""
+"""`phalanx doctor --on kubernetes`: what a cluster offers, and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DryRunResult(NamedTuple):
 
 
 def diagnose(settings: Settings, *, needs_operators: bool) -> Diagnosis:
-    """The cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
+    """Diagnose the cluster that these settings name. `needs_operators`: of Kubeflow. Raises CallError."""
     found, trial = _surveyed(settings)
     problems = [*_problems(found, needs_operators=needs_operators)]
     problems += [f"the cluster would reject the Job of a run: {trial.refusal}"] if trial.refusal else []
@@ -75,7 +75,7 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
 def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
     if found.has_namespace is False:
         yield (
-            f"there is no namespace `{found.namespace}`: run `kubectl create namespace {found.namespace}`, or name "
+            f"namespace `{found.namespace}` does not exist: run `kubectl create namespace {found.namespace}`, or name "
             f"another with --namespace"
         )
     if found.missing:
@@ -88,7 +88,7 @@ def _problems(found: Survey, *, needs_operators: bool) -> Iterator[str]:
 
 
 def _listed_needs(needs: tuple[Need, ...]) -> str:
-    """create, get and delete jobs.batch; list events"""
+    """Format as: create, get and delete jobs.batch; list events"""
     verbs: dict[str, list[str]] = {}
     for need in needs:
         verbs.setdefault(f"{need.resource}{f'.{need.group}' if need.group else ''}", []).append(need.verb)

@@ -1,4 +1,4 @@
-"""What a cluster offers, and what we may do there: asked of the cluster itself."""
+"""Discovery of what a cluster offers and what the user may do there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phalanx.backends.kubernetes.render.gang_scheduling import QUEUE_LABEL
 from phalanx.backends.kubernetes.target import Cluster
 
 KUEUE, VOLCANO, PLUGINS = "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io"
-_KINDS = {  # of which groups we use which kinds
+_KINDS = {  # the kinds used of each group
     KUBEFLOW: ("TFJob", "PyTorchJob", "XGBoostJob", "MXJob", "PaddleJob", "JAXJob", "MPIJob"),
     TRAINER: ("TrainJob",),
     "jobset.x-k8s.io": ("JobSet",),
@@ -22,9 +22,9 @@ _KINDS = {  # of which groups we use which kinds
     PLUGINS: ("PodGroup",),
     KUEUE: ("LocalQueue",),
 }
-GANGS = {"volcano": VOLCANO, "scheduler-plugins": PLUGINS}  # who has an object for a gang
+GANGS = {"volcano": VOLCANO, "scheduler-plugins": PLUGINS}  # schedulers with an object for a gang
 _CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-_PROBED = {  # a pod that nobody ever creates
+_PROBED = {  # a pod that is only used in dry runs
     "restartPolicy": "Never",
     "automountServiceAccountToken": False,
     "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -35,7 +35,7 @@ AT_ONCE = 8
 
 
 class Need(NamedTuple):
-    """A verb on a resource of a group, as Roles name them."""
+    """A verb on a resource of a group, as a Role names them."""
 
     verb: str
     group: str
@@ -63,18 +63,18 @@ NEEDED: tuple[Need, ...] = (  # in the namespace of the runs: the Role of deploy
     *_needs(_MAKE_AND_WATCH, PLUGINS, "podgroups"),
     *_needs("list", KUEUE, "localqueues"),
 )
-HELPFUL: tuple[Need, ...] = (  # for what doctor says; runs do without
+HELPFUL: tuple[Need, ...] = (  # for the doctor report; runs do not need them
     *_needs("list", "", "resourcequotas", "limitranges", "nodes"),
     *_needs("get", "", "namespaces"),
     *_needs("list", TRAINER, "clustertrainingruntimes", "trainingruntimes"),
 )
 
 
-_OPTIONAL = (KUEUE, *GANGS.values())  # groups that runs do without, unless a file names one
+_OPTIONAL = (KUEUE, *GANGS.values())  # groups that runs do not need unless a file names one
 
 
 def rules(needs: Iterable[Need] = NEEDED) -> list[dict[str, list[str]]]:
-    """The same as a Role writes it."""
+    """The same in the form of a Role."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for need in needs:
         verbs.setdefault((need.group, need.resource), []).append(need.verb)
@@ -87,7 +87,8 @@ def rules(needs: Iterable[Need] = NEEDED) -> list[dict[str, list[str]]]:
 
 
 def discover(api: Api) -> Cluster:
-    """By a handful of requests. Raises ApiFault, Unreachable; what is optional and forbidden is taken as not there."""
+    """Discover with a few requests. Raises ApiFault, ApiUnreachable; optional resources that are forbidden count as
+    absent."""
     version = api.request("GET", "/version")
     groups = {group["name"]: _versions(group) for group in api.request("GET", "/apis").get("groups") or ()}
     kinds: dict[str, tuple[str, ...]] = dict(JOB)
@@ -99,7 +100,7 @@ def discover(api: Api) -> Cluster:
     if "MPIJob" in kinds:
         kinds["MPIJob"] = tuple(
             sorted(kinds["MPIJob"], reverse=True)
-        )  # the MPI operator's own before the training one's
+        )  # prefer the MPI operator's version to the training operator's
     queues, queues_all = _queues(api, kinds.get("LocalQueue", ()))
     queues_pods = not queues or queues_all or _has_groups(api, queues[0])
     runtimes = _names(
@@ -120,7 +121,7 @@ def discover(api: Api) -> Cluster:
 
 
 def _versions(group: Mapping[str, Any]) -> tuple[str, ...]:
-    """The preferred one first."""
+    """The served versions, the preferred one first."""
     best = (group.get("preferredVersion") or {}).get("version")
     served = [one["version"] for one in group.get("versions") or ()]
     return tuple(sorted(served, key=lambda one: one != best))
@@ -132,7 +133,7 @@ def _kinds_of(api: Api, served: str) -> list[str]:
 
 
 def _asked(api: Api, path: str) -> Document | None:
-    """None: not there, or not for us."""
+    """None: absent or forbidden."""
     try:
         answer: Document = api.request("GET", path)
     except ApiFault as fault:
@@ -149,7 +150,7 @@ def _first(
 
 
 def _listed(api: Api, kind: ResourceKind | None) -> list[Document] | None:
-    """None: not there, or not for us."""
+    """None: absent or forbidden."""
     if kind is None:
         return None
     try:
@@ -165,8 +166,8 @@ def _names(api: Api, kind: ResourceKind | None) -> tuple[str, ...]:
 
 
 def _queues(api: Api, served: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """The queues of Kueue that we see, and whether it takes a Job that names none as well. That is told by a Job which
-    the server only goes through the motions of creating; whoever refuses it tells nothing."""
+    """Return the visible Kueue queues, and whether Kueue also manages a Job that names none. A dry-run creation shows
+    the latter; a rejected dry run shows nothing."""
     if not served:
         return (), False
     group, _, version = served[0].partition("/")
@@ -179,7 +180,7 @@ def _queues(api: Api, served: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
 
 
 def _has_groups(api: Api, queue: str) -> bool:
-    """Whether Kueue holds pods back that name a queue: not everybody has it look at all pods."""
+    """Return whether Kueue holds back pods that name a queue: not every installation manages plain pods."""
     made = _rehearsed(api, PODS, labels={QUEUE_LABEL: queue}, spec=_PROBED)
     gates = (made or {}).get("spec", {}).get("schedulingGates") or ()
     return made is None or any(str(gate.get("name")).startswith(f"{KUEUE}/") for gate in gates)
@@ -188,7 +189,7 @@ def _has_groups(api: Api, queue: str) -> bool:
 def _rehearsed(
     api: Api, kind: ResourceKind, *, spec: Document, labels: Mapping[str, str] = MappingProxyType({})
 ) -> Any:
-    """What would be created; None where somebody refuses it."""
+    """Return the object that a dry run would create; None if it is rejected."""
     meta = {"name": "phalanx-probe", "labels": dict(labels)}
     version = f"{kind.group}/{kind.version}".lstrip("/")
     try:
@@ -198,7 +199,8 @@ def _rehearsed(
 
 
 def _gang(api: Api, kinds: Mapping[str, tuple[str, ...]], *, is_queued: bool) -> str | None:
-    """Kueue counts where it has a queue for us, or takes every Job; others where we may tell them of a gang."""
+    """Kueue counts if it has a visible queue or manages every Job; others count if the user may create their gang
+    object."""
     if is_queued:
         return "kueue"
     groups = {served.partition("/")[0] for served in kinds.get("PodGroup", ())}
@@ -207,16 +209,16 @@ def _gang(api: Api, kinds: Mapping[str, tuple[str, ...]], *, is_queued: bool) ->
 
 
 def _number(text: Any) -> int:
-    """Clouds write 28+."""
+    """Parse a version number; some clouds write 28+."""
     found = re.match(r"\d+", str(text))
     return int(found[0]) if found else 0
 
 
-# for people
+# the report for users
 
 
 class Survey(NamedTuple):
-    """`problems` keep runs from running; `notes` are worth knowing. `missing`: what we may not do, of what we need."""
+    """`problems` prevent runs; `notes` do not. `missing`: needed permissions that the user lacks."""
 
     cluster: Cluster
     server: str
@@ -224,7 +226,7 @@ class Survey(NamedTuple):
     namespace: str
     user: str
     version: str
-    has_namespace: bool | None  # None: nobody tells us
+    has_namespace: bool | None  # None: unknown
     pod_security: str | None
     nodes: int | None
     devices: tuple[Document, ...]
@@ -255,7 +257,7 @@ class Survey(NamedTuple):
 
 
 def survey(api: Api, needs: Iterable[Need] = NEEDED, helpful: Iterable[Need] = HELPFUL) -> Survey:
-    """Everything that `phalanx doctor --on kubernetes` tells. Raises CallError, ApiFault, Unreachable."""
+    """Collect everything that `phalanx doctor --on kubernetes` reports. Raises CallError, ApiFault, ApiUnreachable."""
     version = api.greet()
     cluster = discover(api)
     groups = {served.rpartition("/")[0] for many in cluster.kinds.values() for served in many} | {""}
@@ -308,7 +310,7 @@ def _pod_security(space: Document | None) -> str | None:
 
 
 def _devices(nodes: Iterable[Document]) -> Iterator[Document]:
-    """GPUs and their like: what nodes have besides cores and memory."""
+    """GPUs and similar devices: node resources besides cores and memory."""
     found: dict[tuple[str, str], list[int]] = {}
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
@@ -347,7 +349,7 @@ _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE
 
 
 def amount(text: Any) -> float:
-    """A quantity as Kubernetes writes it: 500m, 2Gi, 1e3."""
+    """Parse a Kubernetes quantity: 500m, 2Gi, 1e3."""
     found = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([a-zA-Z]*)", str(text))
     try:
         return float(found[1]) * _SUFFIXES[found[2]] if found else 0.0

@@ -1,4 +1,4 @@
-"""`<home>/kubernetes.yml`: what one has said about a cluster. Read anew for every call, so that an edit counts."""
+"""`<home>/kubernetes.yml`: the settings of a cluster. Read again on every call, so edits take effect."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from phalanx.backends.kubernetes.target import DataVolume, Settings
 from phalanx.errors import path_error
 
-VARIABLE = "PHALANX_KUBERNETES"  # another file than the home's
+VARIABLE = "PHALANX_KUBERNETES"  # a file to use instead of the home's
 
 
 def find(home: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """What the home, or the file that the variable names, says; without one, as kubectl has it. Raises SpecErrors for
-    a wrong file, CallError for one that cannot be read."""
+    """Read the settings of the home, or of the file that the variable names; without a file, use kubectl's defaults.
+    Raises SpecErrors for an invalid file, CallError for an unreadable one."""
     from phalanx.sites import kubernetes_profile
 
     named = (os.environ if environ is None else environ).get(VARIABLE)
@@ -35,7 +35,7 @@ def find(home: Path, environ: Mapping[str, str] | None = None) -> Settings:
 def with_options(
     settings: Settings, *, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None
 ) -> Settings:
-    """With what the command line says over it."""
+    """Override settings with command-line options."""
     return settings._replace(
         kubeconfig=kubeconfig or settings.kubeconfig,
         context=context or settings.context,
@@ -44,7 +44,7 @@ def with_options(
 
 
 def _settings(values: dict[str, Any], folder: Path) -> Settings:
-    """Paths of files are meant from the folder of the file that names them, as in a kubeconfig."""
+    """Resolve file paths relative to the folder of the file that names them, as in a kubeconfig."""
     if "kubeconfig" in values:
         values["kubeconfig"] = str(folder / Path(values["kubeconfig"]).expanduser())
     if "devices" in values:

@@ -1,1 +1,1 @@
-"""Attempts in a live cluster."""
+"""The engine: attempts in a live cluster."""

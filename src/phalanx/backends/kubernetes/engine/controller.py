@@ -1,7 +1,7 @@
-"""A namespace of a cluster, kept in view: one list and watch a kind for all runs, and one thread that heeds them.
+"""The controller of a namespace: one list and watch per kind for all runs, and one thread that processes changes.
 
-Requests that change something are sent by a few hands, never by whoever asks how things are. What must be done even if
-we are about to end, as deleting what is over, is finished before this process ends.
+A small pool of workers sends requests that change something, so status queries never wait for them. Work that must not
+be lost, such as deleting finished objects, completes before this process exits.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ from phalanx.backends.kubernetes.target import ATTEMPT, RUN
 from phalanx.ends import Cause
 from phalanx.home.attempts import AttemptFolder
 
-HANDS = 8  # requests at once
+HANDS = 8  # concurrent requests
 FORBIDDEN = 403
 SYNC_S = 15.0
 CLOSE_S = 5.0  # for the thread to finish its pass
 TURN_S, SHORTEST_TURN_S = 0.5, 0.1
 RETRY_S = 5.0
-LAST_LINES_S = 3.0  # for the rest of a log, after the end that stands in it
-UNTOLD_S = 30.0  # for what is left in the cluster to be removed, before it is told that the run is over
-REMEMBERED_S = 3600.0  # what is over
+LAST_LINES_S = 3.0  # to read the rest of a log after the end in it has arrived
+UNTOLD_S = 30.0  # to remove what is left in the cluster before the end is reported
+REMEMBERED_S = 3600.0  # how long finished attempts are kept in memory
 
 
 class AttemptManifest(NamedTuple):
-    """What the files of a run say of its objects."""
+    """The objects of a run according to its files."""
 
     courier: str
     by_launcher: bool
     works: tuple[tuple[ResourceKind, str], ...]
     gangs: tuple[ResourceKind, ...]
-    keep_s: float | None  # how long its objects are wanted after its end
+    keep_s: float | None  # how long to keep its objects after its end
     give_up_s: float = GIVE_UP_S
 
 
@@ -98,12 +98,12 @@ def _ttl(work: Mapping[str, Any]) -> float | None:
 
 
 class ManagedAttempt:
-    """An attempt, and what there is to do about its objects."""
+    """An attempt, and the pending work on its objects."""
 
     def __init__(self, attempt: AttemptReconciler, manifest: AttemptManifest) -> None:
         self.attempt, self.manifest = attempt, manifest
-        self.is_ready = False  # all kinds that it has are watched
-        self.is_busy = False  # a hand is at it
+        self.is_ready = False  # all of its kinds are watched
+        self.is_busy = False  # a worker is processing it
         self.is_removed = False
         self.over_at: float | None = None
         self.not_before = self.not_staged_before = 0.0
@@ -122,12 +122,12 @@ def base_of(run_id: str) -> str:
 
 
 class NamespaceController:
-    """All that is ours in one namespace, as one user sees it. Has threads until it is closed."""
+    """All Phalanx objects in one namespace, as one user sees them. Runs threads until it is closed."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
         self.mirror = NamespaceCache(api, (PODS, JOBS))
-        self.kinds = [JOBS]  # that make pods
+        self.kinds = [JOBS]  # kinds that create pods
         self.gangs: list[ResourceKind] = []
         self.desk = LogReaderPool()
         self.hands = ThreadPoolExecutor(HANDS, thread_name_prefix="phalanx-kubernetes")
@@ -140,7 +140,7 @@ class NamespaceController:
         self._thread: threading.Thread | None = None
 
     def close(self) -> None:
-        """Finish what was begun, then end all threads and connections. In this order: a removal waits for the rest of
+        """Finish pending work, then end all threads and connections. The order matters: a removal waits for the rest of
         the logs."""
         self._stopped.set()
         with self.guard:
@@ -156,7 +156,7 @@ class NamespaceController:
     # what there is -----------------------------------------------------------------------------------------------
 
     def wait_ready(self) -> None:
-        """Raises Unavailable when nobody knows how things are."""
+        """Raises EngineUnavailable if the state of the cluster is unknown."""
         until, changes = time.monotonic() + SYNC_S, -1
         while not self.mirror.is_synced and not self.mirror.trouble and time.monotonic() < until:
             changes = self.mirror.wait(changes, 1.0)
@@ -166,18 +166,19 @@ class NamespaceController:
             raise EngineUnavailable(f"{self.api.server} did not list its pods in {SYNC_S:g} s")
 
     def refuse_what_is_forbidden(self) -> None:
-        """Nobody waits for what will not come. Raises Refused when we may not see what we would make."""
+        """Fail early instead of waiting in vain. Raises JobRejected if the user may not watch the kinds to be
+        created."""
         for kind in (PODS, JOBS):
             try:
                 self.api.list(kind, selector=RUN)
             except ApiFault as fault:
                 if fault.code == FORBIDDEN:
-                    raise JobRejected(f"{fault}; `phalanx doctor --on kubernetes` says what is missing") from None
+                    raise JobRejected(f"{fault}; `phalanx doctor --on kubernetes` reports what is missing") from None
             except ApiUnreachable:
                 return
 
     def groups(self) -> dict[tuple[str, int], AttemptObjects]:
-        """By run and attempt; read from the mirror, once for each change of it."""
+        """All objects by run and attempt; computed from the cache once per change."""
         changes = self.mirror.changes
         if self._groups[0] != changes:
             self._groups = (changes, self._grouped())
@@ -208,7 +209,8 @@ class NamespaceController:
         return {key: AttemptObjects(*key)._replace(**parts) for key, parts in found.items()}  # type: ignore[arg-type]
 
     def watch(self, kind: ResourceKind, *, is_gang: bool = False) -> bool:
-        """One more kind of jobs. Whether it can be watched: not every user may, and we must not be blind for it."""
+        """Watch one more kind of jobs. Return whether that works: not every user may watch it, and this must not break
+        the rest."""
         known = self.gangs if is_gang else self.kinds
         if kind not in known:
             try:
@@ -226,7 +228,7 @@ class NamespaceController:
     # attempts ----------------------------------------------------------------------------------------------------
 
     def manage(self, seat: AttemptFolder, handle: str) -> ManagedAttempt:
-        """From now on an attempt is heeded. Raises Unavailable when its files cannot be read."""
+        """Start to manage an attempt. Raises EngineUnavailable if its files cannot be read."""
         key = (seat.run_id, seat.attempt)
         with self.guard:
             kept = self.kept.get(key)
@@ -253,13 +255,13 @@ class NamespaceController:
             began = time.monotonic()
             try:
                 self.run_pass()
-            except Exception as fault:  # noqa: BLE001 - the edge of a thread: one attempt must not cost all others
+            except Exception as fault:  # noqa: BLE001 - top level of a thread: one attempt must not break the others
                 self.trouble = f"{type(fault).__name__}: {fault}"
             self._stopped.wait(max(SHORTEST_TURN_S, 5 * (time.monotonic() - began)))
             changes = self.mirror.wait(changes, TURN_S)
 
     def run_pass(self) -> None:
-        """One look at all attempts. What the cluster has is believed only while it can be seen."""
+        """Process all attempts once. The cache only counts while the watches work."""
         if not self.mirror.is_synced or self.mirror.trouble:
             return
         groups = self.groups()
@@ -276,7 +278,7 @@ class NamespaceController:
             self._tidy(kept)
 
     def _hand(self, kept: ManagedAttempt, act: Callable[[ManagedAttempt], None]) -> None:
-        """To whoever is free; once at a time."""
+        """Run it on a free worker, one task per attempt at a time."""
         if kept.is_busy or time.monotonic() < kept.not_before:
             return
         kept.is_busy = True
@@ -290,7 +292,7 @@ class NamespaceController:
             finally:
                 kept.is_busy = False
 
-        with suppress(RuntimeError):  # we are ending
+        with suppress(RuntimeError):  # shutting down
             (self.closers if act == self._remove else self.hands).submit(work)
 
     def _make_ready(self, kept: ManagedAttempt) -> None:
@@ -325,7 +327,7 @@ class NamespaceController:
         kept.attempt.fail(PodEnd(Cause.SETUP, f"its image could not be built: {why}"), lines)
 
     def _go_on(self, kept: ManagedAttempt) -> None:
-        """Tokens and the like went with the first part."""
+        """Create the remaining objects. Tokens and secrets were created with the first part."""
         seat = kept.attempt.seat
         group = self.groups().get(kept.key)
         owners = [one for build in (group.builds if group else ()) for one in meta_of(build).get("ownerReferences", ())]
@@ -340,7 +342,7 @@ class NamespaceController:
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
 
     def hands_for_one(self) -> ThreadPoolExecutor:
-        """Others than those that a hand itself may wait for."""
+        """A separate pool: a worker may wait for these."""
         return self.closers
 
     # when it is over ---------------------------------------------------------------------------------------------
@@ -360,7 +362,7 @@ class NamespaceController:
             self._hand(kept, self._remove)
 
     def _remove(self, kept: ManagedAttempt) -> None:
-        """Its logs first: they are gone with its pods."""
+        """Read its logs first: deleting the pods deletes them."""
         until = time.monotonic() + LAST_LINES_S
         while time.monotonic() < until and not all(reader.is_done for reader in kept.attempt.readers):
             time.sleep(0.05)
@@ -371,7 +373,7 @@ class NamespaceController:
         kept.attempt.release()
 
     def remove(self, key: tuple[str, int]) -> None:
-        """All objects of an attempt, and not those of the next. Raises Unavailable."""
+        """Delete all objects of an attempt, but not those of the next. Raises EngineUnavailable."""
         try:
             owner = self.api.get(CONFIG_MAPS, base_of(key[0]))
             if labels_of(owner).get(ATTEMPT) == str(key[1]):
@@ -383,7 +385,7 @@ class NamespaceController:
             raise EngineUnavailable(str(fault)) from None
 
     def delete(self, objects: Iterable[Object], *, grace_s: int | None = None) -> None:
-        """These very ones, with all that belongs to them. Raises Unavailable."""
+        """Delete exactly these objects and their dependents. Raises EngineUnavailable."""
 
         def deletion(one: Object) -> Callable[[], object]:
             name, uid = str(meta_of(one)["name"]), str(meta_of(one)["uid"])
@@ -393,7 +395,7 @@ class NamespaceController:
 
 
 def _is_made_by_us(work: Object) -> bool:
-    """Not by an operator, for one of ours."""
+    """Not created by an operator for one of Phalanx's jobs."""
     owners = meta_of(work).get("ownerReferences") or ()
     return all(one.get("kind") == "ConfigMap" for one in owners)
 

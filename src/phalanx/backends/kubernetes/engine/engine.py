@@ -1,4 +1,4 @@
-"""Attempts as objects of a cluster: submitted, watched and ended through its API, as any user of a namespace may."""
+"""The engine: submits, watches and ends attempts through the cluster's API, with the rights of a namespace user."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 
 UNKEPT_S = 30.0
-RESTARTED = "Kubernetes starts it again"
+RESTARTED = "Kubernetes restarts it"
 
 
 class KubernetesEngine(Engine):
-    """`name`: kubernetes, or kubeflow for those whose pods operators make. Both see the same namespace."""
+    """`name`: kubernetes, or kubeflow if operators create the pods. Both use the same namespace."""
 
-    slowest_poll_s = 0.5  # what is asked is in memory
+    slowest_poll_s = 0.5  # the state is in memory
     needs_token = makes_room = True
 
     def __init__(self, place: ClusterTarget, connections: Connections, name: str = "kubernetes") -> None:
         self.place, self.connections, self.name = place, connections, name
         self._keeper: NamespaceController | None = None
-        self._unkept: dict[str, float] = {}  # attempts that are over, and that nobody has asked for, since when
+        self._unkept: dict[str, float] = {}  # finished attempts that no call has asked for, and since when
         self._guard = threading.Lock()
 
     @property
     def keeper(self) -> NamespaceController:
-        """Shared by all engines of the namespace. Raises Unavailable when there is no way to the cluster."""
+        """The controller that all engines of the namespace share. Raises EngineUnavailable if the cluster is
+        unreachable."""
         with self._guard:
             if self._keeper is None:
                 try:
@@ -54,7 +55,7 @@ class KubernetesEngine(Engine):
         return f"{self.name}:{self.keeper.api.namespace}/{base_of(run_id)}.{attempt}"
 
     def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: ARG002 - credentials are those of this process
-        """One request, unless the cluster has just said what it offers."""
+        """Sends one request, unless the cluster has just been discovered."""
         if self.place.cluster.is_assumed:
             connect(self.place.settings).close()
 
@@ -65,9 +66,9 @@ class KubernetesEngine(Engine):
         folder: Path,
         run_id: str,
         attempt: int,
-        first: int,  # noqa: ARG002 - time is counted by agents
+        first: int,  # noqa: ARG002 - agents count the time
         *,
-        working: Path,  # noqa: ARG002 - its code goes along
+        working: Path,  # noqa: ARG002 - the objects carry the code
         environment: Mapping[str, str],
     ) -> str:
         keeper = self.keeper
@@ -94,7 +95,8 @@ class KubernetesEngine(Engine):
         return self.handle(run_id, attempt)
 
     def _make_room(self, run_id: str, attempt: int) -> None:
-        """Pods of an earlier attempt go first. One whose node is lost goes by our word. Raises Unavailable."""
+        """Remove the pods of an earlier attempt first. Pods on a lost node are deleted by force. Raises
+        EngineUnavailable."""
         older = [
             pod
             for (run, number), group in self.keeper.groups().items()
@@ -110,7 +112,7 @@ class KubernetesEngine(Engine):
             numbers = {key[1] for key in self.keeper.groups() if key[0] == run_id and key[1] < attempt}
             for number in numbers:
                 self.keeper.remove((run_id, number))
-            raise EngineUnavailable("the pods of the attempt before have not ended yet")
+            raise EngineUnavailable("the pods of the previous attempt have not ended yet")
 
     # watching ----------------------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class KubernetesEngine(Engine):
         kept = {one.attempt.handle: one.attempt for one in list(keeper.kept.values())}
         now = time.monotonic()
         self._unkept = {handle: self._unkept.get(handle, now) for handle in ended - set(kept)}
-        # What is over in the cluster is over for us when it is home. Somebody will ask for it.
+        # A finished attempt counts as over once its files have been fetched, so it must be managed until then.
         for handle, since in self._unkept.items():
             if now - since < UNKEPT_S:
                 found[handle] = found[handle]._replace(state=RUNNING, why="")
@@ -143,20 +145,20 @@ class KubernetesEngine(Engine):
         return RESTARTED
 
     def log_of(self, folder: Path, handle: str) -> Path:
-        """What was said before any replica could: by the build of an image."""
+        """The log from before any replica started: that of the image build."""
         number = handle.rpartition(".")[2]
         return controller.log_of(folder, int(number) if number.isdigit() else 0)
 
     def fetch(self, seat: AttemptFolder, handle: str) -> None:
-        """Others do it, as it comes: whoever asks need not wait."""
+        """Does nothing: the controller's threads fetch files continuously, so callers do not wait."""
         self.keeper.manage(seat, handle)
 
     # ending ------------------------------------------------------------------------------------------------------
 
     def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
-        """By deleting their pods: nothing else sends a signal. An operator puts others in their place while its job
-        goes on: that one is deleted then, and all of its pods with it. Where they share a folder with us, agents find
-        a word there, upon which a program can say where it hangs."""
+        """Delete the pods of these replicas: Kubernetes has no other way to send a signal. An operator would replace
+        them while its job exists, so the job is deleted with all of its pods. On a shared volume, agents also find a
+        request there, on which a program can print where it hangs."""
         keeper = self.keeper
         kept = keeper.manage(seat, handle)
         for name in names:
@@ -172,8 +174,8 @@ class KubernetesEngine(Engine):
         keeper.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
 
     def cancel(self, handles: Collection[str]) -> None:
-        """What makes pods goes first, and with it the pods, which have their grace to say how they ended; the rest when
-        they have."""
+        """Delete the objects that create pods first, and with them the pods, which have their grace period to report
+        their ends. The rest follows once they have ended."""
         keeper = self.keeper
         groups = keeper.groups()
         known = {self.handle(*key): key for key in (*groups, *keeper.kept)}
@@ -194,7 +196,7 @@ class KubernetesEngine(Engine):
 
 
 def _is_mended(work: Object) -> bool:
-    """Whether somebody makes its pods again when they are gone."""
+    """Return whether a controller replaces deleted pods."""
     return kind_of(work) != JOBS and states.end_of_work(work) is None
 
 

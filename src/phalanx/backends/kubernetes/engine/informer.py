@@ -1,4 +1,4 @@
-"""What a namespace has, kept up to date by one list and one watch a kind: however many runs there are."""
+"""A cache of a namespace's objects, kept up to date by one list and one watch per kind for any number of runs."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from phalanx.errors import CallError, SystemFault
 
 WATCH_S = 300
 LONGEST_PAUSE_S = 30.0
-SHORTEST_WATCH_S = 1.0  # one that ends sooner, and brought nothing, is no reason to hurry
-OFTEN_S = 5.0  # versions that expire again so soon are no accident
+SHORTEST_WATCH_S = 1.0  # a watch that ends sooner without events is retried after a pause
+OFTEN_S = 5.0  # versions that expire again within this time are no accident
 CLOSE_S = 5.0  # for threads to end; one that waits for a dead server ends with the process
 KEPT_GONE = 2000
 KEPT_EVENTS = 5000
-OURS = "phalanx-"  # is in the name of every object that events of ours are about
+OURS = "phalanx-"  # in the name of every object with relevant events
 
 
 class Informer:
-    """The objects of one kind in a namespace, as they are now. A thread of its own lists them, and watches from there.
+    """The current objects of one kind in a namespace. A thread lists them and watches from there.
 
-    `is_synced`: the first list is in. `trouble`: why nothing new comes, in words; empty while all is well. What is
-    there is replaced, never changed: readers may keep it, and must not write into it.
+    `is_synced`: the first list has arrived. `trouble`: why updates are missing; empty if all is well. Objects are
+    replaced, never changed: readers may keep them but must not modify them.
     """
 
     def __init__(  # noqa: PLR0913 - what is watched
@@ -75,7 +75,7 @@ class Informer:
         self._thread.start()
 
     def halt(self) -> None:
-        """It ends soon; `stop` waits for that."""
+        """Request the end of the thread; `stop` waits for it."""
         self._stopped.set()
         stream = self._stream
         if stream is not None:
@@ -88,7 +88,7 @@ class Informer:
 
     @property
     def items(self) -> dict[str, Document]:
-        """All of them, by uid."""
+        """All objects by uid."""
         with self.changed:
             return dict(self._items)
 
@@ -100,7 +100,7 @@ class Informer:
             return list(self._by_run.get(run_id, {}).values())
 
     def gone_of(self, run_id: str) -> list[Document]:
-        """Those that were deleted not long ago, as they were at last."""
+        """Recently deleted objects in their last state."""
         with self.changed:
             return [one for one in self._gone.values() if _run_of(one) == run_id]
 
@@ -109,7 +109,7 @@ class Informer:
             return set(self._by_run)
 
     def note(self, document: Document) -> None:
-        """What we have just made, before the watch says so. Nothing when the watch has been there already."""
+        """Add an object that was just created, ahead of the watch. Does nothing if the watch has already seen it."""
         meta = document["metadata"]
         with self.changed:
             versions = (self.version, meta.get("resourceVersion", ""))
@@ -138,7 +138,7 @@ class Informer:
 
     def _after(self, fault: ApiFault) -> float:
         if fault.code == 410:
-            self.version = ""  # what happened since is forgotten there: list again
+            self.version = ""  # the server has dropped the history since then: list again
             last, self._expired_at = self._expired_at, time.monotonic()
             return 0.0 if self._expired_at - last > OFTEN_S else self._pause(str(fault))
         if not fault.transient:
@@ -148,7 +148,7 @@ class Informer:
         return max(self._pause(str(fault)), min(fault.retry_after_s or 0.0, LONGEST_PAUSE_S))
 
     def _is_not_served(self) -> float:
-        """A kind that the server does not have, or has no more, has no objects. It may come back."""
+        """A kind that the server does not serve has no objects. It may come back."""
         with self.changed:
             for one in list(self._items.values()):
                 self._drop(one)
@@ -158,10 +158,11 @@ class Informer:
         return LONGEST_PAUSE_S
 
     def _pause(self, why: str) -> float:
-        """So long, until the next try. Others that were thrown out together do not come back together."""
+        """The pause before the next try. Jitter keeps clients that were disconnected together from returning
+        together."""
         self._faults += 1
         if self._faults > 2:
-            self.version = ""  # whatever it is about that version
+            self.version = ""  # that version may be the cause
         with self.changed:
             self.trouble = why or "no answer"
             self._notify()
@@ -205,7 +206,7 @@ class Informer:
                     event = json.loads(line)
                     self._heard(event["type"], event["object"])
                 except (ValueError, KeyError, TypeError):
-                    raise ApiUnreachable("a watch that does not speak as watches do") from None
+                    raise ApiUnreachable("the response is not a valid watch stream") from None
 
     def _heard(self, what: str, said: Document) -> None:
         if what == "ERROR":
@@ -272,8 +273,7 @@ def _run_of(document: Mapping[str, Any]) -> str:
 
 
 class RunObjects(NamedTuple):
-    """Of one run: what there is and what was deleted not long ago, by kind, and what was said about any of it, the
-    oldest first."""
+    """One run's objects and recently deleted objects, by kind, and the events about them, the oldest first."""
 
     objects: Mapping[str, list[Document]]
     gone: Mapping[str, list[Document]]
@@ -281,9 +281,9 @@ class RunObjects(NamedTuple):
 
 
 class NamespaceCache:
-    """All of ours in a namespace. Reading it asks nothing of the server. `slim`: kinds of which metadata is enough.
+    """All Phalanx objects in a namespace. Reading sends no requests. `slim`: kinds of which only metadata is kept.
 
-    Events are a help, not a need: a server that does not show them is no trouble.
+    Events are optional: a server that does not show them causes no trouble.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class NamespaceCache:
             self.add(kind, is_slim=True)
 
     def add(self, kind: ResourceKind, *, is_slim: bool = False) -> None:
-        """One more kind; nothing when it is watched already."""
+        """Watch one more kind; does nothing if it is already watched."""
         with self.changed:
             if kind in self._reflectors:
                 return
@@ -325,7 +325,7 @@ class NamespaceCache:
 
     @property
     def trouble(self) -> str:
-        """Why it may be out of date, in words; empty while all is well."""
+        """Why it may be out of date; empty if all is well."""
         return next((one.trouble for one in self._all() if one.trouble), "")
 
     @property
@@ -337,18 +337,18 @@ class NamespaceCache:
         return sum(one.changes for one in (self._events, *self._all()))
 
     def wait(self, seen: int, timeout_s: float) -> int:
-        """Returns once `changes` is another number than `seen`, or after that time; the number then."""
+        """Wait until `changes` differs from `seen`, or for the timeout; return the current number."""
         with self.changed:
             self.changed.wait_for(lambda: self.changes != seen, timeout_s)
             return self.changes
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Whether all kinds have been listed, at the latest after that time."""
+        """Return whether all kinds have been listed within the timeout."""
         with self.changed:
             return self.changed.wait_for(lambda: self.is_synced, timeout_s)
 
     def note(self, kind: ResourceKind, document: Document) -> None:
-        """What we have just made ourselves, so that nobody misses it until the watch brings it."""
+        """Add an object that was just created, so that readers see it before the watch delivers it."""
         reflector = self._reflectors.get(kind)
         if reflector is not None:
             reflector.note(document)
@@ -367,8 +367,8 @@ class NamespaceCache:
         return RunObjects(objects, gone, self.events(uids, f"{OURS}{run_id}"))
 
     def events(self, uids: Iterable[str], prefix: str = "") -> list[Document]:
-        """What was said about these objects, and about those whose names begin so, the oldest first. For what waits in
-        a queue of Kueue, `queued_as` is as good as its uid."""
+        """The events about these objects, and about those whose names start with the prefix, the oldest first. For
+        objects in a Kueue queue, `queued_as` works like a uid."""
         wanted = set(uids)
         found = []
         for one in self._events.snapshot():

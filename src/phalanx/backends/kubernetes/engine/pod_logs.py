@@ -1,7 +1,7 @@
-"""Logs of pods, read as they grow and written where those of any replica are.
+"""Readers of pod logs, which write them to the replicas' log files as they grow.
 
-A pod's log is all that comes home of it where nothing is shared, with its other files inside as frames. It is read
-again from where reading ended: after a connection broke, and after we were killed ourselves.
+Without shared storage, a pod's log is the only channel from it; its other files are embedded as frames. Reading resumes
+at the last position after a broken connection and after a restart of this process.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachabl
 from phalanx.frames import Decoder, Piece, is_file, is_kept, is_position
 from phalanx.home.attempts import AttemptFolder
 
-FOLLOWED = 24  # logs at once that are held open
-THREADS = 32  # the others take turns
-POLL_S = 2.0  # between two looks at a log that is not held open
-POLLS_APART_S = 0.1  # of all such logs together: an API server has others to serve
+FOLLOWED = 24  # logs that are followed concurrently
+THREADS = 32  # the other logs take turns
+POLL_S = 2.0  # between two reads of a log that is not followed
+POLLS_APART_S = 0.1  # between reads of all such logs, to limit the load on the API server
 AGAIN_S, SLOWEST_S = 0.3, 5.0
-UNREACHABLE_S = 10.0  # after so long the log of a pod that is over is given up
+UNREACHABLE_S = 10.0  # then the log of a finished pod is given up
 CLOSE_S = 5.0  # for threads to end; one that waits for a dead server ends with the process
-IDLE_S = 5.0  # after which a thread without work ends
+IDLE_S = 5.0  # then an idle thread ends
 OPEN_FILES = 8
 LONGEST = 64 << 20  # bytes of a line
-FARTHEST_GAP = 1 << 30  # bytes between what is there of a file and a piece of it
-NO_AGENT = b"phalanx: no Python"  # how the start of a container without an agent begins
+FARTHEST_GAP = 1 << 30  # bytes between the end of a file and a piece of it
+NO_AGENT = b"phalanx: no Python"  # the first words of a container that starts without an agent
 
 
 class LogPosition(NamedTuple):
-    """How far a log is read: the time of the last line, how many lines of that time came, and how many bytes, while no
-    frame has come."""
+    """How far a log has been read: the time of the last line, the number of lines with that time, and the number of
+    bytes if no frame has arrived."""
 
     stamp: bytes = b""
     number: int = 0
@@ -44,9 +44,8 @@ class LogPosition(NamedTuple):
 
 
 class PodLogReader:
-    """What one pod said. `source`: its name and that of the container. `members`: its replicas and their processes, the
-    first before all others. `heard` takes whole files that say how a replica is.
-    """
+    """The reader of one pod's log. `source`: the names of the pod and its container. `members`: its replicas and their
+    processes, the first before all others. `heard` receives complete files about the state of a replica."""
 
     def __init__(  # noqa: PLR0913 - all that a log has to do with
         self,
@@ -63,11 +62,11 @@ class PodLogReader:
         self.members, self.heard = members, heard
         self.decoder = Decoder(members)
         self.at = LogPosition()
-        self.safe = LogPosition()  # where a reader that knows nothing of what came before may begin
-        self.before = 0  # bytes that others read of a log without frames
+        self.safe = LogPosition()  # where a reader without history may start
+        self.before = 0  # bytes of a log without frames that earlier readers have read
         self.had_agent = False
         self.is_agentless = False
-        self.over_at: float | None = None  # since when it is known that nothing more will come
+        self.over_at: float | None = None  # since when no more output is expected
         self.is_done = False
         self.is_busy = False
         self.is_halted = False
@@ -89,20 +88,20 @@ class PodLogReader:
             self.decoder.lose()
 
     def kept(self) -> dict[str, Any]:
-        """For whoever reads on after us."""
+        """The position for a later reader."""
         has_agent = self.had_agent or self.decoder.has_agent
         at = self.safe if has_agent else self.at
         told = {"stamp": at.stamp.decode("ascii", "replace"), "count": at.number, "has_agent": has_agent}
         return {**told, "plain": 0 if has_agent else at.plain, "is_agentless": self.is_agentless}
 
     def hurry(self) -> None:
-        """It is over: a stream that still says nothing is broken."""
+        """The pod is over: a stream without data is broken."""
         stream = self._stream
         if stream is not None and time.monotonic() - self.last_line_at > UNREACHABLE_S / 2:
             stream.close()
 
     def halt(self) -> None:
-        """Stop reading soon. What is left is read by another reader, from where this one is."""
+        """Stop reading soon. Another reader continues from this position."""
         self.is_halted = True
         stream = self._stream
         if stream is not None:
@@ -111,8 +110,8 @@ class PodLogReader:
     # reading
 
     def read(self, *, follow: bool) -> None:
-        """From where we are on, to the end there is now or, followed, to that of the container. Raises ApiFault,
-        Unreachable, OSError."""
+        """Read from the current position to the current end or, with `follow`, to the end of the container. Raises
+        ApiFault, ApiUnreachable, OSError."""
         from_stamp, to_skip = self.at.stamp, self.at.number
         since = from_stamp.decode("ascii") or None
         self._begun = b""
@@ -123,7 +122,7 @@ class PodLogReader:
                     self.last_line_at = time.monotonic()
                     line = self._begun + raw
                     if not raw.endswith(b"\n") and len(line) < LONGEST:
-                        self._begun = line  # the rest of it comes
+                        self._begun = line  # the rest follows
                         continue
                     self._begun = b""
                     stamp, _, text = line.partition(b" ")
@@ -136,7 +135,7 @@ class PodLogReader:
             finally:
                 self._stream = None
         if self._begun and not follow and self.over_at is not None and not self.is_halted:
-            stamp, _, text = self._begun.partition(b" ")  # the last line of all has no end
+            stamp, _, text = self._begun.partition(b" ")  # the very last line has no newline
             if stamp > from_stamp or (stamp == from_stamp and to_skip <= 0):
                 self._take(stamp, text + b"\n")
 
@@ -152,7 +151,7 @@ class PodLogReader:
                 piece = piece._replace(offset=piece.offset + self.before)  # noqa: PLW2901
                 plain = piece.offset + len(piece.data)
             self._put(piece)
-        # Only what is written counts as read; in one step, as another thread keeps it.
+        # Only written data counts as read. The position is replaced in one step, because another thread saves it.
         self.at = LogPosition(stamp, was.number + 1 if stamp == was.stamp else 1, plain)
 
     def _put(self, piece: Piece) -> None:
@@ -170,7 +169,7 @@ class PodLogReader:
             self._write(piece)
 
     def _keep(self, piece: Piece) -> None:
-        """A file of the run's own folders, which comes whole. Nothing is written through a link."""
+        """Write a complete file into the run's folders. Never writes through a link."""
         path = self.seat.run_folder / piece.file
         above = [path, *path.parents][: piece.file.count("/") + 1]
         if any(step.is_symlink() for step in above) or path.is_dir():
@@ -211,7 +210,7 @@ class PodLogReader:
     # to the end
 
     def attend(self, *, follow: bool) -> float | None:
-        """One go at it. After how long there should be another; None when all is read."""
+        """Try once. Return the delay until the next try; None if everything has been read."""
         was_over = self.over_at is not None
         began = time.monotonic()
         try:
@@ -219,12 +218,12 @@ class PodLogReader:
             self.trouble = ""
         except ApiFault as fault:
             if fault.code == 404 and was_over:
-                self.finish()  # with the pod its log is gone
+                self.finish()  # the log was deleted with its pod
                 return None
             self.trouble = str(fault)
         except ApiUnreachable as fault:
             self.trouble = str(fault)
-        except OSError as fault:  # our own disk, or somebody removed the run
+        except OSError as fault:  # the local disk failed, or the run was removed
             self.trouble = str(fault)
             self.close()
         else:
@@ -245,7 +244,7 @@ class PodLogReader:
 
 
 class LogReaderPool:
-    """A few threads for all logs: most are held open, the rest is looked at in turns."""
+    """A thread pool for all logs: most are followed, the rest are polled in turn."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -260,7 +259,7 @@ class LogReaderPool:
             self._push(reader, 0.0)
 
     def urge(self, reader: PodLogReader) -> None:
-        """It is over: its turn is now."""
+        """The pod is over: read its log now."""
         with self.changed:
             if not reader.is_busy and not reader.is_done:
                 self._push(reader, 0.0)
@@ -286,7 +285,7 @@ class LogReaderPool:
                     reader.close()
 
     def _next(self) -> PodLogReader | None:
-        """Who is to be read next; None when nobody was for a while."""
+        """The next reader that is due; None after an idle period."""
         until = time.monotonic() + IDLE_S
         while not self.closed.is_set():
             now = time.monotonic()
@@ -329,7 +328,7 @@ class LogReaderPool:
 
     def _take_turn(self, reader: PodLogReader) -> None:
         if reader.over_at is not None or not reader.at.number:
-            return  # what it says first or last does not wait
+            return  # the first and last output is not delayed
         with self.changed:
             at = max(self.next_poll_at, time.monotonic())
             self.next_poll_at = at + POLLS_APART_S

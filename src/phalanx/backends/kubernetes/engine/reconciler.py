@@ -1,7 +1,7 @@
-"""Attempts in the cluster, kept in view: what their replicas say comes home, and how they ended is written down.
+"""The reconciler of an attempt: collects the output of its replicas and records their ends.
 
-A replica's agent says itself how it ended. Where there is none, or it was killed without a word, the pod's status says
-it, as the end that the agent would have written. When all ends are home, nothing of the attempt is needed any more.
+A replica's agent reports its own end. If there is no agent, or it was killed before it could, the end is derived from
+the pod's status, in the agent's format. Once all ends are recorded, the attempt's objects are no longer needed.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.naming import is_helper, is_launcher
 
-SETTLES_S = 10.0  # for a word of an agent to come by another way than its pod's log
-HELD_S = 3.0  # for the cluster to say why an agent was told to end
-SILENT_S = 20.0  # after so long a container that runs has no agent, or one that reaches nobody
-AGENT_S = 3.0  # the same where agents speak first of all
-STUCK_S = 30.0  # after so long past its grace a pod will not end any more: its node does not answer
-HOSTLESS_S = 30.0  # for a launcher to end that has lost a pod of its ranks
-CANCELLED_S = 15.0  # beyond their grace, for replicas to end when all of them are to
+SETTLES_S = 10.0  # for an agent's report to arrive by another way than its pod's log
+HELD_S = 3.0  # for the cluster to report why an agent was stopped
+SILENT_S = 20.0  # then a running container has no agent, or one without a connection
+AGENT_S = 3.0  # the same if agents report first of all
+STUCK_S = 30.0  # past its grace period: then the pod's node does not respond
+HOSTLESS_S = 30.0  # for a launcher to end after it has lost a pod of its ranks
+CANCELLED_S = 15.0  # past the grace period, for replicas to end after a cancellation
 POSITIONS_S = 2.0
 OF_PEACE = (Cause.FINISHED, Cause.STOPPED)
 WITH_ANOTHER = "stopped: its Job ends all pods when one has failed"
 
 
 class TrackedPod:
-    """A pod, as we last saw it, and how much of it is home."""
+    """A pod in its last known state, and which of its data has arrived."""
 
     def __init__(self, pod: Object, names: tuple[str, ...]) -> None:
         self.pod, self.names = pod, names
         self.is_gone = False
-        self.over_at: float | None = None  # since when we know that it is over
+        self.over_at: float | None = None  # since when it is known to be over
         self.begun_at: float | None = None
         self.reader: PodLogReader | None = None
         self.held: dict[str, tuple[float, End]] = {}  # ends whose reason is not known yet
@@ -73,9 +73,9 @@ class TrackedPod:
 
 
 class AttemptReconciler:
-    """One attempt of a run, from when somebody looks at it until nothing of it is left in the cluster.
+    """One attempt of a run, from its first observation until nothing of it is left in the cluster.
 
-    `courier`: how agents send what they have. `by_launcher`: one replica starts the others, whose ends are its end.
+    `courier`: the transport of agents' reports. `by_launcher`: one replica starts the others, whose ends are its end.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of one
@@ -91,23 +91,23 @@ class AttemptReconciler:
         self.api, self.desk, self.seat, self.handle = api, desk, seat, handle
         self.courier, self.by_launcher = courier, by_launcher
         self.pods: dict[str, TrackedPod] = {}
-        self.told: dict[str, int] = {}  # the signals that we had replicas told
+        self.told: dict[str, int] = {}  # the signals that were requested for replicas
         self.cancelled_at: float | None = None
-        self.failed_at: float | None = None  # since when it is known that it will not succeed
+        self.failed_at: float | None = None  # since when it is known to fail
         self.works_over_at: float | None = None
-        self.is_past_limit = False  # a Job of it took its pods away because one had failed
-        self.hostless_at: float | None = None  # since when a pod of ranks is lost that a launcher needs
+        self.is_past_limit = False  # one of its Jobs removed its pods because one had failed
+        self.hostless_at: float | None = None  # since when a launcher lacks a pod of its ranks
         self.works: Sequence[Object] = ()
-        self.processes: dict[str, list[str]] = {}  # of each replica
+        self.processes: dict[str, list[str]] = {}  # by replica
         for name in seat.replicas:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
-        self.hosts: list[Object] = []  # pods in which others start their ranks
+        self.hosts: list[Object] = []  # pods in which a launcher starts ranks
         self.is_seen = False
         self.stranding = StuckPodTracker()
         self.ends = ReplicaEnds(seat)
         self.last = Observation(RUNNING, run_id=seat.run_id, attempt=seat.attempt)
-        self.concluded: Observation | None = None  # all is known of it
-        self.over: Observation | None = None  # and told
+        self.concluded: Observation | None = None  # everything is known
+        self.over: Observation | None = None  # and reported
         self.positions = read_positions(seat)
         self.kept_at = 0.0
 
@@ -122,7 +122,7 @@ class AttemptReconciler:
     # what is seen ------------------------------------------------------------------------------------------------
 
     def reconcile(self, group: AttemptObjects | None) -> None:
-        """One turn, with what the cluster has of it now; None: nothing. Raises OSError."""
+        """Process the current objects of the attempt; None: there are none. Raises OSError."""
         now = time.monotonic()
         self.ends.heed()
         if self.concluded is not None:
@@ -146,11 +146,11 @@ class AttemptReconciler:
             self._conclude(seen)
 
     def _is_given_up(self, now: float) -> bool:
-        """Cancelled, and nothing of it was ever seen."""
+        """Cancelled, and no object of it was ever seen."""
         return self.cancelled_at is not None and now - self.cancelled_at > HELD_S
 
     def _track(self, group: AttemptObjects, now: float) -> None:
-        """The first pod of a replica is the one that counts: what an operator puts in its place comes too late."""
+        """Only the first pod of a replica counts: an operator's replacement comes too late."""
         here = {str(meta_of(pod).get("uid")): pod for pod in group.pods if not is_build(pod)}
         taken = {name for tracked in self.pods.values() for name in tracked.names}
         self.hosts = []
@@ -166,7 +166,7 @@ class AttemptReconciler:
                 self.pods[uid] = TrackedPod(pod, names)
                 taken.update(names)
         if any(map(is_suspended, group.works)) and all(pod.begun_at is None for pod in self.pods.values()):
-            self.pods = {uid: pod for uid, pod in self.pods.items() if uid in here}  # Kueue wants its room: others come
+            self.pods = {uid: pod for uid, pod in self.pods.items() if uid in here}  # preempted by Kueue
         for uid, tracked in self.pods.items():
             tracked.is_gone = uid not in here or (tracked.is_stuck and pod_end(tracked.pod) is None)
             if tracked.begun_at is None and has_run(tracked.pod):
@@ -205,7 +205,7 @@ class AttemptReconciler:
                     self.ends.write(name, fate, self._last_lines(tracked, name))
 
     def _read(self, tracked: TrackedPod, now: float) -> None:
-        """Its log, where that is how it speaks; elsewhere only when nothing was heard of it otherwise."""
+        """Read its log if that is its transport; otherwise only if nothing has arrived."""
         reader = tracked.reader
         if reader is None:
             is_due = tracked.begun_at is not None and bool(self.ends.missing(tracked.names))
@@ -233,8 +233,8 @@ class AttemptReconciler:
             reader.hurry()
 
     def _is_unheard(self, tracked: TrackedPod, now: float) -> bool:
-        """Where agents have another way home: nothing has come by it, or the last did not. An agent that could not
-        reach its server says everything in its log."""
+        """With another transport: return whether nothing, or not the end, has arrived that way. An agent that cannot
+        reach its server writes everything to its log."""
         if tracked.over_at is not None:
             is_told = self.courier != "server" and self.ends.has_agent(tracked.names[0])
             return not is_told and now - tracked.over_at > SETTLES_S / 2
@@ -242,16 +242,16 @@ class AttemptReconciler:
         return is_quiet and not self.ends.has_agent(tracked.names[0])
 
     def _is_all_said(self, tracked: TrackedPod, now: float) -> bool:
-        """Whether nothing more will be heard of a pod that is over."""
+        """Return whether nothing more is expected from a finished pod."""
         since_s = now - (tracked.over_at if tracked.over_at is not None else now)
         if tracked.reader is not None:
             return tracked.reader.is_done or since_s > 6 * SETTLES_S
-        if self.courier == "frames":  # it never began, or was gone before we could read it
+        if self.courier == "frames":  # it never started, or was deleted before its log was read
             return tracked.begun_at is None or since_s > HELD_S
         return since_s > SETTLES_S
 
     def _announce(self, tracked: TrackedPod, now: float, missing: Iterable[str]) -> None:
-        """In place of an agent, where a container runs without one."""
+        """Write the agent's start record for a container that runs without an agent."""
         reader, begun_at = tracked.reader, tracked.begun_at or now
         if self.by_launcher and not any(map(is_launcher, tracked.names)):
             return
@@ -266,7 +266,7 @@ class AttemptReconciler:
     # what agents say ---------------------------------------------------------------------------------------------
 
     def _heard(self, tracked: TrackedPod, member: str, file: str, data: bytes) -> None:
-        """By a reader's thread: a whole file of a replica."""
+        """Handle a complete file of a replica. Called from a reader's thread."""
         if member not in self.seat.replicas:
             return
         try:
@@ -275,7 +275,7 @@ class AttemptReconciler:
             return
         folder = self.seat.folder(member)
         if file == run_paths.AGENT:
-            tracked.held.pop(member, None)  # it is started again
+            tracked.held.pop(member, None)  # it is restarted
         if not isinstance(said, dict) or (folder / file).exists():
             return
         atomic_files.make_private(folder, self.seat.run_folder)
@@ -336,7 +336,7 @@ class AttemptReconciler:
             self.ends.take(name, explained or said)
             tracked.held.pop(name)
 
-    # ends that nobody wrote --------------------------------------------------------------------------------------
+    # ends without an agent ---------------------------------------------------------------------------------------
 
     def _last_lines(self, tracked: TrackedPod, name: str) -> list[str]:
         step = states.failed_init_of(tracked.pod)
@@ -345,7 +345,7 @@ class AttemptReconciler:
         return tail_of(self.api, str(meta_of(tracked.pod).get("name")), step)
 
     def fail(self, fate: PodEnd, lines: Sequence[str]) -> None:
-        """Nothing of it will ever run. Raises OSError."""
+        """No replica of it will ever run. Raises OSError."""
         self.ends.heed()
         self.ends.write_all(self.seat.replicas, fate, lines)
         self.ends.heed()
@@ -367,7 +367,7 @@ class AttemptReconciler:
         self.concluded = self.last._replace(state=ENDED, cause=cause, why=why)
 
     def release(self) -> None:
-        """It may be told that it is over. Raises OSError."""
+        """Allow the end to be reported. Raises OSError."""
         self.ends.release()
         self.over = self.concluded
 
@@ -408,7 +408,7 @@ def _starts_again(of: AttemptReconciler, tracked: TrackedPod, said: End) -> bool
 
 
 def _follow_launcher(of: AttemptReconciler) -> None:
-    """The ranks that a launcher started are there while it is, and end with it."""
+    """The ranks of a launcher run while it runs, and end with it."""
     if not of.by_launcher:
         return
     launcher = next((name for name in of.seat.replicas if is_launcher(name)), None)
@@ -425,7 +425,7 @@ def _follow_launcher(of: AttemptReconciler) -> None:
 
 
 def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
-    """Replicas whose pods have not begun, and will not."""
+    """End replicas whose pods have not started, and will not."""
     absent = _podless(of)
     if of.by_launcher:
         absent = [name for name in absent if is_launcher(name)]
@@ -464,7 +464,7 @@ def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
 
 
 def _end_what_cannot_start(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
-    """What kept a pod from starting did not pass for long, and will not. A launcher waits for all of its ranks."""
+    """A pod has been unable to start until the timeout. A launcher waits for all of its ranks."""
     for uid, fate in of.stranding.overdue(group, now) if not of.is_cancelled else ():
         names = of.pods[uid].names if uid in of.pods else _podless(of)
         of.ends.write_all(of.seat.replicas if of.by_launcher else names, fate)
@@ -473,7 +473,7 @@ def _end_what_cannot_start(of: AttemptReconciler, group: AttemptObjects, now: fl
 def _end_what_cannot_come(
     of: AttemptReconciler, group: AttemptObjects, absent: Sequence[str], now: float, *, is_quiet: bool
 ) -> None:
-    """A Job may fail without a pod of some replica."""
+    """A Job may fail without a pod for some replica."""
     ends = [states.end_of_work(work) for work in group.works]
     if not ends or None in ends or not is_quiet:
         of.works_over_at = None
@@ -490,7 +490,7 @@ def _end_what_cannot_come(
 
 
 def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
-    """When one has failed, or all have finished, those that still wait for a node need not start."""
+    """When one has failed, or all have finished, replicas that wait for a node need not start."""
     waiting = [pod for pod in of.pods.values() if pod.begun_at is None and pod.over_at is None]
     names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
     if any(map(states.has_enough, of.works)):
@@ -521,7 +521,7 @@ def _makes(work: Object, name: str) -> bool:
 
 
 def tail_of(api: Api, pod: str, container: str) -> list[str]:
-    """The last that a container said; nothing when it cannot be read."""
+    """The last lines of a container; empty if its log cannot be read."""
     lines: list[str] = []
     with suppress(ApiFault, ApiUnreachable), api.log(pod, container, timestamps=False, tail=ENDS_KEPT) as stream:
         said = (raw for raw in stream if not raw.startswith(PREFIX))
@@ -530,5 +530,5 @@ def tail_of(api: Api, pod: str, container: str) -> list[str]:
 
 
 def pods_of(attempt: AttemptReconciler, names: Collection[str]) -> list[Object]:
-    """The pods that run any of these, and are there."""
+    """The existing pods that run any of these."""
     return [pod.pod for pod in attempt.pods.values() if not pod.is_gone and not set(names).isdisjoint(pod.names)]

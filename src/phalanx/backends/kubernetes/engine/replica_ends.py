@@ -1,4 +1,4 @@
-"""How the replicas of an attempt ended: what came home of it, and what we write where nobody else can."""
+"""The ends of an attempt's replicas: those that agents reported, and those derived from the cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from phalanx.home.attempts import AttemptFolder
 
 
 class ReplicaEnds:
-    """The ends of an attempt's replicas that are here, and those that we write ourselves.
+    """The recorded ends of an attempt's replicas.
 
-    The last one is held back until nothing is left of the attempt in the cluster: with it the run is over, and nobody
-    would look after what is left. It is on disk all the same.
+    The last one is held back until nothing of the attempt is left in the cluster: it ends the run, after which no
+    process would clean up. It is on disk all the same.
     """
 
     def __init__(self, seat: AttemptFolder) -> None:
@@ -37,7 +37,7 @@ class ReplicaEnds:
 
     @property
     def is_home(self) -> bool:
-        """Whether the ends of all replicas are here."""
+        """Return whether the ends of all replicas are recorded."""
         return len({*self.ended, *self.held}) == len(self.seat.replicas)
 
     @property
@@ -51,7 +51,7 @@ class ReplicaEnds:
                 self.ended[name] = end
 
     def release(self) -> None:
-        """What was held back is told."""
+        """Publish the end that was held back."""
         with self.guard:
             for name in self.held:
                 with suppress(FileNotFoundError):

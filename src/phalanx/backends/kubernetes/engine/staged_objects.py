@@ -1,7 +1,7 @@
-"""An attempt's objects, from the files of its run to the cluster, so that doing it again does no harm.
+"""Creation of an attempt's objects from the files of its run. It is idempotent.
 
-Whoever is killed in between any two requests leaves a part of them; the same call makes the rest. What makes pods comes
-last: a run of which that is there has all of it.
+An interrupted submission leaves some of the objects; the same call creates the rest. Objects that create pods come
+last: a run that has them is complete.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from phalanx.placeholders import decode, fill
 
 SKELETON, PLAN = "manifests.json", run_paths.PLAN
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
-MOST_PACKED = 8 * payload.LARGEST_CODE  # where packing stops: nothing will carry it
-BEING_REMOVED = "the objects of the attempt before are being removed"
+MOST_PACKED = 8 * payload.LARGEST_CODE  # packing stops here: it is too large for any transport
+BEING_REMOVED = "the objects of the previous attempt are being removed"
 
 Document = dict[str, Any]
 
 
 class StagedObjects(NamedTuple):
-    """The objects of an attempt, by when they are created. `works` make pods, and have to wait for `builds`."""
+    """The objects of an attempt, by order of creation. `works` create pods and have to wait for `builds`."""
 
     owner: Document
     others: Sequence[Document]
@@ -63,7 +63,7 @@ class StagedObjects(NamedTuple):
 def load(
     folder: Path, environment: Mapping[str, str], *, attempt: int, engine: str, server: str | None
 ) -> StagedObjects:
-    """All that a run's folder has for the cluster, complete but for the owner's uid. Raises Refused, OSError,
+    """Load all objects from a run's folder, complete except for the owner's uid. Raises JobRejected, OSError,
     ValueError."""
     owner, *others = json.loads((folder / SKELETON).read_bytes())
     place = json.loads(owner["data"][payload.PLACE])
@@ -97,15 +97,15 @@ def _stages(objects: Sequence[Document]) -> StagedObjects:
 
 
 def is_work(found: Mapping[str, Any]) -> bool:
-    """Whether it makes pods: a Job, or any operator's."""
+    """Return whether it creates pods: a Job, or an operator's job."""
     return str(found["kind"]).endswith(("Job", "JobSet"))
 
 
 def stamped(
     objects: Sequence[Document], attempt: int, owner_uid: str | None = None, *, engine: str = ""
 ) -> list[Document]:
-    """The objects of an attempt: wherever they say whose they are, or look for what is theirs, they say of which
-    attempt. Without the uid of the owner nothing says yet to whom it belongs."""
+    """Add the attempt to the labels and selectors of the objects. Owner references need the owner's uid, and are added
+    once it is known."""
     owner, *others = objects
     own = {ATTEMPT: str(attempt), **({ENGINE: engine} if engine else {})}
     found = [_marked(one, own) for one in (owner, *others)]
@@ -122,8 +122,8 @@ def _marked(value: Any, own: Mapping[str, str], key: str = "") -> Any:
     if not isinstance(value, dict):
         return value
     if RUN in value and isinstance(value[RUN], str):
-        is_label = key == "labels"  # a selector shall find what an older agent of ours made, too
-        if is_label and GROUP_LABEL in value:  # pods of the attempt before may not be gone yet: they do not count
+        is_label = key == "labels"  # selectors must also match objects of older agents
+        if is_label and GROUP_LABEL in value:  # pods of the previous attempt may still exist: they must not count
             value = {**value, GROUP_LABEL: f"{value[GROUP_LABEL]}-{own[ATTEMPT]}"}
         return {**value, **(own if is_label else {ATTEMPT: own[ATTEMPT]})}
     return {name: _marked(inner, own, name) for name, inner in value.items()}
@@ -154,14 +154,14 @@ def _bytes_map(owner: Document, what: str, content: Mapping[str, bytes]) -> Docu
 
 
 def _fill(secret: Document, plan: Mapping[str, Any], place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    """The values that stand in no manifest."""
+    """Fill in the values that are in no manifest."""
     members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
     run_folder = str(place.get("run_folder", ""))
     data = {f"data/{name}": str(at) for name, at in (place.get("data") or {}).items()}
     paths = {"outputs": str(place.get("outputs", "")), **data, "*": run_folder}
     tables = AddressTables({"*": "", **place["host"]}, {"*": 0, **place["port"]}, paths)
     known: dict[str, Any] = {}
-    for replica in reversed(plan["replicas"]):  # of those that differ the first has the plain name
+    for replica in reversed(plan["replicas"]):  # among replicas that differ, the first has the plain name
         own = {f"{replica_name(replica)}.{name}": value for name, value in replica["environment"].items()}
         known = {**known, **replica["environment"], **own}
     known |= plan["environment"]
@@ -190,8 +190,7 @@ class _Bounded(io.BytesIO):
 
 
 def packed(code: Path) -> bytes:
-    """The code of a run as an archive. An empty one when there is none; when it is far too large, as much as shows
-    that."""
+    """The code of a run as an archive; empty if there is none. If it is far too large, packing stops early."""
     buffer = _Bounded()
     files = sorted(path.relative_to(code) for path in code.rglob("*") if path.is_file())
     with suppress(OverflowError):
@@ -203,8 +202,8 @@ def packed(code: Path) -> bytes:
 
 
 def apply(api: Api, hands: Executor, cargo: StagedObjects) -> None:
-    """All of it that can be there already; the rest, where an image is built first, by `go_on`. Raises Refused,
-    Unavailable: then it may be called again."""
+    """Create everything that can exist already; if an image is built first, `apply_works` creates the rest. Raises
+    JobRejected, or EngineUnavailable: then it may be called again."""
     uid = _own(api, cargo)
     try:
         _create(api, hands, cargo, cargo.others, uid)
@@ -215,12 +214,12 @@ def apply(api: Api, hands: Executor, cargo: StagedObjects) -> None:
 
 
 def apply_works(api: Api, hands: Executor, cargo: StagedObjects, owner_uid: str) -> None:
-    """What makes pods, once the image that they need is there. Raises as `deliver`."""
+    """Create the objects that create pods, once their image exists. Raises as `apply`."""
     _create(api, hands, cargo, cargo.works, owner_uid)
 
 
 def _own(api: Api, cargo: StagedObjects) -> str:
-    """The uid of the owner, made now or found. Raises Refused, Unavailable."""
+    """The uid of the owner, created or found. Raises JobRejected, EngineUnavailable."""
     name = cargo.owner["metadata"]["name"]
     try:
         return str(api.create(CONFIG_MAPS, cargo.owner)["metadata"]["uid"])
@@ -235,7 +234,7 @@ def _own(api: Api, cargo: StagedObjects) -> str:
     if meta_of(found).get("deletionTimestamp"):
         raise EngineUnavailable(BEING_REMOVED)
     if attempt > wanted:
-        raise JobRejected(f"attempt {attempt} of this run is there already, and this is attempt {wanted}")
+        raise JobRejected(f"attempt {attempt} of this run already exists, and this is attempt {wanted}")
     if attempt < wanted:
         remove(api, name, str(meta_of(found)["uid"]))
         raise EngineUnavailable(BEING_REMOVED)
@@ -243,7 +242,7 @@ def _own(api: Api, cargo: StagedObjects) -> str:
 
 
 def _create(api: Api, hands: Executor, cargo: StagedObjects, objects: Iterable[Document], uid: str) -> None:
-    """Several at a time. All of them are tried before the first fault is told, the worst first."""
+    """Create several concurrently. All are tried before the worst fault is raised."""
     faults = [fault for fault in hands.map(lambda one: _try_one(api, cargo, one, uid), objects) if fault is not None]
     for kind in (JobRejected, EngineUnavailable):
         for fault in faults:
@@ -273,7 +272,7 @@ def _create_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> None
     owners = [reference.get("uid") for reference in meta_of(found).get("ownerReferences") or ()]
     if uid in owners and not meta_of(found).get("deletionTimestamp"):
         return
-    with suppress(ApiFault, ApiUnreachable):  # whoever collects what has no owner any more may be slow
+    with suppress(ApiFault, ApiUnreachable):  # the garbage collector may be slow
         if uid not in owners:
             api.delete(kind_of(one), one["metadata"]["name"], uid=str(meta_of(found)["uid"]))
     raise EngineUnavailable(BEING_REMOVED)
@@ -292,20 +291,18 @@ def _found(api: Api, one: Document) -> Document:
 
 def _check_ours(found: Mapping[str, Any], cargo: StagedObjects) -> None:
     if labels_of(found).get(RUN) != cargo.run_id:
-        raise JobRejected(
-            f"{_called(found)} is there already, and is not of this run: another namespace has room for it"
-        )
+        raise JobRejected(f"{_called(found)} already exists and belongs to another run: use another namespace")
 
 
 def _failed(fault: ApiFault, one: Mapping[str, Any]) -> JobRejected | EngineUnavailable:
-    """By whether it may pass. A quota is free again when others have ended."""
+    """Sort by whether it is transient. A quota is free again once other runs have ended."""
     said = short(fault.message or fault.reason)
     if fault.transient or fault.code in (401, 408, 409) or "exceeded quota" in fault.message:
         return EngineUnavailable(f"{_called(one)}: {said}")
     if fault.code == 404:
-        return JobRejected(f"the cluster has no {one['kind']} of {one['apiVersion']}, or not this namespace: {said}")
+        return JobRejected(f"the cluster has no {one['kind']} of {one['apiVersion']}, or no such namespace: {said}")
     if fault.code == 403:
-        return JobRejected(f"{_called(one)}: {said}: `phalanx doctor --on kubernetes` says what we may do there")
+        return JobRejected(f"{_called(one)}: {said}: `phalanx doctor --on kubernetes` reports the missing permissions")
     return JobRejected(f"{_called(one)}: {said}")
 
 
@@ -314,18 +311,18 @@ def _called(one: Mapping[str, Any]) -> str:
 
 
 def remove(api: Api, name: str, uid: str | None = None) -> bool:
-    """The owner, and with it all that belongs to it. Whether it is gone, or will be: nobody may answer."""
+    """Delete the owner, and with it its dependents. Return whether it is or will be gone; False if that is unknown."""
     try:
         api.delete(CONFIG_MAPS, name, uid=uid)
     except ApiFault as fault:
-        return fault.code in (404, 409)  # another one has its name by now
+        return fault.code in (404, 409)  # another object has its name now
     except ApiUnreachable:
         return False
     return True
 
 
 def delete_all(hands: Executor, deletions: Iterable[Callable[[], object]]) -> None:
-    """What is gone already is no fault. Raises Unavailable."""
+    """Run all deletions. Objects that are already gone are fine. Raises EngineUnavailable."""
 
     def attempt(act: Callable[[], object]) -> str:
         try:

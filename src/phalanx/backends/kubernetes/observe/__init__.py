@@ -1,1 +1,1 @@
-"""Objects to meaning; pure."""
+"""Interpretation of an attempt's objects in the cluster. Pure functions."""

@@ -1,4 +1,4 @@
-"""The objects of an attempt as the cluster has them, read. Pure."""
+"""Accessors for the objects of an attempt in the cluster. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from phalanx.naming import HELPERS
 
 STAGE, BUILD = f"{DOMAIN}/stage", "build"
 ENGINE = f"{DOMAIN}/engine"
-WORKS = f"{DOMAIN}/works"  # an annotation: how many objects make the pods of this attempt
-_OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # names of Jobs that JobSets make for them
+WORKS = f"{DOMAIN}/works"  # an annotation: the number of objects that create the pods of this attempt
+_OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # suffixes of the Jobs that JobSets create for TrainJobs
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
-TEXT_TOLD = 300  # characters of what a component says
+TEXT_TOLD = 300  # characters of a component's message
 QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
-_QUEUED_NAME, _QUEUED_HASH = 57, 6  # the most of a name that Kueue keeps, and what it appends
+_QUEUED_NAME, _QUEUED_HASH = 57, 6  # how much of a name Kueue keeps, and the length of its hash
 
 Object = Mapping[str, Any]
 _INDICES = (
@@ -28,7 +28,7 @@ _TYPED = ("tfReplicaSpecs", "pytorchReplicaSpecs", "xgbReplicaSpecs", "jaxReplic
 
 
 class AttemptObjects(NamedTuple):
-    """All that the cluster has of one attempt. `works` make pods: Jobs and operators' jobs; `builds` make its image."""
+    """All objects of one attempt. `works` create pods: Jobs and operators' jobs; `builds` create its image."""
 
     run_id: str
     attempt: int
@@ -40,7 +40,7 @@ class AttemptObjects(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that makes its pods is there: whoever submitted it may have been killed in the middle."""
+        """Return whether all objects that create its pods exist: the submission may have been interrupted."""
         told = {annotations_of(one).get(WORKS, "") for one in self.works}
         return bool(self.builds) or (len(told) == 1 and told.pop() == str(len(self.works)))
 
@@ -57,7 +57,7 @@ def is_build(found: Object) -> bool:
 
 
 def members_of(pod: Object) -> tuple[str, ...]:
-    """The replicas that a pod runs: one, of those whose template it was made from. None when it does not say."""
+    """The replicas that a pod may run: one of those whose template it was made from. Empty if it has no such data."""
     listed = annotations_of(pod).get(MEMBERS) or next(
         (one.get("value", "") for box in containers_of(pod) for one in box.get("env", ()) if _is_members(one)), ""
     )
@@ -74,7 +74,7 @@ def _is_members(variable: Object) -> bool:
 
 
 def container_of(pod: Object) -> str:
-    """The container that runs the replica: others may have been put beside it."""
+    """The container that runs the replica, as opposed to sidecars."""
     boxes = containers_of(pod)
     ours = [box["name"] for box in boxes if any(map(_is_members, box.get("env", ())))]
     return str(ours[0] if ours else boxes[0]["name"] if boxes else "")
@@ -89,32 +89,32 @@ def is_helper_pod(pod: Object) -> bool:
 
 
 def has_run(pod: Object) -> bool:
-    """Whether its replica has been started: then there is a log of it."""
+    """Return whether its replica has been started, so a log exists."""
     state = main_state(pod)
     return state.get("running") is not None or state.get("terminated") is not None
 
 
 def starts_again(work: Object) -> bool:
-    """Whether its file has kubelets start once more what failed in its pods."""
+    """Return whether its file lets kubelets restart failed containers of its pods."""
     types: Mapping[str, Any] = next((each for key, each in (work.get("spec") or {}).items() if key in _TYPED), {})
     return any(each.get("restartPolicy") == "OnFailure" for each in types.values())
 
 
 def is_suspended(work: Object) -> bool:
-    """Whether somebody keeps it from having pods: Kueue does until it admits it, and again when it takes its room."""
+    """Return whether it is suspended: by Kueue until admission, and again on preemption."""
     spec = work.get("spec") or {}
     return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
 
 
 def has_begun(pod: Object) -> bool:
-    """Whether it waits for nothing any more."""
+    """Return whether it no longer waits for anything."""
     if has_run(pod) or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     return (main_state(pod).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
 
 
 def seconds(text: Any) -> float | None:
-    """A time as Kubernetes writes it."""
+    """Parse a Kubernetes timestamp."""
     try:
         return datetime.fromisoformat(str(text)).astimezone(UTC).timestamp() if text else None
     except ValueError:
@@ -140,8 +140,8 @@ def main_state(pod: Object) -> Object:
 
 
 def runs_once(pod: Object) -> bool:
-    """Whether what ended in it has ended, though its kubelet starts it again: a TrainJob cannot say that it shall not,
-    and the JobSet that is made of it says that it shall."""
+    """Return whether an end is final although the kubelet restarts the container: a TrainJob cannot disable restarts,
+    and its JobSet enables them."""
     return JOB_SET in labels_of(pod)
 
 
@@ -155,7 +155,7 @@ def deleted_at(pod: Object) -> float | None:
 
 
 def grace_s(pods: Iterable[Object]) -> float:
-    """The longest that any of them has from the word to end until it is killed; half a minute unless they say so."""
+    """The longest grace period of these pods; 30 s by default."""
     asked = ((pod.get("spec") or {}).get("terminationGracePeriodSeconds") for pod in pods)
     return max((float(seconds) for seconds in asked if seconds is not None), default=30.0)
 
@@ -166,7 +166,7 @@ def changed_at(pod: Object) -> float | None:
 
 
 def queued_as(found: Object) -> str:
-    """What Kueue calls the workload that it makes of a group of pods or of a job, less the hash at its end."""
+    """The name of Kueue's workload for a pod group or job, without the hash at its end."""
     group = labels_of(found).get(QUEUED_GROUP)
     return str(group) if group else f"{found.get('kind') or 'Job'}-{meta_of(found).get('name')}".lower()[:_QUEUED_NAME]
 
@@ -176,7 +176,7 @@ def is_of_queue(event: Object) -> bool:
 
 
 def topics_of(event: Object) -> tuple[str, ...]:
-    """By what the object is known that an event is about: its uid, or as what Kueue has it in a queue."""
+    """The keys of the object that an event is about: its uid, or its name in a Kueue queue."""
     about = event.get("involvedObject") or {}
     name = str(about.get("name") or "")
     more: tuple[str, ...] = (name, name[:-_QUEUED_HASH][:_QUEUED_NAME]) if is_of_queue(event) else ()
@@ -186,7 +186,7 @@ def topics_of(event: Object) -> tuple[str, ...]:
 
 
 def train_job_of(event: Object) -> str:
-    """The name of the TrainJob for whose pods a Job of its JobSet may have said it; nothing for what others say."""
+    """The name of the TrainJob whose Job emitted the event; empty for other events."""
     about = event.get("involvedObject") or {}
     name = str(about.get("name") or "")
     is_its = about.get("kind") == "Job" and name.endswith(_OF_TRAIN_JOBS)
@@ -194,7 +194,7 @@ def train_job_of(event: Object) -> str:
 
 
 def event_time(event: Object) -> str:
-    """When it was last said: newer components, as the scheduler, have other fields for it."""
+    """When the event last occurred: newer components, such as the scheduler, use other fields for it."""
     series = (event.get("series") or {}).get("lastObservedTime")
     told = (series, *(event.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp")))
     return str(next((one for one in told if one), "") or meta_of(event).get("creationTimestamp") or "")

@@ -1,4 +1,4 @@
-"""What an attempt waits for on Kubernetes, in plain words. Pure."""
+"""Why an attempt is pending on Kubernetes, as a message for users. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_OBJECT: Object = {}
 
 
 class PendingReason(NamedTuple):
-    """What something waits for, in words. `is_lasting`: it does not pass by itself, somebody has to mend it."""
+    """Why something is pending, as a message. `is_lasting`: it does not resolve without a fix."""
 
     words: str
     is_lasting: bool = False
@@ -39,14 +39,14 @@ NOT_REFUSED = PendingReason("")
 
 
 def waiting_for(group: AttemptObjects) -> str:
-    """What is in the way, of what keeps the most pods waiting."""
+    """The reason that keeps the most pods pending."""
     pods = [pod for pod in group.pods if not is_build(pod)]
     waits = Counter(pod_waits(pod, group).words for pod in pods if not has_begun(pod))
     held = next(filter(None, (held_back(work, group) for work in group.works)), "")
     complaint = "" if held else _refused(group).words
     gang = next(filter(None, map(_gang_waits, group.gangs)), "")
     if not waits:
-        return held or complaint or gang or "its pods are being made"
+        return held or complaint or gang or "its pods are being created"
     words, count = max(waits.items(), key=lambda item: (item[0] not in _PATIENT, item[1]))
     words = gang or words if words == _TOGETHER else words
     told = words if count == len(pods) else f"{count} of {len(pods)} pods: {words}"
@@ -54,30 +54,30 @@ def waiting_for(group: AttemptObjects) -> str:
 
 
 def obstacles(group: AttemptObjects) -> dict[str, str]:
-    """What does not pass by itself and keeps pods from starting, by their uids; by "" what keeps pods from coming to
-    be. Want of room is none of it, however long it lasts."""
+    """Reasons that do not resolve by themselves and keep pods from starting, by uid; under "", those that prevent the
+    creation of pods. Lack of capacity is never one, however long it lasts."""
     waits = {str(meta_of(pod).get("uid")): pod_waits(pod, group) for pod in group.pods if not has_begun(pod)}
     waits[""] = NOT_REFUSED if any(map(is_suspended, group.works)) else _refused(group)
     return {uid: wait.words for uid, wait in waits.items() if wait.is_lasting}
 
 
 def held_back(work: Object, group: AttemptObjects) -> str:
-    """Why a job may not have pods yet; empty when it may."""
+    """Why a job may not create pods yet; empty if it may."""
     if not is_suspended(work):
         return ""
     queue = labels_of(work).get("kueue.x-k8s.io/queue-name")
     if queue:
         return _unadmitted(work, group) or (
-            f"Kueue has not admitted it yet: its queue `{queue}` has no room or is stopped, or others come first"
+            f"Kueue has not admitted it yet: its queue `{queue}` is full or stopped, or other jobs come first"
         )
     return (
-        "it is suspended: somebody must let it go (`suspend: false`); where that is Kueue, it wants to know the queue "
+        "it is suspended until `suspend: false` is set; if Kueue suspended it, name the queue "
         "(`environment.kubernetes.queue`)"
     )
 
 
 def _unadmitted(found: Object, group: AttemptObjects) -> str:
-    """What Kueue says last of why it does not admit it."""
+    """Kueue's latest reason for not admitting it."""
     name = queued_as(found)
     told = [one for one in group.events if is_of_queue(one) and one.get("reason") == "Pending"]
     last = max((one for one in told if name in topics_of(one)), key=event_time, default=_NO_OBJECT)
@@ -86,8 +86,8 @@ def _unadmitted(found: Object, group: AttemptObjects) -> str:
 
 
 def _refused(group: AttemptObjects) -> PendingReason:
-    """Why pods cannot be made, as events of what should make them say; unless some were made since then. Not every
-    operator says that they were."""
+    """Why pods cannot be created, from events of their controllers, unless some were created since. Not every operator
+    emits an event for a creation."""
     makers = {str(meta_of(work).get("name")) for work in (*group.works, *group.builds)}
     about = ((one, (one.get("involvedObject") or {}).get("name")) for one in group.events)
     mine = [one for one, name in about if name in makers or train_job_of(one) in makers]
@@ -102,19 +102,18 @@ def _refused(group: AttemptObjects) -> PendingReason:
 
 
 def _is_refusal(event: Object) -> bool:
-    """Of a Job, of the training operator's jobs, or of an MPIJob, which says other things by the same reason."""
+    """Matches events of Jobs, of training-operator's jobs, and of MPIJobs, which use the same reason for other
+    messages."""
     reason = event.get("reason")
     is_mpi = reason == "MPIJobFailed" and "created failed" in str(event.get("message") or "")
     return is_mpi or reason in ("FailedCreate", "FailedCreatePod")
 
 
 def refusal(message: str) -> PendingReason:
-    """Why the cluster does not take a pod."""
+    """Why the cluster rejects a pod."""
     quota = re.search(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+?)\.?\Z", message.strip())
     if quota is not None:
-        return PendingReason(
-            f"the quota `{quota[1]}` is used up: it asks for {quota[2]}, used are {quota[3]} of {quota[4]}"
-        )
+        return PendingReason(f"the quota `{quota[1]}` is used up: requested {quota[2]}, used {quota[3]} of {quota[4]}")
     for pattern, words in _REFUSALS:
         found = re.search(pattern, message, re.DOTALL)
         if found is not None:
@@ -122,28 +121,28 @@ def refusal(message: str) -> PendingReason:
     said = re.search(r"(?:is forbidden|is invalid): (.+)", message, re.DOTALL)
     if said is not None:
         return PendingReason(
-            f"the cluster refuses its pods: {short(said[1])}", is_lasting="exceeded quota" not in message
+            f"the cluster rejects its pods: {short(said[1])}", is_lasting="exceeded quota" not in message
         )
-    return PendingReason(f"its pods cannot be made: {short(message.removeprefix('Error creating: '))}")
+    return PendingReason(f"its pods cannot be created: {short(message.removeprefix('Error creating: '))}")
 
 
 _RANGE = r"(?:maximum|minimum) \S+ usage per (?:Container|Pod) |\S+ max limit to request ratio per (?:Container|Pod) "
 _REFUSALS = (
     (
         r"failed quota: ([^:]+): must specify (.+)",
-        "the quota `{}` wants every pod to say {}: it will never start without",
+        "the quota `{}` requires every pod to set {}: otherwise it never starts",
     ),
     (
         r'violates PodSecurity "([^"]+)": (.+)',
-        "the pod security of the namespace ({}) refuses it: {}: it will never start",
+        "the pod security of the namespace ({}) rejects it: {}: it never starts",
     ),
-    (r'serviceaccounts? "([^"]+)" not found', "there is no service account `{}` in the namespace"),
-    (r"no PriorityClass with name (\S+) was found", "there is no priority class `{}` in the cluster"),
-    (rf"((?:{_RANGE}).+)", "a LimitRange of the namespace refuses it: {}"),
-    (r'admission webhook "([^"]+)" denied the request:? ?(.*)', "the webhook `{}` of the cluster refuses its pods: {}"),
+    (r'serviceaccounts? "([^"]+)" not found', "service account `{}` does not exist in the namespace"),
+    (r"no PriorityClass with name (\S+) was found", "priority class `{}` does not exist in the cluster"),
+    (rf"((?:{_RANGE}).+)", "a LimitRange of the namespace rejects it: {}"),
+    (r'admission webhook "([^"]+)" denied the request:? ?(.*)', "the webhook `{}` of the cluster rejects its pods: {}"),
     (
         r"ValidatingAdmissionPolicy '([^']+)' .*?denied request:? ?(.*)",
-        "the policy `{}` of the cluster refuses its pods: {}",
+        "the policy `{}` of the cluster rejects its pods: {}",
     ),
 )
 
@@ -157,29 +156,29 @@ def _gang_waits(gang: Object) -> str:
     return f"{_TOGETHER}{': ' + said if said else ''}"
 
 
-_CREATING = "its container is being made"
+_CREATING = "its container is being created"
 _PULLING = "its image is being pulled"
 _UNSEEN = "no scheduler has looked at it yet"
-_TOGETHER = "its pods start together, and there is no room for all of them yet"
+_TOGETHER = "its pods start together, and there is not enough capacity for all of them yet"
 _PATIENT = (_CREATING, _PULLING, _UNSEEN, _TOGETHER)
-_OF_GANG = re.compile(  # of a pod that only waits for others: by Volcano, and by scheduler-plugins
+_OF_GANG = re.compile(  # a pod that only waits for its gang: messages of Volcano and scheduler-plugins
     r"pod group is not ready|tasks in gang|can possibly be assigned to|enough sibling pods|PodGroup .+ gets rejected"
 )
 _REASONS = {
     "ErrImagePull": "its image cannot be pulled",
     "ImagePullBackOff": "its image cannot be pulled",
-    "RegistryUnavailable": "the registry of its image does not answer",
-    "SignatureValidationFailed": "the signature of its image is not the one that its node wants",
+    "RegistryUnavailable": "the registry of its image does not respond",
+    "SignatureValidationFailed": "its node rejects the signature of its image",
     "ErrImageNeverPull": "its image is not on the node, and may not be pulled",
     "ImageInspectError": "its image cannot be read",
-    "InvalidImageName": "the name of its image is not one",
-    "CreateContainerConfigError": "its container lacks something",
-    "CreateContainerError": "its container cannot be made",
+    "InvalidImageName": "its image name is invalid",
+    "CreateContainerConfigError": "its container configuration is incomplete",
+    "CreateContainerError": "its container cannot be created",
     "RunContainerError": "its container cannot be started",
-    "CrashLoopBackOff": "it fails again and again, and is started again later",
+    "CrashLoopBackOff": "it keeps failing and will be restarted later",
 }
 _SILENT = ("ContainerCreating", "PodInitializing", "")
-_PASSING = re.compile(  # what registries and the way to them get over
+_PASSING = re.compile(  # transient errors of registries and the network
     r"time.?out|deadline exceeded|connection re(?:fused|set)|unreachable|no route to host|try again|temporary failure|"
     r"misbehaving|EOF|too ?many ?requests|QPS exceeded|\b(?:429|50\d)\b|no space left|registry is unavailable",
     re.IGNORECASE,
@@ -187,7 +186,7 @@ _PASSING = re.compile(  # what registries and the way to them get over
 
 
 def steps_of(pod: Object) -> Iterator[Object]:
-    """The states of what runs before the replica. A sidecar, which stays beside it, is none."""
+    """The statuses of its init containers, without sidecars."""
     stay = {box.get("name") for box in (pod.get("spec") or {}).get("initContainers") or () if _stays(box)}
     for one in (pod.get("status") or {}).get("initContainerStatuses") or ():
         if one.get("name") not in stay:
@@ -206,16 +205,16 @@ def pod_waits(pod: Object, group: AttemptObjects) -> PendingReason:
             gates = ", ".join(str(gate.get("name")) for gate in spec.get("schedulingGates") or ())
             if "kueue" in gates:
                 return PendingReason(_unadmitted(pod, group) or "Kueue has not admitted it yet")
-            return PendingReason(f"it is held back by a gate: {gates}")
+            return PendingReason(f"a scheduling gate holds it back: {gates}")
         if _OF_GANG.search(str(scheduled.get("message"))):
             return PendingReason(_TOGETHER)
         wait, chosen = unschedulable(str(scheduled.get("message") or "")), status.get("nominatedNodeName")
-        room = f"; others make room for it on {chosen}" if chosen else _told_by_autoscaler(_about(pod, group))
+        room = f"; pods are being preempted for it on {chosen}" if chosen else _told_by_autoscaler(_about(pod, group))
         return wait._replace(words=f"{wait.words}{room}")
     for one in steps_of(pod):
         wait = _container_waits(one)
         if (one.get("state") or {}).get("running") is not None:
-            return PendingReason(f"step `{one.get('name')}` is at work")
+            return PendingReason(f"step `{one.get('name')}` is running")
         if wait.words:
             return wait._replace(words=f"step `{one.get('name')}`: {wait.words}")
     for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -224,12 +223,12 @@ def pod_waits(pod: Object, group: AttemptObjects) -> PendingReason:
             return wait
     if scheduled is None and not spec.get("nodeName"):
         name = spec.get("schedulerName", "default-scheduler")
-        return PendingReason(_UNSEEN if name == "default-scheduler" else f"{_UNSEEN}: is `{name}` at work?")
+        return PendingReason(_UNSEEN if name == "default-scheduler" else f"{_UNSEEN}: check that `{name}` is running")
     return _told_by_events(_about(pod, group))
 
 
 def _container_waits(status: Object) -> PendingReason:
-    """Why one container waits; without words when it does not say."""
+    """Why one container waits; an empty message if unknown."""
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in _SILENT:
@@ -238,20 +237,20 @@ def _container_waits(status: Object) -> PendingReason:
     if lacking:
         return PendingReason(lacking, is_lasting=True)
     if "non-root" in message or "runAsNonRoot" in message:
-        advice = "`runAsUser` in the `securityContext` of `environment.kubernetes.pod` names another user"
-        return PendingReason(f"its image runs as root, which pods here may not: {advice}", is_lasting=True)
+        advice = "`runAsUser` in the `securityContext` of `environment.kubernetes.pod` sets another user"
+        return PendingReason(f"its image runs as root, which is not allowed here: {advice}", is_lasting=True)
     words = _REASONS.get(reason, reason)
     if "mage" in reason:
-        words, message = f"{words}: {status.get('image') or 'none is named'}", _of_registry(message)
+        words, message = f"{words}: {status.get('image') or 'no image is set'}", _of_registry(message)
     is_lasting = reason in _REASONS and reason != "CrashLoopBackOff" and not _PASSING.search(f"{reason} {message}")
     return PendingReason(f"{words} ({short(message)})" if message else words, is_lasting=is_lasting)
 
 
 def _missing(message: str) -> str:
-    """What a pod names and nobody has."""
+    """The missing object that a pod refers to."""
     found = re.search(r'(secret|configmap|persistentvolumeclaim)s? "([^"]+)" not found', message, re.IGNORECASE)
     if found is not None:
-        return f"there is no {_KINDS[found[1].lower()]} `{found[2]}` in the namespace"
+        return f"{_KINDS[found[1].lower()]} `{found[2]}` does not exist in the namespace"
     key = re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (?:[^\s/]+/)?([^\s,:]+)", message)
     if key is not None:
         return f"the {key[2]} `{key[3]}` has no key `{key[1]}`"
@@ -260,12 +259,12 @@ def _missing(message: str) -> str:
 
 
 def _of_registry(message: str) -> str:
-    """What a registry said, without who passed it on; nothing where a kubelet only says that it tries again later."""
+    """The registry's message without the prefixes of other components; empty if the kubelet only reports a retry."""
     said = re.sub(r'^Back-off pulling image "[^"]*"(?:: \w+: )?', "", message)
     said = re.sub(r"rpc error: code = \w+ desc = ", "", said)
     said = re.sub(r'failed to (?:pull and unpack image|resolve (?:reference|image)) "[^"]*": ', "", said)
     if re.search(r"insufficient_scope|pull access denied|unauthorized|authentication required|denied:", said):
-        return f"{short(said)}: it is not there, or needs a Secret of `environment.image_pull_secrets`"
+        return f"{short(said)}: it does not exist, or needs a Secret of `environment.image_pull_secrets`"
     return said
 
 
@@ -273,14 +272,14 @@ _KINDS = {"secret": "Secret", "configmap": "ConfigMap", "config": "ConfigMap", "
 
 
 def _about(pod: Object, group: AttemptObjects) -> list[Object]:
-    """What was said of a pod, the newest first."""
+    """The events of a pod, the newest first."""
     uid = meta_of(pod).get("uid")
     mine = [one for one in group.events if (one.get("involvedObject") or {}).get("uid") == uid]
     return sorted(mine, key=event_time, reverse=True)
 
 
 def _told_by_autoscaler(events: Iterable[Object]) -> str:
-    """Whether nodes will come: as the cluster autoscaler or Karpenter said last."""
+    """The latest decision of the cluster autoscaler or Karpenter."""
     for event in events:
         if event.get("reason") in ("TriggeredScaleUp", "Nominated"):
             return "; nodes are being added for it"
@@ -291,17 +290,17 @@ def _told_by_autoscaler(events: Iterable[Object]) -> str:
 
 
 def _told_by_events(events: Iterable[Object]) -> PendingReason:
-    """Of a pod that has its node: what its kubelet is at."""
+    """The kubelet's progress with a pod that has a node."""
     for event in events:
         reason, message = str(event.get("reason")), str(event.get("message") or "")
         if reason in ("FailedMount", "FailedAttachVolume"):
             lacking = _missing(message)
             return PendingReason(lacking or f"a volume cannot be mounted: {short(message)}", is_lasting=bool(lacking))
         if reason == "FailedCreatePodSandBox":
-            is_lasting = "no runtime for" in message  # that a `runtimeClassName` names
-            return PendingReason(f"its node cannot make its container: {short(message)}", is_lasting=is_lasting)
-        if reason.startswith("FailedPrepare"):  # devices that are claimed
-            return PendingReason(f"its node cannot make it ready: {short(message)}")
+            is_lasting = "no runtime for" in message  # as set by `runtimeClassName`
+            return PendingReason(f"its node cannot create its container: {short(message)}", is_lasting=is_lasting)
+        if reason.startswith("FailedPrepare"):  # claimed devices
+            return PendingReason(f"its node cannot prepare it: {short(message)}")
         if reason == "Pulling":
             return PendingReason(_PULLING)
         if reason in ("Pulled", "Created", "Started"):
@@ -310,21 +309,21 @@ def _told_by_events(events: Iterable[Object]) -> PendingReason:
 
 
 def unschedulable(message: str) -> PendingReason:
-    """What a scheduler says of why no node takes a pod: `0/3 nodes are available: 2 Insufficient cpu, …`."""
+    """Parse a scheduler's message about why no node fits: `0/3 nodes are available: 2 Insufficient cpu, …`."""
     claim = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
     if claim is not None:
         is_absent = claim[2] == "not found"
         return PendingReason(
-            f"its volume claim `{claim[1]}` {'is not there' if is_absent else claim[2]}", is_lasting=is_absent
+            f"its volume claim `{claim[1]}` {'does not exist' if is_absent else claim[2]}", is_lasting=is_absent
         )
     if "unbound immediate PersistentVolumeClaims" in message:
         return PendingReason("its volume claim has no volume yet")
     if message.startswith("no nodes available"):
         return PendingReason("the cluster has no nodes")
-    head = re.match(r"\d+/(\d+) nodes are (?:un)?available: ?(.*)", message, re.DOTALL)  # as Volcano says it
+    head = re.match(r"\d+/(\d+) nodes are (?:un)?available: ?(.*)", message, re.DOTALL)  # as written by Volcano
     if head is None:
-        return PendingReason(f"no node takes it: {short(message) or 'the scheduler does not say why'}")
-    # What follows the first sentence is about whether others could be put aside for it.
+        return PendingReason(f"no node fits: {short(message) or 'the scheduler gives no reason'}")
+    # The sentences after the first are about preemption.
     total, rest = int(head[1]), re.split(r"\.(?:\s|\Z)|\bpreemption: ", head[2])[0].strip()
     wants: list[str] = []
     told: list[str] = []
@@ -333,12 +332,12 @@ def unschedulable(message: str) -> PendingReason:
         wants += [want] if want and want not in wants else []
         told.append(f"{count} of {total} {'nodes ' if not told else ''}{has if count == '1' else have}")
     if not told:
-        return PendingReason(f"no node takes it: {short(rest) or 'the scheduler does not say why'}")
-    return PendingReason(f"it needs a node {' and '.join(wants) or 'that takes it'}: {', '.join(told)}")
+        return PendingReason(f"no node fits: {short(rest) or 'the scheduler gives no reason'}")
+    return PendingReason(f"it needs a node {' and '.join(wants) or 'that fits'}: {', '.join(told)}")
 
 
 def _node_words(reason: str) -> tuple[str, str, str]:
-    """(what is wanted of a node, what one node has instead, what several have)."""
+    """(the requirement on a node, the state of one node, the state of several)."""
     scarce = re.match(r"Insufficient (\S+)", reason)
     if scarce is not None:
         many, few = _resource(scarce[1])
@@ -350,7 +349,7 @@ def _node_words(reason: str) -> tuple[str, str, str]:
     for text, want, rest in _NODE_REASONS:
         if text in reason:
             return want, rest, _plural(rest)
-    return "", f"refuses: {short(reason)}", f"refuse: {short(reason)}"
+    return "", f"does not fit: {short(reason)}", f"do not fit: {short(reason)}"
 
 
 _NODE_REASONS = (
@@ -358,15 +357,15 @@ _NODE_REASONS = (
     ("PersistentVolume's node affinity", "", "is not where its volume is"),
     ("available persistent volumes to bind", "", "has no volume for its claim"),
     ("no available volume zone", "", "is not where its volume is"),
-    ("node affinity", "of the kind it asks for", "does not match its node selector or affinity"),
-    ("node selector", "of the kind it asks for", "does not match its node selector or affinity"),
+    ("node affinity", "that matches its selector", "does not match its node selector or affinity"),
+    ("node selector", "that matches its selector", "does not match its node selector or affinity"),
     ("unschedulable", "", "is closed to new pods"),
-    ("anti-affinity", "", "has pods that it may not be beside"),
-    ("pod affinity", "", "has no pods that it must be beside"),
+    ("anti-affinity", "", "has pods that its anti-affinity excludes"),
+    ("pod affinity", "", "has no pods that its affinity requires"),
     ("topology spread", "", "has too many of its pods already"),
-    ("Too many pods", "with room for another pod", "has as many pods as it may"),
+    ("Too many pods", "with room for another pod", "has the maximum number of pods"),
     ("free ports", "", "has its port taken"),
-    ("max volume count", "", "has as many volumes as it may"),
+    ("max volume count", "", "has the maximum number of volumes"),
     ("cannot allocate all claims", "with the devices that it claims", "has too few of the devices that it claims"),
     ("not ready", "", "is not ready"),
 )
@@ -375,8 +374,7 @@ _NODE_REASONS = (
 def _plural(words: str) -> str:
     for one, many in (("does not", "do not"), ("has its port", "have its port"), ("has ", "have "), ("is ", "are ")):
         if words.startswith(one):
-            text = many + words[len(one) :]
-            return text.replace("as it may", "as they may")
+            return many + words[len(one) :]
     return words
 
 

@@ -1,7 +1,7 @@
-"""What Kubernetes says of the objects of an attempt, and what it means, in plain words. Pure.
+"""The meaning of the state of an attempt's objects, as messages for users. Pure functions.
 
-The cluster tells a program that failed from one that was taken down by more than one sign, and not all signs are there
-at all times: conditions of pods, their reasons, those of their containers, and what their Job says.
+Several signs distinguish a failed program from an evicted one, and not all are present at all times: conditions of
+pods, their reasons, those of their containers, and the conditions of their Job.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from phalanx.naming import HELPERS
 
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
 
-NOT_BY_US = "its pods were deleted, not by us"
+NOT_BY_US = "its pods were deleted, not by Phalanx"
 NODES_TOLD = 8
 REJECTED = "Pod was rejected"
 
 
 class PodEnd(NamedTuple):
-    """How a pod ended, as the ends of replicas have it. `is_outside`: something else than the program ended it."""
+    """How a pod ended, in the form of a replica's end. `is_outside`: something other than the program ended it."""
 
     cause: Cause
     message: str
@@ -62,7 +62,7 @@ class PodEnd(NamedTuple):
 def pod_end(
     pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False, is_told: bool = False
 ) -> PodEnd | None:
-    """None while it is not over. `is_gone`: nobody has it any more; `is_told`: we had it end."""
+    """None while it is not over. `is_gone`: the pod no longer exists; `is_told`: Phalanx stopped it."""
     status = pod.get("status") or {}
     state = main_state(pod).get("terminated")
     if state is not None and _starts_again(pod):
@@ -71,7 +71,7 @@ def pod_end(
     if not is_over and not is_gone:
         return None
     facts = {
-        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never did
+        "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never started
         "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
         "host": str((pod.get("spec") or {}).get("nodeName") or ""),
     }
@@ -80,7 +80,7 @@ def pod_end(
 
 
 def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_told: bool) -> PodEnd:
-    """From the surest sign to the weakest."""
+    """Check the signs from the most to the least reliable."""
     status = pod.get("status") or {}
     if status.get("phase") == "Succeeded" or (state is not None and state.get("exitCode") == 0):
         return PodEnd(Cause.FINISHED, "finished", 0)
@@ -106,7 +106,7 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
 
 
 def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
-    """What ended a pod from outside, when the cluster says so. It may say so while the pod still ends."""
+    """What ended a pod from outside, if the cluster reports it. It may do so while the pod is still terminating."""
     status = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     works = tuple(works)
@@ -140,23 +140,23 @@ _POD_REASONS = {
     "NodeLost": "its node was lost",
     "NodeShutdown": "its node was shut down",
     "Shutdown": "its node was shut down",
-    "Preempting": "preempted by a pod that its node needs itself",
+    "Preempting": "preempted by a critical pod of its node",
     "Preempted": "preempted by a pod of higher priority",
 }
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by a pod of higher priority",
     "PreemptionByKubeScheduler": "preempted by a pod of higher priority",
-    "DeletionByTaintManager": "its node was lost, or given up (a taint that it does not tolerate)",
-    "EvictionByEvictionAPI": "evicted: somebody asked for its node, as for maintenance",
+    "DeletionByTaintManager": "its node was lost or tainted (a taint that it does not tolerate)",
+    "EvictionByEvictionAPI": "evicted through the API, for example for node maintenance",
     "DeletionByPodGC": "its node was lost",
-    "TerminationByKubelet": "its node ended it: low on resources, or shut down",
+    "TerminationByKubelet": "terminated by its node: low on resources, or shut down",
 }
 
 
 def _evicted(message: str) -> PodEnd:
     low = re.search(r"low on resource: ([\w-]+)", message)
     if low is not None:
-        what = {"ephemeral-storage": "disk", "pids": "process numbers"}.get(low[1], low[1])
+        what = {"ephemeral-storage": "disk", "pids": "process IDs"}.get(low[1], low[1])
         used = re.search(r"was using (\S+), request is (\S+),", message)
         more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
         return PodEnd(Cause.LOST, f"evicted: its node was low on {what}{more}", is_outside=True)
@@ -182,7 +182,7 @@ def _failed_init(pod: Object) -> PodEnd | None:
             if (said := _word_of_agent(ended)) is not None:
                 return said
             code, number = exit_of(ended)
-            if one.get("name") == "init-pytorch":  # of training-operator, before workers
+            if one.get("name") == "init-pytorch":  # added by training-operator to workers
                 return PodEnd(
                     Cause.MEETING, "its master was not there in time: training-operator waits some minutes for it"
                 )
@@ -192,14 +192,14 @@ def _failed_init(pod: Object) -> PodEnd | None:
 
 
 def _unstarted(state: Object) -> str | None:
-    """Why a container never ran: what it was to run is not in its image, or not for its processor."""
+    """Why a container never ran: its command is not in its image, or is built for another processor."""
     if state.get("reason") in ("StartError", "ContainerCannotRun", "RunContainerError"):
         return f"cannot start: {short(str(state.get('message') or '')) or state.get('reason')}"
     return None
 
 
 def failed_init_of(pod: Object) -> str | None:
-    """The step that failed before the replica could start."""
+    """The init container that failed before the replica could start."""
     ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in steps_of(pod))
     return next((str(name) for name, how in ended if how is not None and how.get("exitCode") != 0), None)
 
@@ -213,7 +213,7 @@ def _failed(state: Object, code: int | None, number: int | None) -> PodEnd:
 
 
 def _word_of_agent(state: Object) -> PodEnd | None:
-    """What an agent left in the status of its pod, for where nothing else comes home."""
+    """The end that an agent wrote into the status of its pod, in case nothing else arrives."""
     try:
         said = json.loads(state.get("message") or "")
         end = next(iter(said["ends"].values())) if said["phalanx"] == 1 else {}
@@ -225,7 +225,7 @@ def _word_of_agent(state: Object) -> PodEnd | None:
 
 
 def exit_of(state: Object) -> tuple[int | None, int | None]:
-    """(code, signal) of a container: shells and runtimes add 128 to the number of a signal."""
+    """(code, signal) of a container: shells and runtimes add 128 to a signal's number."""
     code, number = state.get("exitCode"), state.get("signal")
     if number:
         return None, int(number)
@@ -259,7 +259,7 @@ def _memory_words(pod: Object) -> str:
 
 
 def _starts_again(pod: Object) -> bool:
-    """Whether its kubelet will start a container that failed once more."""
+    """Return whether its kubelet will restart a failed container."""
     policy = (pod.get("spec") or {}).get("restartPolicy", "Always")
     is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return policy != "Never" and not is_over and not runs_once(pod)
@@ -299,7 +299,7 @@ def observed(group: AttemptObjects) -> Observation:
 
 
 def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
-    """Of a run whose image comes first. Its pods are not there yet."""
+    """The observation while the image is being built. There are no pods yet."""
     for build in group.builds:
         end = end_of_work(build)
         if end is not None and end[0] != Cause.FINISHED:
@@ -312,7 +312,7 @@ def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
 
 
 def is_over(group: AttemptObjects) -> bool:
-    """Whether nothing of it goes on, and nothing will come. Servers go on for ever: they do not count."""
+    """Return whether nothing of it runs and nothing will start. Servers run forever: they do not count."""
     pods = [pod for pod in group.pods if not is_build(pod) and not is_helper_pod(pod)]
     if any(pod_end(pod, group.works) is None for pod in pods):
         return False

@@ -1,4 +1,4 @@
-"""Pods that something keeps from starting which does not pass by itself: after a while their replicas have failed."""
+"""Pods that cannot start for a reason that does not resolve by itself: after a timeout their replicas fail."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from phalanx.backends.kubernetes.observe.states import PodEnd
 from phalanx.ends import Cause
 
 GIVE_UP_S = 600.0
-LOOK_S = 5.0  # between looks at all pods that wait
+LOOK_S = 5.0  # between checks of all pending pods
 
 
 class StuckPodTracker:
-    """Of one attempt: since when its pods are kept from starting. Who looks after another was killed counts anew."""
+    """Tracks since when the pods of one attempt cannot start. After a restart of this process the count starts
+    again."""
 
     def __init__(self, give_up_s: float = GIVE_UP_S) -> None:
         self.give_up_s = give_up_s
@@ -22,7 +23,7 @@ class StuckPodTracker:
         self._looked_at = float("-inf")
 
     def overdue(self, group: AttemptObjects, now: float) -> Iterator[tuple[str, PodEnd]]:
-        """The uids of pods that have waited long enough, and what became of them; "" of those that never came."""
+        """The uids of pods whose timeout has passed, and their ends; "" stands for pods that were never created."""
         if now - self._looked_at < min(LOOK_S, self.give_up_s / 2):
             return
         self._looked_at = now

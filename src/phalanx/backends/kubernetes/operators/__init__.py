@@ -1,1 +1,1 @@
-"""Kubeflow operators."""
+"""Kubeflow operators: job kinds and their rendering."""

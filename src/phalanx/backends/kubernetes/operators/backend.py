@@ -1,7 +1,7 @@
-"""Through Kubeflow: one job of an operator's, whose replicas are pods with the same agent as everywhere.
+"""The Kubeflow backend: one operator's job, whose replicas are pods with the usual agent.
 
-The operator is chosen by what wires the run, in the version that the cluster serves. Whatever an operator cannot
-express is an error before anything is submitted: nothing is left out in silence. A run of one pod needs no operator.
+The run's wiring selects the operator, in the version that the cluster serves. Everything that an operator cannot
+express is an error before submission: nothing is dropped silently. A run of one pod needs no operator.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from phalanx.placeholders import Value
 from phalanx.plan.model import Plan, Replica
 
 SINGLE = ("Master", "Chief", "Scheduler")  # types of which a job has one
-UNQUEUED = (MXJOB, MPIJOB_V1)  # Kueue does not know them
-RESTRICTED = "restricted"  # of the standards for pods
+UNQUEUED = (MXJOB, MPIJOB_V1)  # not supported by Kueue
+RESTRICTED = "restricted"  # a pod security standard
 GROUPED = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")  # of a pod: the gang that it belongs to
 
 
@@ -54,7 +54,7 @@ class KubeflowJobs(KubernetesJobs):
 
 
 def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
-    """All objects of a run, the owner first, less those that carry bytes, and values that are secret. Raises
+    """All objects of a run, the owner first, without the code and agent archives and without secret values. Raises
     CallError."""
     known = chosen(made, place)
     if known is None:
@@ -66,7 +66,7 @@ def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
     image = image_builds.tag_of(made, place.settings) if is_built else None
     order = OperatorJob(made, place, known, tables, payload.secrets_of(made), image)
     found = [payload.owner(made, place, tables, yields=job_kinds.yields(made, known))]
-    if order.secrets or place.settings.server is not None:  # pods that speak to a server have a token there
+    if order.secrets or place.settings.server is not None:  # pods that use a server have a token there
         found.append(payload.secret(made, order.secrets))
     if is_built:
         found += image_builds.build_objects(made, place)
@@ -74,50 +74,50 @@ def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
 
 
 def job_of(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The operator's job among the objects of a run; None for a run that needs none."""
+    """The operator's job among the objects of a run; None if there is none."""
     return next((obj for obj in found if job_kinds.operated(obj) is not None), None)
 
 
 def fitted(made: Plan, place: ClusterTarget) -> Plan:
-    """The plan as the operator runs it; the same for a plan that was fitted before. Raises CallError."""
+    """The plan as the operator runs it. Idempotent. Raises CallError."""
     known = chosen(made, place)
     if known is not None and known.kind == PYTORCHJOB.kind and _is_elastic(made):
-        return replace(made, meets=())  # it begins with fewer
+        return replace(made, meets=())  # it may start with fewer workers
     return made if known is None or not mpi_jobs.is_mpi(made) else mpi_jobs.adapted(made, known)
 
 
 def chosen(made: Plan, place: ClusterTarget) -> OperatorKind | None:
-    """Who runs it on that cluster; None when it is one pod, which needs no operator. Raises CallError."""
+    """The operator kind for the run on that cluster; None for one pod, which needs no operator. Raises CallError."""
     if made.launch == "each" and sum(not replica.local for replica in made.replicas) == 1:
         return None
     wiring = made.wiring or made.framework or "plain"
     usual = job_kinds.RUNNERS.get(wiring)
     if usual is None:
-        raise CallError(f"no operator of Kubeflow runs `framework: {wiring[:60]}`: {NATIVELY}")
+        raise CallError(f"no Kubeflow operator runs `framework: {wiring[:60]}`: {NATIVELY}")
     known = job_kinds.best(usual.kind, place.cluster)
     trains = job_kinds.best(TRAINJOB.kind, place.cluster)
     if made.kubernetes.runtime is not None:
         if trains is None and place.cluster.is_assumed:
-            trains = TRAINJOB  # whoever names a runtime has Trainer
+            trains = TRAINJOB  # a runtime implies Trainer
         if trains is None:
-            raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` is one of Trainer, which {_served(place)}")
+            raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` needs Trainer, which {_served(place)}")
         known = trains
     elif known is None and trains is not None and wiring in train_jobs.RUNTIMES:
         known = trains
     if known is None:
         raise CallError(_missing(usual, wiring, place, has_trainer=trains is not None))
     if lacking := [role for role in made.roles if made.roles[role] and role not in known.types]:
-        raise CallError(f"{known.one} has pods of one type, and this run has a `{lacking[0]}` as well; {NATIVELY}")
+        raise CallError(f"{known.one} has pods of one type, and this run also has a `{lacking[0]}`; {NATIVELY}")
     return _named(made, known, place)
 
 
 def _named(made: Plan, known: OperatorKind, place: ClusterTarget) -> OperatorKind:
-    """With the operator's types as this run has them. Where there is a Master, it puts a container of its own before
-    the workers, which is not as strict as some namespaces demand; and who meets where is for torchrun to say."""
+    """The kind with the operator's types for this run. With a Master, the operator adds an init container to workers
+    that restricted namespaces reject; and in elastic runs torchrun sets the rendezvous."""
     if known == PYTORCHJOB and (_is_elastic(made) or place.cluster.pod_security == RESTRICTED):
         return known._replace(types={"master": "Worker", "worker": "Worker"})
     if known == TFJOB and '"type": "master"' in _texts(made.replicas[0].environment.get("TF_CONFIG", "")):
-        return known._replace(types={**known.types, "master": "Master"})  # TensorFlow 1 knows no chief
+        return known._replace(types={**known.types, "master": "Master"})  # TensorFlow 1 has no chief
     return known
 
 
@@ -132,8 +132,8 @@ def _served(place: ClusterTarget) -> str:
         for kind, versions in job_kinds.served(place.cluster).items()
         if kind in kinds
     ]
-    has = "is taken to have" if place.cluster.is_assumed else "has"
-    return f"is not on this cluster: it {has} {', '.join(found) or 'no jobs of Kubeflow at all'}"
+    has = "is assumed to have" if place.cluster.is_assumed else "has"
+    return f"is not on this cluster: it {has} {', '.join(found) or 'no Kubeflow jobs'}"
 
 
 def _missing(usual: OperatorKind, wiring: str, place: ClusterTarget, *, has_trainer: bool) -> str:
@@ -151,13 +151,13 @@ def _missing(usual: OperatorKind, wiring: str, place: ClusterTarget, *, has_trai
 
 
 def _job(order: OperatorJob) -> dict[str, Any]:
-    """Raises CallError for what a job of that kind cannot have."""
+    """Raises CallError for anything that a job of that kind does not support."""
     made, known = order.made, order.known
     policy = job_kinds.restart_policy(made, known)
     if policy != job_kinds.NEVER and payload.courier(order.place) != "frames":
         raise CallError(
-            f"`restart_policy: {policy}` starts a replica again whose end is home already where pods write to a server "
-            "or a shared volume: leave it out, and `max_restarts` starts the whole run anew"
+            f"`restart_policy: {policy}` would restart a replica whose end is already recorded if pods use a server "
+            "or a shared volume: leave it out, and `max_restarts` restarts the whole run"
         )
     if known.kind == TRAINJOB.kind:
         _refuse_elastic(made, known.one)
@@ -197,7 +197,7 @@ def _templates(order: OperatorJob) -> dict[str, tuple[int, dict[str, Any]]]:
 
 
 def _ports(known: OperatorKind, also: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The operator makes a service with all of them, by their names: without one, or twice, they make none at all."""
+    """The operator creates a service with all of them, by name: it creates none if a name is missing or repeated."""
     found = {known.port: {"name": known.port_name, "containerPort": known.port}}
     for port in also:
         if port.get("name") != known.port_name:
@@ -207,7 +207,7 @@ def _ports(known: OperatorKind, also: Sequence[Mapping[str, Any]]) -> list[dict[
 
 
 def _check(order: OperatorJob, seats: Mapping[str, Sequence[Replica]]) -> None:
-    """What an operator's own checks let through, but never starts."""
+    """Reject jobs that the operator's own checks accept but that never start."""
     made, known = order.made, order.known
     for kind in SINGLE:
         if len(seats.get(kind, ())) > 1:
@@ -228,7 +228,7 @@ def _is_elastic(made: Plan) -> bool:
 
 def _refuse_elastic(made: Plan, what: str) -> None:
     if _is_elastic(made):
-        raise CallError(f"`min_workers` and `max_workers` are for PyTorchJobs: {what} always has the same size")
+        raise CallError(f"`min_workers` and `max_workers` are for PyTorchJobs: {what} has a fixed size")
 
 
 def _check_elastic(made: Plan) -> None:
@@ -236,23 +236,23 @@ def _check_elastic(made: Plan) -> None:
         return
     least, workers, most = _bounds(made)
     if not 0 <= least <= workers <= most:
-        raise CallError(f"`n_workers: {workers}` must lie between `min_workers: {least}` and `max_workers: {most}`")
+        raise CallError(f"`n_workers: {workers}` must be between `min_workers: {least}` and `max_workers: {most}`")
     if "PET_NNODES" not in made.shared:
         raise CallError(
-            "`min_workers` and `max_workers` need `torchrun` in `run.cmd`: it is what lets replicas come and go "
+            "`min_workers` and `max_workers` need `torchrun` in `run.cmd`: it allows replicas to join and leave "
             "(`cmd: torchrun train.py`)"
         )
 
 
 def _bounds(made: Plan) -> tuple[int, int, int]:
-    """Workers at least, to begin with, and at most."""
+    """The minimum, initial and maximum number of workers."""
     asked, workers = made.kubernetes, made.roles.get("worker", 0)
     least = asked.min_workers if asked.min_workers is not None else workers
     return least, workers, asked.max_workers if asked.max_workers is not None else workers
 
 
 def _fields(order: OperatorJob) -> dict[str, Any]:
-    """What only jobs of this kind have."""
+    """The fields that only jobs of this kind have."""
     made, known = order.made, order.known
     if known.kind == MXJOB.kind:
         return {"jobMode": "MXTrain"}
@@ -261,7 +261,7 @@ def _fields(order: OperatorJob) -> dict[str, Any]:
     spec: dict[str, Any] = {"nprocPerNode": str(job_kinds.processes(made))}
     if _is_elastic(made):
         least, _, most = _bounds(made)
-        master = 1  # it is a worker like the others there
+        master = 1  # it counts as a worker there
         spec["elasticPolicy"] = {
             "minReplicas": least + master,
             "maxReplicas": most + master,
@@ -272,7 +272,7 @@ def _fields(order: OperatorJob) -> dict[str, Any]:
 
 
 def _gathered(order: OperatorJob, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """The job with what makes a gang of its pods, after the object that says so."""
+    """The job, changed so that its pods form a gang, after the object that defines the gang."""
     made, place, known = order.made, order.place, order.known
     gang = gang_scheduling.chosen(made, place)
     if gang is None:
@@ -287,12 +287,12 @@ def _gathered(order: OperatorJob, job: dict[str, Any]) -> list[dict[str, Any]]:
         return [job]
     if known.specs is None:
         if is_asked:
-            raise CallError(f"`gang: {gang.kind}`: the pods of a TrainJob are a gang when its runtime says so")
+            raise CallError(f"`gang: {gang.kind}`: the runtime of a TrainJob decides whether its pods are a gang")
         return [job]
     replicas = job["spec"][known.specs]
     count = sum(each["replicas"] for each in replicas.values())
     if known == MPIJOB and "Worker" in replicas:
-        count = replicas["Worker"]["replicas"]  # the launcher comes when they are there
+        count = replicas["Worker"]["replicas"]  # the launcher starts once they are ready
     elif _is_elastic(made):
         count = _bounds(made)[0] + 1
     policy: dict[str, Any] = {"minAvailable": count}
@@ -305,8 +305,8 @@ def _gathered(order: OperatorJob, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pod_group(order: OperatorJob, replicas: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """An operator makes one only when it was started so, which nobody can see. training-operator then takes the one
-    that there is. mpi-operator takes none but its own: there ours has another name, and reserves nothing."""
+    """An operator creates a pod group only if it was started with that option, which is not visible. training-operator
+    then uses an existing one. mpi-operator uses only its own: there this one has another name and reserves nothing."""
     shapes = [{"spec": {"template": each["template"], "parallelism": each["replicas"]}} for each in replicas.values()]
     group, *rest = gang_scheduling.grouped(order.made, order.place, shapes)
     if len(rest) != len(shapes):

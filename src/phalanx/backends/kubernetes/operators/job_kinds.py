@@ -1,6 +1,6 @@
-"""Kubeflow's operators: the kinds of jobs that they run, and what each of them expects of one and gives to its pods.
+"""The job kinds of Kubeflow's operators: what each requires of a job and provides to its pods.
 
-As of training-operator 1.9 (MXJob: 1.8), mpi-operator 0.8 and Trainer 2.3. Nothing else has their words.
+As of training-operator 1.9 (MXJob: 1.8), mpi-operator 0.8 and Trainer 2.3. No other module contains their terms.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ JOB_NAME = "training.kubeflow.org/job-name"
 WORKER = "worker"
 NEVER, ON_FAILURE = "Never", "OnFailure"
 NATIVELY = "`backend: native` runs it"
-_NAMED = 5  # replicas in a message
+_NAMED = 5  # replicas named in a message
 _ROOM = 24  # `-launcher-0-99999-abcde`
 
 
 class OperatorKind(NamedTuple):
     """A kind of job that an operator runs.
 
-    `specs`: where its spec has the replicas, by their types; None for one that has no replicas of its own. `types`: the
-    operator's words for our roles. `yields`: variables that the operator gives to containers, and that shall win.
+    `specs`: the field of its spec with the replicas by type; None if it has none. `types`: the operator's names for
+    roles. `yields`: variables that the operator sets in containers and that override the plan's.
     """
 
     group: str
@@ -51,7 +51,7 @@ class OperatorKind(NamedTuple):
 
     @property
     def one(self) -> str:
-        """In a sentence."""
+        """The kind with its article, for messages."""
         return f"{'an' if self.kind[0] in 'MX' else 'a'} {self.kind}"
 
 
@@ -67,7 +67,7 @@ _MXNET = (
     "DMLC_USE_KUBERNETES", "BYTEPS_FORCE_DISTRIBUTED", "DMLC_WORKER_ID",
 )  # fmt: skip
 _OPENMPI = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots")
-_TRAINER = (  # less its DMLC_NUM_WORKER, which counts devices, where the plan counts processes
+_TRAINER = (  # without its DMLC_NUM_WORKER, which counts devices, while the plan counts processes
     "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
     "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT",
     "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", *_OPENMPI, "OMPI_MCA_plm_rsh_args",
@@ -108,10 +108,10 @@ TRAINJOB = OperatorKind(
 )  # fmt: skip
 
 OPERATED = (TFJOB, PYTORCHJOB, XGBOOSTJOB, JAXJOB, MXJOB, MPIJOB, MPIJOB_V1, TRAINJOB)
-USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(  # where nobody says what a cluster serves
+USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(  # if it is unknown what a cluster serves
     {known.kind: (known.api_version,) for known in (TFJOB, PYTORCHJOB, XGBOOSTJOB, JAXJOB, MPIJOB)}
 )
-RUNNERS: Mapping[str, OperatorKind] = MappingProxyType(  # by what wires a run
+RUNNERS: Mapping[str, OperatorKind] = MappingProxyType(  # by the wiring of a run
     {
         "tensorflow": TFJOB, "pytorch": PYTORCHJOB, "deepspeed": PYTORCHJOB, "xgboost": XGBOOSTJOB, "jax": JAXJOB,
         "mxnet": MXJOB, "horovod": MPIJOB, "mpi": MPIJOB,
@@ -120,26 +120,25 @@ RUNNERS: Mapping[str, OperatorKind] = MappingProxyType(  # by what wires a run
 
 
 def served(cluster: Cluster) -> Mapping[str, tuple[str, ...]]:
-    """The kinds of jobs that there are, with their API versions."""
+    """The available kinds of jobs, with their API versions."""
     return USUAL if cluster.is_assumed and not cluster.kinds else cluster.kinds
 
 
 def best(kind: str, cluster: Cluster) -> OperatorKind | None:
-    """A kind in the first version that the cluster and we both have."""
+    """The kind in the first version that both the cluster and Phalanx support."""
     versions = served(cluster).get(kind, ())
     found = (known for version in versions for known in OPERATED if (known.kind, known.api_version) == (kind, version))
     return next(found, None)
 
 
 def operated(obj: Mapping[str, Any]) -> OperatorKind | None:
-    """What an operator would make of that object; None when it is none of theirs."""
+    """The operator kind of an object; None if it is not an operator's job."""
     found = (known for known in OPERATED if (known.kind, known.api_version) == (obj.get("kind"), obj.get("apiVersion")))
     return next(found, None)
 
 
 def templates_of(obj: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every pod template in an object: those of Jobs, of the operators' jobs, and what a TrainJob lays over its
-    runtime's."""
+    """Every pod template in an object: those of Jobs, of operators' jobs, and the overrides of a TrainJob."""
     spec = obj.get("spec") or {}
     known = operated(obj)
     if known is not None and known.specs is not None:
@@ -153,18 +152,18 @@ def templates_of(obj: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def set_label(obj: dict[str, Any], key: str, value: str) -> None:
-    """On the object, and on all pods that it makes."""
+    """Set a label on the object and on all pods that it creates."""
     for labelled in (obj, *templates_of(obj)):
         labelled.setdefault("metadata", {}).setdefault("labels", {})[key] = value
 
 
 def job_name(made: Plan) -> str:
-    """Whatever an operator appends to it must still be the name of a pod."""
+    """A name that leaves room for the suffixes that operators add to pod names."""
     return names.object_name("phalanx", made.run_id, room=_ROOM)
 
 
 def seats(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
-    """The replicas of each of the operator's types, in the order in which it counts them."""
+    """The replicas of each of the operator's types, in the operator's order."""
     found: dict[str, list[Replica]] = {}
     for replica in made.replicas:
         if not replica.local:
@@ -173,7 +172,7 @@ def seats(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
 
 
 def tables(made: Plan, place: ClusterTarget, known: OperatorKind) -> AddressTables:
-    """Where the operator's services have the replicas."""
+    """The addresses of the replicas under the operator's services."""
     hosts = {
         (replica.role, replica.index): _host(made, known, kind, number)
         for kind, replicas in seats(made, known).items()
@@ -202,8 +201,8 @@ def _host(made: Plan, known: OperatorKind, kind: str, number: int) -> str:
 
 
 def yields(made: Plan, known: OperatorKind) -> tuple[str, ...]:
-    """The variables whose values the operator knows best. It counts pods: of several processes in one it knows less
-    than the plan, and of pods with different numbers of them nothing."""
+    """The variables for which the operator's values are better. It counts pods: with several processes per pod it knows
+    less than the plan, and with different numbers of them nothing."""
     left_out: tuple[str, ...] = ()
     if any(replica.local for replica in made.replicas):
         left_out = _PROCESS
@@ -213,7 +212,7 @@ def yields(made: Plan, known: OperatorKind) -> tuple[str, ...]:
 
 
 def processes(made: Plan) -> int:
-    """How many a pod has, by us or by torchrun."""
+    """The number of processes per pod, started by the agent or by torchrun."""
     first = made.replicas[0]
     asked = first.environment.get(_PER_POD, "")
     if isinstance(asked, str) and asked.isdigit():
@@ -222,7 +221,7 @@ def processes(made: Plan) -> int:
 
 
 class OperatorJob(NamedTuple):
-    """A run, where it goes, and who runs it there. `image`: one that is built for it."""
+    """A run, its target and its operator kind. `image`: one that is built for it."""
 
     made: Plan
     place: ClusterTarget
@@ -233,14 +232,14 @@ class OperatorJob(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The name of the job."""
         return job_name(self.made)
 
 
 def template(
     order: OperatorJob, replicas: Sequence[Replica], *, is_counted: bool = True, is_launched: bool = False
 ) -> Any:
-    """The template of the pods of a type. How often pods are started again is for the job to say. Raises CallError."""
+    """The pod template of a type. The job, not the template, sets how often pods are restarted. Raises CallError."""
     made, known = order.made, order.known
     found = pods.template(
         made,
@@ -253,20 +252,20 @@ def template(
         image=order.image,
         leave=yields(made, known),
     )
-    if len({replica.role for replica in replicas}) > 1:  # the operator has one word for them
+    if len({replica.role for replica in replicas}) > 1:  # the operator has one type for them
         found["metadata"]["labels"] |= {ROLE: WORKER, "app.kubernetes.io/component": WORKER}
     spec = found["spec"]
     spec.pop("restartPolicy", None)
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
         if own := payload.own_secrets(made, replicas[0], order.secrets):
             container["env"] = [*container.get("env", ()), *own]
-    if made.timeout_s is not None:  # of a pod: the job's own deadline counts the time in a queue, and deletes the pods
+    if made.timeout_s is not None:  # of a pod: the job's deadline would include queue time and delete the pods
         spec.setdefault("activeDeadlineSeconds", deadline_s(made))
     return found
 
 
 def main_of(found: Mapping[str, Any], known: OperatorKind) -> dict[str, Any]:
-    """Our container of a template; files may have put others beside it."""
+    """Phalanx's container of a template; files may have added others."""
     box: dict[str, Any] = next(each for each in found["spec"]["containers"] if each["name"] == known.container)
     return box
 
@@ -281,34 +280,34 @@ def metadata(order: OperatorJob) -> dict[str, Any]:
 
 
 def run_policy(made: Plan, known: OperatorKind) -> dict[str, Any]:
-    """Pods stay when the job is over: their logs are fetched first. training-operator counts a pod that fails against
-    the limit of restarts also where none is started again, and then deletes all of them: so it gets no limit."""
+    """Keep pods when the job is over: their logs are fetched first. training-operator counts a failed pod against the
+    restart limit even if it is not restarted, and then deletes all pods: so it gets no limit."""
     ttl_s = made.kubernetes.ttl_s if made.kubernetes.ttl_s is not None else native_jobs.TTL_S
     policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": math.ceil(ttl_s)}
     if known == MPIJOB:
         policy["backoffLimit"] = made.max_restarts if restart_policy(made, known) != NEVER else 0
     elif restart_policy(made, known) != NEVER:
-        policy["backoffLimit"] = made.max_restarts + 1  # with so many it gives up, before the last has done anything
+        policy["backoffLimit"] = made.max_restarts + 1  # it gives up at this number, before the last restart has run
     return policy
 
 
 def restart_policy(made: Plan, known: OperatorKind) -> str:
-    """Whether the operator starts single pods again. By itself a run is started anew as a whole, by us. One that would
-    make new pods of them does so without end, and these are not ours any more. Raises CallError."""
+    """Whether the operator restarts single pods. By default Phalanx restarts the whole run. An operator that replaces
+    pods would do so without end, and Phalanx does not track the replacements. Raises CallError."""
     asked = made.kubernetes.restart_policy or NEVER
     allowed = [NEVER] if known.kind == TRAINJOB.kind else [NEVER, ON_FAILURE]
     if asked not in allowed:
         raise CallError(
-            f"`restart_policy: {asked[:60]}`: as we run it, {known.one} has {', '.join(allowed)}; `max_restarts` alone "
-            "starts the whole run anew"
+            f"`restart_policy: {asked[:60]}`: {known.one} supports only {', '.join(allowed)}; `max_restarts` alone "
+            "restarts the whole run"
         )
     if asked != NEVER and not made.max_restarts:
-        raise CallError(f"`restart_policy: {asked}` needs `environment.max_restarts`: how often the operator may do so")
+        raise CallError(f"`restart_policy: {asked}` needs `environment.max_restarts`: the limit for the operator")
     return asked
 
 
 def alike(known: OperatorKind, kind: str, replicas: Sequence[Replica]) -> None:
-    """All pods of a type have one template. Raises CallError that names those that ask for something else."""
+    """All pods of a type have one template. Raises CallError that names the replicas with other settings."""
     usual = _usual(replicas)
     others = [replica for replica in replicas if replica.settings != usual]
     if not others:
@@ -320,17 +319,17 @@ def alike(known: OperatorKind, kind: str, replicas: Sequence[Replica]) -> None:
     ]
     told = ", ".join(other.name for other in others[:_NAMED])
     told += f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    advice = "give all the same"
+    advice = "use the same settings"
     if len({replica.role for replica in replicas}) > 1 and others[0].role == "master":
         advice = "write the same below `environment` as below `environment.replicas.default_worker`"
     raise CallError(
-        f"all pods of type {kind} of {known.one} are alike, and {told} {'have' if len(others) > 1 else 'has'} "
-        f"settings of {'their' if len(others) > 1 else 'its'} own ({', '.join(fields)}): {advice}; or {NATIVELY}"
+        f"all pods of type {kind} of {known.one} are equal, and {told} {'have' if len(others) > 1 else 'has'} "
+        f"different settings ({', '.join(fields)}): {advice}; or {NATIVELY}"
     )
 
 
 def _usual(replicas: Sequence[Replica]) -> Any:
-    """The settings that most have. Settings have maps inside, which have no hash."""
+    """The most common settings. They contain maps, which cannot be hashed."""
     counts: list[list[Any]] = []
     for replica in replicas:
         found = next((count for count in counts if count[0] is replica.settings or count[0] == replica.settings), None)

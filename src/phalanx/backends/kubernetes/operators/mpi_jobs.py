@@ -1,14 +1,14 @@
-"""MPIJobs: one pod has the command that starts all ranks; the others let it in.
+"""MPIJobs: one pod runs the command that starts all ranks; the others are its hosts.
 
-mpi-operator (v2beta1) reaches the pods over ssh, with a key of the job's own; training-operator (v1) through the API
-server. In v2beta1 the launcher is a rank's pod as well: the first replica, so that what rank 0 records is where the
-agent is. In v1 it is a pod beside those of all replicas.
+mpi-operator (v2beta1) reaches the pods over ssh, with a key per job; training-operator (v1) through the API server. In
+v2beta1 the launcher is also a rank's pod: the first replica, so the records of rank 0 are where the agent is. In v1 it
+is an additional pod.
 
-The ssh server needs no rights: it has a key of its own, a port above 1024 and no PAM. But ssh wants a user who has a
-name: where the image has none of that number, the pod's list of users gets one.
+The ssh server needs no privileges: it has its own key, a port above 1024 and no PAM. But ssh needs a user with a name:
+if the image has none for the user ID, the pod's list of users gets one.
 
-Nobody can rely on the operator to start the launcher when the others are ready: while Kueue holds the job back it makes
-the launcher's Job at once, and names are there before those who bear them. So the launcher looks for itself.
+The operator does not reliably start the launcher after the others are ready: while Kueue holds the job back it creates
+the launcher's Job at once, and DNS names exist before their pods. So the launcher checks for itself.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from phalanx.placeholders import Value
 from phalanx.plan.model import Plan, Replica
 
 SSH_PORT, SSH_AT = 2222, "/phalanx/ssh"
-OWN_KEY = "/tmp/phalanx-ssh/id_rsa"  # noqa: S108 - in a container that is ours alone
+OWN_KEY = "/tmp/phalanx-ssh/id_rsa"  # noqa: S108 - in a container that no other user shares
 SSH = (
     f"-p {SSH_PORT} -o IdentityFile={OWN_KEY} -o IdentityFile={SSH_AT}/id_rsa -o StrictHostKeyChecking=no "
     "-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectionAttempts=30"
 )
-HOSTFILE, KUBEXEC = "/etc/mpi/hostfile", "/etc/mpi/kubexec.sh"  # the operators'
+HOSTFILE, KUBEXEC = "/etc/mpi/hostfile", "/etc/mpi/kubexec.sh"  # set up by the operators
 USER_STEP = "phalanx-user"
 USERS, USERS_AT, USERS_FILE = "phalanx-users", "/phalanx/users", "/etc/passwd"
-MOST_HOSTS = 100 << 10  # characters in one argument; beyond it the operator's host file serves
+MOST_HOSTS = 100 << 10  # characters in one argument; above this the operator's host file is used
 _WIRINGS = ("mpi", "horovod")
 _RSH, _RSH_5 = "OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"  # of Open MPI 4, and of 5
-_BY_ITSELF = ("OMPI_", "PRTE_")  # it passes these on
+_BY_ITSELF = ("OMPI_", "PRTE_")  # mpirun passes these on by itself
 _AGENT_5 = "PRTE_MCA_plm_ssh_agent"
 _AS_ROOT: Mapping[str, Value] = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _OVER_GLOO = (
@@ -52,7 +52,7 @@ _OF_THE_AGENT = (
     "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "PHALANX_ATTEMPT", "PHALANX_LAUNCH", "PHALANX_TRACK"
 )  # fmt: skip
 _SSHD_AS_ROOT = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
-# A volume shows the key to a group, and of root's own keys ssh takes none that others can read.
+# A volume makes the key readable for a group, and for root ssh rejects keys that others can read.
 _KEY = f"""\
 [ "$(id -u)" -ne 0 ] || (umask 077 && mkdir -p {OWN_KEY.rpartition("/")[0]} && cat "$at/id_rsa" >{OWN_KEY})
 """
@@ -152,23 +152,23 @@ while IFS=: read -r name word uid rest || [ -n "$name" ]; do
 done </etc/passwd >"$1/passwd"
 [ -n "$named" ] || printf '%s\\n' "phalanx:x:$me:$(id -g)::$2:/bin/sh" >>"$1/passwd"
 """
-# A shell acts on a signal when a command has ended: a short one. One in the background would be left behind.
+# A shell handles a signal after the current command, so that must be short. A background command would be left behind.
 _STAY = "trap 'exit 0' TERM; while :; do sleep 1; done"
 
 
 def is_mpi(made: Plan) -> bool:
-    """Whether ranks would be started by MPI, if there were more than one."""
+    """Return whether MPI would start the ranks, if there were more than one."""
     return made.wiring in _WIRINGS
 
 
 def adapted(made: Plan, known: OperatorKind) -> Plan:
     """The plan as an operator runs it: the first replica has the command that starts all ranks, and the others are
-    hosts. A plan that is so already stays as it is. Raises CallError."""
+    hosts. Idempotent. Raises CallError."""
     ranks = tuple(replica for replica in made.replicas if replica.role != LAUNCHER)
     first, *others = ranks
     if made.launch == "each" and made.wiring == "mpi":
         raise CallError(
-            "`launcher: direct` has every rank start by itself, and an MPIJob starts them by mpirun: "
+            "`launcher: direct` starts every rank separately, and an MPIJob starts them with mpirun: "
             "leave `environment.replicas.launcher` out; or `backend: native` runs it"
         )
     shared = {name: value for name, value in made.shared.items() if name not in _OVER_GLOO}
@@ -204,8 +204,8 @@ def _without_gloo(replica: Replica) -> Replica:
 
 
 def _mpirun(made: Plan, known: OperatorKind) -> Iterator[Value]:
-    """Open MPI's. Pods of one node would all take its first cores: ranks are not bound. Values of variables are passed
-    on by their names, so none stands here."""
+    """The command line of Open MPI. Ranks are not bound, because pods of one node would all use its first cores.
+    Variables are passed on by name, so no values appear here."""
     yield from ("mpirun", "-np", str(len(made.replicas)), "--bind-to", "none")
     if known in (MPIJOB, MPIJOB_V1):
         hosts = ",".join(_hosts(made, known))
@@ -220,7 +220,7 @@ def _mpirun(made: Plan, known: OperatorKind) -> Iterator[Value]:
 
 
 def _hosts(made: Plan, known: OperatorKind) -> Iterator[str]:
-    """The launcher by its bare name, which its pod knows before any service does."""
+    """The hosts; the launcher by its bare name, which its pod can resolve before any service exists."""
     base, slots = job_kinds.job_name(made), job_kinds.processes(made)
     count = sum(not replica.local for replica in made.replicas)
     if known == MPIJOB_V1:
@@ -231,7 +231,7 @@ def _hosts(made: Plan, known: OperatorKind) -> Iterator[str]:
 
 
 def fields(order: OperatorJob) -> dict[str, Any]:
-    """What only jobs of this kind have."""
+    """The fields that only jobs of this kind have."""
     slots = {"slotsPerWorker": job_kinds.processes(order.made)}
     if order.known == MPIJOB_V1:
         return {**slots, "mainContainer": order.known.container}
@@ -255,7 +255,7 @@ def templates(order: OperatorJob) -> dict[str, tuple[int, dict[str, Any]]]:
     found = {"Launcher": (1, launcher)}
     if hosts:
         found["Worker"] = (len(hosts), _host(order, hosts))
-    if known == MPIJOB_V1:  # it asks the API server to start the ranks, with an account that the operator makes
+    if known == MPIJOB_V1:  # the API server starts the ranks, with an account that the operator creates
         launcher["spec"]["automountServiceAccountToken"] = True
         _take_nothing(job_kinds.main_of(launcher, known))
     elif hosts:
@@ -266,7 +266,7 @@ def templates(order: OperatorJob) -> dict[str, tuple[int, dict[str, Any]]]:
 def _host(order: OperatorJob, hosts: Sequence[Replica]) -> dict[str, Any]:
     template: dict[str, Any] = job_kinds.template(order, hosts, is_launched=True)
     main = job_kinds.main_of(template, order.known)
-    if order.known == MPIJOB_V1:  # beside the launcher, which speaks for the first replica: what they say is not its
+    if order.known == MPIJOB_V1:  # the launcher reports for the first replica; the hosts' reports are separate
         _call(order, template, [f"host-{number}" for number in range(len(hosts))])
         main["command"] = ["/bin/sh", "-c", pods.unexpanded(_STAY)]
         return template
@@ -278,15 +278,15 @@ def _host(order: OperatorJob, hosts: Sequence[Replica]) -> dict[str, Any]:
     main["ports"] = [*main.get("ports", ()), {"name": "ssh", "containerPort": SSH_PORT}]
     main["readinessProbe"] = {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 2}
     asked = {**template["spec"].get("securityContext", {}), **main.get("securityContext", {})}
-    if not asked.get("runAsUser") and not asked.get("runAsNonRoot"):  # root, or whoever the image says
+    if not asked.get("runAsUser") and not asked.get("runAsNonRoot"):  # root, or the image's user
         capabilities = main.setdefault("securityContext", {}).setdefault("capabilities", {})
         capabilities["add"] = sorted({*capabilities.get("add", ()), *_SSHD_AS_ROOT})
     return template
 
 
 def _call(order: OperatorJob, template: dict[str, Any], names: Sequence[str]) -> None:
-    """Hosts by the operator's numbers. What is installed in them lies where the launcher has it: its ranks are told
-    that place. On a volume that all share it is the launcher's own."""
+    """Name the hosts by the operator's numbers. Installed packages must be at the launcher's path, because its ranks
+    use that path. On a shared volume it is the launcher's own."""
     listed = ",".join(names)
     if MEMBERS in template["metadata"]["annotations"]:  # there is room for all of them
         template["metadata"]["annotations"][MEMBERS] = listed
@@ -306,7 +306,7 @@ def _set(container: dict[str, Any], members: str) -> None:
 
 
 def _name_user(order: OperatorJob, template: dict[str, Any]) -> None:
-    """The image's list of users, with ours in it, who may log in: ssh wants to know its name at both ends."""
+    """Add a user with a login shell to the image's list of users: ssh needs the user's name at both ends."""
     main, spec = job_kinds.main_of(template, order.known), template["spec"]
     step: dict[str, Any] = {
         "name": USER_STEP,
@@ -323,7 +323,7 @@ def _name_user(order: OperatorJob, template: dict[str, Any]) -> None:
 
 
 def _take_nothing(main: dict[str, Any]) -> None:
-    """Of a launcher that computes nothing: the devices are for the ranks."""
+    """Remove the devices of a launcher that computes nothing: they are for the ranks."""
     for amounts in main.get("resources", {}).values():
         for name in [name for name in amounts if "/" in name]:
             del amounts[name]

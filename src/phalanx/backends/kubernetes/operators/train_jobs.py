@@ -1,8 +1,8 @@
-"""TrainJobs of Kubeflow Trainer: pods as a runtime of the cluster has them, with our command and what we lay over.
+"""TrainJobs of Kubeflow Trainer: pods from a runtime of the cluster, with Phalanx's command and overrides.
 
-A TrainJob can lay over less than a template can say: no containers, no steps before the start, no variables from
-whole Secrets. So the container itself unpacks the code, secret variables are named one by one, and the rest is an error
-that says what. Nor can it say that nothing is started again: the JobSets of Trainer's runtimes have kubelets do so.
+A TrainJob can override less than a template can express: no containers, no init containers, no variables from whole
+Secrets. So the container itself unpacks the code, secret variables are listed one by one, and the rest is an error that
+names it. It cannot disable restarts either: the JobSets of Trainer's runtimes let kubelets restart containers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phalanx.backends.kubernetes.target import DOMAIN
 from phalanx.errors import CallError
 from phalanx.plan.model import Replica
 
-RUNTIMES: Mapping[str, str | None] = MappingProxyType(  # what Trainer itself ships; for plain MPI there is none
+RUNTIMES: Mapping[str, str | None] = MappingProxyType(  # shipped with Trainer; none for plain MPI
     {
         "pytorch": "torch-distributed", "deepspeed": "torch-distributed", "jax": "jax-distributed",
         "xgboost": "xgboost-distributed", "mpi": None, "horovod": None,
@@ -29,8 +29,8 @@ RUNTIMES: Mapping[str, str | None] = MappingProxyType(  # what Trainer itself sh
 MANAGER = f"{DOMAIN}/phalanx"
 NODE, LAUNCHER = "node", "launcher"  # Trainer's names of the jobs in a runtime
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
-MOST = 128  # variables, and words of a command: the definition of TrainJobs takes no more
-RESERVED = (  # variables that Trainer's webhook refuses: it sets them itself
+MOST = 128  # limit of the TrainJob schema, for variables and for words of a command
+RESERVED = (  # variables that Trainer's webhook rejects: it sets them itself
     "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
     "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER",
 )  # fmt: skip
@@ -38,18 +38,18 @@ _LAID_OVER = (
     "affinity", "imagePullSecrets", "nodeSelector", "schedulingGates", "securityContext", "serviceAccountName",
     "terminationGracePeriodSeconds", "tolerations", "volumes",
 )  # fmt: skip
-_COUNTED = ("pytorch", "deepspeed", "mpi", "horovod")  # runtimes of others count devices themselves
+_COUNTED = ("pytorch", "deepspeed", "mpi", "horovod")  # runtimes of other frameworks count devices themselves
 _OF_CONTAINER = ("name", "securityContext", "volumeMounts")
 _ELSEWHERE = ("command", "args", "env", "envFrom", "image", "resources")
 _OURS: Mapping[str, Any] = MappingProxyType({"automountServiceAccountToken": False, "enableServiceLinks": False})
 
 
 def job(order: OperatorJob) -> dict[str, Any]:
-    """Raises CallError for what a TrainJob cannot express."""
+    """Raises CallError for everything that a TrainJob cannot express."""
     made, known = order.made, order.known
     replicas = [replica for replica in made.replicas if not replica.local]
     job_kinds.alike(known, NODE, replicas)
-    by_launcher = is_mpi(made)  # the first replica is both launcher and node, where the runtime says so
+    by_launcher = is_mpi(made)  # the first replica is both launcher and node, if the runtime allows it
     template = job_kinds.template(order, replicas[:1] if by_launcher else replicas, is_counted=False)
     main = job_kinds.main_of(template, known)
     env = [*_variables(order, main), *_secrets(order, main)]
@@ -71,7 +71,7 @@ def job(order: OperatorJob) -> dict[str, Any]:
         spec["trainer"]["numProcPerNode"] = job_kinds.processes(made)
     if main.get("resources"):
         spec["trainer"]["resourcesPerNode"] = main["resources"]
-    # No deadline: Trainer's counts the time in which pods wait for a node, and deletes them. Agents keep the limit.
+    # No deadline: Trainer's includes the time that pods wait for a node, and deletes them. Agents enforce the limit.
     return {
         "apiVersion": known.api_version,
         "kind": known.kind,
@@ -81,32 +81,32 @@ def job(order: OperatorJob) -> dict[str, Any]:
 
 
 def _runtime(order: OperatorJob) -> dict[str, str]:
-    """The cluster's, or the namespace's own of that name."""
+    """The cluster's runtime, or the namespace's runtime of that name."""
     made, cluster = order.made, order.place.cluster
     there = dict.fromkeys((*cluster.runtimes, *cluster.own_runtimes))
     name = made.kubernetes.runtime or RUNTIMES.get(made.wiring or "")
-    listed = ", ".join(there) or "none that we know of"
+    listed = ", ".join(there) or "none known"
     if name is None:
         what = "for MPI" if is_mpi(made) else f"for `framework: {made.wiring}`"
         raise CallError(
-            f"Trainer has no runtime of its own {what}: name one of the cluster's in `environment.kubernetes.runtime` "
+            f"Trainer ships no runtime {what}: name one of the cluster's in `environment.kubernetes.runtime` "
             f"({listed}); or {NATIVELY}"
         )
     if there and name not in there:
-        raise CallError(f"there is no runtime `{name[:60]}` on this cluster, but: {listed}; or {NATIVELY}")
+        raise CallError(f"no runtime `{name[:60]}` on this cluster; it has: {listed}; or {NATIVELY}")
     kind = "TrainingRuntime" if name in cluster.own_runtimes else "ClusterTrainingRuntime"
     return {"apiGroup": order.known.group, "kind": kind, "name": name}
 
 
 def _image(order: OperatorJob, main: Mapping[str, Any]) -> dict[str, str]:
-    """Of MPI, where the file names none, the runtime's: hosts have that in any case, and ssh and mpirun are in it."""
+    """For MPI without an image in the file, the runtime's: hosts use it anyway, and it has ssh and mpirun."""
     build = order.made.build
     is_named = order.image is not None or (build is not None and build.image is not None)
     return {"image": main["image"]} if is_named or not is_mpi(order.made) else {}
 
 
 def _variables(order: OperatorJob, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Less what Trainer sets itself; agents have the plan's values of these."""
+    """The variables except those that Trainer sets; agents have the plan's values of these."""
     made = order.made
     ours = {*made.shared, *made.replicas[0].environment}
     for variable in main["env"]:
@@ -115,12 +115,12 @@ def _variables(order: OperatorJob, main: Mapping[str, Any]) -> Iterator[dict[str
 
 
 def _unknown(order: OperatorJob, template: Mapping[str, Any], main: Mapping[str, Any]) -> Iterator[str]:
-    """What a TrainJob has no words for."""
+    """The fields that a TrainJob cannot express."""
     spec = template["spec"]
     if order.made.kubernetes.ttl_s is not None:
-        yield "`ttl`: it has none, and is removed when its logs are home"
+        yield "`ttl`: it is removed once its logs are fetched"
     if any(step["name"] == pods.FETCH for step in spec.get("initContainers", ())):
-        yield "code from git: `code: bundle`, `volume` or `image` can be"
+        yield "code from git: use `code: bundle`, `volume` or `image`"
     for key in ("containers", "initContainers"):
         known = (main["name"], pods.FETCH, pods.PREPARE)
         yield from (f"the container `{each['name']}`" for each in spec.get(key, ()) if each["name"] not in known)
@@ -142,7 +142,7 @@ def _unknown(order: OperatorJob, template: Mapping[str, Any], main: Mapping[str,
 
 
 def _too_much(template: Mapping[str, Any], main: Mapping[str, Any], env: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What its definition and its webhook refuse."""
+    """The values that its schema and its webhook reject."""
     for name in _twice(main["volumeMounts"]):
         where = ", ".join(mount["mountPath"] for mount in main["volumeMounts"] if mount["name"] == name)
         yield f"one volume or claim, `{name}`, in several places: {where}"
@@ -152,17 +152,17 @@ def _too_much(template: Mapping[str, Any], main: Mapping[str, Any], env: Sequenc
     yield from (f"the variable {each['name']}, which Trainer sets" for each in env if each["name"] in RESERVED)
     for what, count in (("variables", len(env)), ("words in a command", len(main["args"]))):
         if count > MOST:
-            yield f"{count} {what}, of which it takes {MOST}"
+            yield f"{count} {what}, at most {MOST} are allowed"
 
 
 def _twice(listed: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The API server takes no two of a name in such a list of a TrainJob."""
+    """The API server rejects duplicate names in such a list of a TrainJob."""
     return [name for name, count in Counter(each["name"] for each in listed).items() if count > 1]
 
 
 def _command(template: Mapping[str, Any]) -> list[str]:
-    """Our start does what an init container does elsewhere, and runs the command once, however often a kubelet restarts
-    its container. No shell reads what the user wrote: their command comes as arguments."""
+    """The start script does what an init container does elsewhere, and runs the command once, however often a kubelet
+    restarts its container. No shell reads user input: the user's command is passed as arguments."""
     is_prepared = any(step["name"] == pods.PREPARE for step in template["spec"].get("initContainers", ()))
     return [*pods.START, "train-job", "prepare" if is_prepared else "run"]
 
@@ -178,7 +178,7 @@ def _secrets(order: OperatorJob, main: Mapping[str, Any]) -> Iterator[dict[str, 
 
 
 def _hosts(order: OperatorJob, replicas: Sequence[Replica]) -> dict[str, Any]:
-    """The pods that a launcher comes to."""
+    """The pods in which a launcher starts ranks."""
     if not is_mpi(order.made) or len(replicas) < 2:
         return {}
     return {NODE: job_kinds.template(order, replicas[1:], is_counted=False, is_launched=True)}

@@ -1,1 +1,1 @@
-"""Plan to objects; pure."""
+"""Rendering of a plan into Kubernetes objects. Pure functions."""

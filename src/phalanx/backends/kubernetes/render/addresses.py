@@ -1,4 +1,4 @@
-"""Addresses and folders on Kubernetes. They are known before anything runs: names of pods are ours to choose."""
+"""Addresses and folders on Kubernetes. They are known before anything runs, because the pod names are chosen here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from phalanx.plan.model import Plan
 
 @dataclass(frozen=True)
 class AddressTables:
-    """What fills the holes of a plan, by kind, as the agent's facts have them: `*` is for whatever is not named."""
+    """The values for the holes of a plan, by kind, in the format of the agent's facts; `*` is the fallback."""
 
     host: Mapping[str, str]
     port: Mapping[str, int]
     path: Mapping[str, str]
-    # Lists of all addresses are long, and in every template: a value is filled once for each plan.
+    # Lists of all addresses are long and appear in every template, so a value is filled once per plan.
     _filled: dict[str, tuple[Plan, dict[Value, str]]] = field(default_factory=dict, compare=False, repr=False)
 
     def answer(self, hole: Hole) -> str:

@@ -1,10 +1,10 @@
-"""All pods of a run at once, or none: where the cluster has somebody who sees to that.
+"""Gang scheduling: all pods of a run start at once, or none, if the cluster has a scheduler for that.
 
-Kueue queues a Job by a label of it. Several Jobs are a group of pods to it: then the label is on the pods, and none on
-the Jobs, since it leaves the pods of a Job that it queues alone. Where it takes Jobs that name no queue as well (it was
-told so by `manageJobsWithoutQueueName`, or the namespace has a queue `default`), or no pods, there are no such groups:
-each Job waits by itself. Volcano and scheduler-plugins are schedulers of their own, to which an object tells how many
-pods are to start together. Without any of them agents wait for each other, for as long as the file says.
+Kueue queues a Job by its label. Several Jobs form a pod group: then the pods carry the label and the Jobs do not,
+because Kueue ignores the pods of a Job that it queues. If Kueue also manages Jobs without a queue
+(`manageJobsWithoutQueueName`, or a queue `default` in the namespace), or manages no pods, there are no pod groups: each
+Job waits separately. Volcano and scheduler-plugins are separate schedulers; an object sets how many pods start
+together. Without any of these, agents wait for each other, up to the timeout of the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from phalanx.plan.model import Plan
 KUEUE, VOLCANO, SCHEDULER_PLUGINS, NONE = "kueue", "volcano", "scheduler-plugins", "none"
 KINDS = (KUEUE, VOLCANO, SCHEDULER_PLUGINS)
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-DEFAULT_QUEUE = "default"  # the one that Kueue itself takes where none is named
+DEFAULT_QUEUE = "default"  # Kueue's default if none is named
 SCHEDULERS = {VOLCANO: "volcano", SCHEDULER_PLUGINS: "scheduler-plugins-scheduler"}
 APIS = {VOLCANO: "scheduling.volcano.sh/v1beta1", SCHEDULER_PLUGINS: "scheduling.x-k8s.io/v1alpha1"}
-GATES_SINCE = (1, 27)  # Kueue holds single pods back by gates, which are not there before
-MOST_SHAPES = 8  # kinds of pods in one workload of Kueue
-SCHEDULE_S = 300  # for how long scheduler-plugins keeps the places of a gang that is not complete
+GATES_SINCE = (1, 27)  # Kueue holds single pods back with scheduling gates, which need this version
+MOST_SHAPES = 8  # pod sets in one Kueue workload
+SCHEDULE_S = 300  # how long scheduler-plugins reserves places for an incomplete gang
 GROUP_LABEL, _COUNT = QUEUED_GROUP, "kueue.x-k8s.io/pod-group-total-count"
 _RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)(?:([eE][+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)\Z")
@@ -42,7 +42,7 @@ _SCALES = {
 
 
 class GangScheduler(NamedTuple):
-    """Who sees to it, and in which queue the run waits. `is_whole`: with all of its Jobs at once."""
+    """The scheduler of the gang, and the queue in which the run waits. `is_whole`: all Jobs are admitted together."""
 
     kind: str
     queue: str | None = None
@@ -50,7 +50,8 @@ class GangScheduler(NamedTuple):
 
 
 def chosen(made: Plan, place: ClusterTarget) -> GangScheduler | None:
-    """Who is there for it, or whom the file or site names. Raises CallError when the cluster does not have that."""
+    """Return the scheduler that the file or site names, else the cluster's. Raises CallError if the cluster lacks
+    it."""
     cluster = place.cluster
     asked = made.kubernetes.gang or place.settings.gang
     queue = made.kubernetes.queue or place.settings.queue
@@ -60,16 +61,16 @@ def chosen(made: Plan, place: ClusterTarget) -> GangScheduler | None:
     kind = asked or cluster.gang or (KUEUE if queue is not None and is_unknown else None)
     if kind is None:
         if queue is not None:
-            raise CallError(f"there is no queue `{queue[:60]}`: this cluster has neither Kueue nor Volcano")
+            raise CallError(f"no queue `{queue[:60]}`: this cluster has neither Kueue nor Volcano")
         return None
     if kind not in KINDS:
-        raise CallError(f"`gang: {kind[:60]}`: there is {', '.join(KINDS)}, and {NONE} for no gang at all")
+        raise CallError(f"`gang: {kind[:60]}`: choose from {', '.join(KINDS)}, or {NONE} for no gang")
     if not has(cluster, kind) and not is_unknown:
         raise CallError(f"`gang: {kind}`: this cluster has {_offered(cluster)}")
     if kind == KUEUE:
         return _in_kueue(queue, cluster, is_asked=asked is not None)
     if kind == SCHEDULER_PLUGINS and queue is not None:
-        raise CallError(f"there is no queue `{queue[:60]}`: scheduler-plugins has none")
+        raise CallError(f"no queue `{queue[:60]}`: scheduler-plugins has no queues")
     return GangScheduler(kind, queue)
 
 
@@ -93,30 +94,30 @@ def _in_kueue(queue: str | None, cluster: Cluster, *, is_asked: bool) -> GangSch
     known = cluster.queues
     if queue is not None:
         if known and queue not in known:
-            also = "; `gang: volcano` waits in one of Volcano" if has(cluster, VOLCANO) else ""
-            raise CallError(f"there is no queue `{queue[:60]}` in this namespace; there is: {', '.join(known)}{also}")
+            also = "; `gang: volcano` uses a queue of Volcano" if has(cluster, VOLCANO) else ""
+            raise CallError(f"no queue `{queue[:60]}` in this namespace; it has: {', '.join(known)}{also}")
         return GangScheduler(KUEUE, queue)
     if len(known) == 1 or DEFAULT_QUEUE in known:
         return GangScheduler(KUEUE, DEFAULT_QUEUE if DEFAULT_QUEUE in known else known[0])
     if known:
         raise CallError(
-            f"this namespace has several queues of Kueue: {', '.join(known)}. Say which in "
-            "`environment.kubernetes.queue`, or in the home's kubernetes.yml; `gang: none` waits in none"
+            f"this namespace has several Kueue queues: {', '.join(known)}. Name one in "
+            "`environment.kubernetes.queue`, or in the home's kubernetes.yml; `gang: none` uses no queue"
         )
     _refuse_endless_wait(cluster)
     if is_asked or cluster.is_assumed:
         also = ", or assume one: `--assume kueue=NAME`" if cluster.is_assumed else ""
-        raise CallError(f"Kueue wants to know in which queue: name it in `environment.kubernetes.queue`{also}")
+        raise CallError(f"Kueue needs a queue: name it in `environment.kubernetes.queue`{also}")
     return None
 
 
 def _each_in_kueue(queue: str | None, cluster: Cluster, *, is_unknown: bool) -> GangScheduler | None:
-    """No gang; but a queue that is named beside that is one to wait in, each Job by itself."""
+    """No gang; if a queue is named, each Job waits in it separately."""
     if queue is None:
         _refuse_endless_wait(cluster)
         return None
     if not has(cluster, KUEUE) and not is_unknown:
-        raise CallError(f"`queue: {queue[:60]}` without a gang is one of Kueue, which this cluster does not have")
+        raise CallError(f"`queue: {queue[:60]}` without a gang needs Kueue, which this cluster does not have")
     found = _in_kueue(queue, cluster, is_asked=True)
     return found._replace(is_whole=False) if found is not None else None
 
@@ -124,14 +125,14 @@ def _each_in_kueue(queue: str | None, cluster: Cluster, *, is_unknown: bool) -> 
 def _refuse_endless_wait(cluster: Cluster) -> None:
     if cluster.queues_all and DEFAULT_QUEUE not in cluster.queues:
         raise CallError(
-            "Kueue holds every Job of this namespace back until it names a queue: do so in "
+            "Kueue holds back every Job of this namespace without a queue: name one in "
             "`environment.kubernetes.queue`, or in the home's kubernetes.yml"
         )
 
 
 def grouped(made: Plan, place: ClusterTarget, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The Jobs with what makes a gang of their pods, and the object that says so, before them: a scheduler that does
-    not know it yet would let the pods wait. Raises CallError."""
+    """Return the Jobs, changed so that their pods form a gang, preceded by the object that defines it: without that
+    object the scheduler would keep the pods waiting. Raises CallError."""
     gang = chosen(made, place)
     count = sum(job["spec"]["parallelism"] for job in jobs)
     if gang is None:
@@ -155,34 +156,34 @@ def _queue(made: Plan, place: ClusterTarget, gang: GangScheduler, jobs: Sequence
         for job in jobs:
             told = job["spec"]["template"]["metadata"]
             told["labels"] |= {QUEUE_LABEL: gang.queue, GROUP_LABEL: names.base(made)}
-            told["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # an attempt is not mended, but made anew
+            told["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # attempts are replaced
         return
     for job in jobs:
         job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
 
 
 def admit_alone(made: Plan, place: ClusterTarget, job: dict[str, Any]) -> None:
-    """A Job that is none of the gang, as what builds its image: where Kueue takes every Job, it waits as they do."""
+    """Queue a Job outside the gang, such as an image build, if Kueue manages every Job."""
     gang = chosen(made, place) if place.cluster.queues_all else None
     if gang is not None and gang.kind == KUEUE:
         job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
 
 
 def _is_admissible(made: Plan, jobs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether Kueue can admit their pods as one. Raises CallError where just that is wanted."""
+    """Return whether Kueue can admit these pods as one workload. Raises CallError if the file requires it."""
     if len({_shape(job["spec"]["template"]["spec"]) for job in jobs}) <= MOST_SHAPES:
         return True
     if made.kubernetes.gang == KUEUE:
         raise CallError(
-            f"Kueue admits at most {MOST_SHAPES} kinds of pods at once, and the replicas of this run ask for more "
-            "different things: give them the same resources and nodes, or write `environment.kubernetes.gang: none` "
-            "beside `queue`, and each Job waits by itself"
+            f"Kueue admits at most {MOST_SHAPES} kinds of pods at once, and the replicas of this run have more "
+            "different requests: give them the same resources and nodes, or write `environment.kubernetes.gang: none` "
+            "beside `queue` to let each Job wait separately"
         )
     return False
 
 
 def _shape(spec: Mapping[str, Any]) -> str:
-    """What tells the pods of one kind from those of another, to Kueue."""
+    """The fields by which Kueue distinguishes kinds of pods."""
     asked = [
         ({**limits, **(resources.get("requests") or {})}, container.get("ports"))
         for container in (*spec.get("initContainers", ()), *spec["containers"])
@@ -220,7 +221,7 @@ def _pod_group(made: Plan, gang: GangScheduler, jobs: Sequence[dict[str, Any]], 
 
 
 def asked_for(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What all pods of Jobs ask for together, as Kubernetes writes it."""
+    """Sum up the requests of all pods of the Jobs, as Kubernetes quantities."""
     sums: defaultdict[str, Fraction] = defaultdict(Fraction)
     for job in jobs:
         for container in job["spec"]["template"]["spec"]["containers"]:
@@ -231,10 +232,10 @@ def asked_for(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def quantity(amount: str | float) -> Fraction:
-    """An amount as Kubernetes writes it: `500m`, `2Gi`, `1e3`. Raises CallError for what is none."""
+    """Parse a Kubernetes quantity: `500m`, `2Gi`, `1e3`. Raises CallError if invalid."""
     found = _QUANTITY.match(str(amount))
     if found is None:
-        raise CallError(f"`{str(amount)[:60]}` is not an amount of a resource")
+        raise CallError(f"`{str(amount)[:60]}` is not a valid resource quantity")
     number, exponent, suffix = found.groups()
     return Fraction(number) * (Fraction(f"1{exponent}") if exponent else _SCALES.get(suffix, Fraction(1)))
 

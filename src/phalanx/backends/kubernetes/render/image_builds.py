@@ -1,9 +1,9 @@
-"""Images that are built in the cluster, where a registry is configured: a Job before all others, which pushes one.
+"""Image builds in the cluster, if a registry is configured: a Job that runs first and pushes the image.
 
-Whatever people write ends up in a word of JSON or a quoted value of a Dockerfile, never as a line of it, and in an
-argument of the builder, never in a shell. What a builder needs beyond the *restricted* standard: BuildKit makes a
-user namespace of its own (no seccomp or AppArmor profile; not root), Kaniko unpacks the image over its own files (root
-in its container, nothing else).
+User input only appears as a JSON string or a quoted value in the Dockerfile, never as a raw line, and as an argument of
+the builder, never in a shell. Builders need more than the *restricted* standard: BuildKit creates a user namespace (no
+seccomp or AppArmor profile; not root), Kaniko unpacks the image over its own files (root in its container, nothing
+else).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ BUILDKIT, KANIKO = "buildkit", "kaniko"
 IMAGES = {BUILDKIT: "moby/buildkit:rootless", KANIKO: "gcr.io/kaniko-project/executor:v1.23.2"}
 DOCKERFILE_AT = "/phalanx/build"
 CACHE = "phalanx-cache"
-SECONDS = 7200  # for a build; then it hangs
+SECONDS = 7200  # timeout of a build
 KEPT_S = 86_400
 UNASKED = "asked for without `is_wanted`"
-MOST_CPUS, MOST_MIB = 2.0, 4096.0  # that a build asks for; it may use more
-LONGEST_LINE = 60_000  # bytes: builders read no longer ones
+MOST_CPUS, MOST_MIB = 2.0, 4096.0  # requests of a build; it may use more
+LONGEST_LINE = 60_000  # bytes: the builders' limit
 LONGEST_REPOSITORY = 128
-# What people install from, copied before the rest of the code: then a change of the code alone repeats no step.
+# Dependency files, copied before the rest of the code, so that a change of the code alone does not repeat the steps.
 _FIRST = ("*requirements*.txt", "*conda_env*.y*ml", "*setup.sh")
 _USERS_STATE = "/home/user/.local/share/buildkit"
 _CREDENTIALS = {BUILDKIT: "/home/user/.docker", KANIKO: "/kaniko/.docker"}
@@ -44,34 +44,35 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}\Z")
 
 
 def is_wanted(made: Plan, settings: Settings) -> bool:
-    """Whether an image is to be built for a run: a Dockerfile is one, and so are build steps where there is a registry
-    to push it to; without one an init step runs them. Raises CallError."""
+    """Return whether to build an image for a run: for a Dockerfile, and for build steps if there is a registry to push
+    to; without one, an init container runs the steps. Raises CallError."""
     build = made.build
     if build is None or build.ref is not None:
         return False
     if build.dockerfile is not None and settings.registry is None:
         raise CallError(
-            f"`build.dockerfile: {build.dockerfile[:100]}`: an image is built where it can be pushed to. Write "
-            "`registry: <registry>/<name>` into kubernetes.yml in the home of Phalanx, or name an image that is there "
-            "already (`build: {image: ...}`)"
+            f"`build.dockerfile: {build.dockerfile[:100]}`: building an image needs a registry. Write "
+            "`registry: <registry>/<name>` into kubernetes.yml in the home of Phalanx, or name an existing image "
+            "(`build: {image: ...}`)"
         )
     return settings.registry is not None and (build.dockerfile is not None or bool(build.build_steps))
 
 
 def carries_code(objects: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether any of these has to find the code in the run's ConfigMap: pods, or what builds their image."""
+    """Return whether any of these objects reads the code from the run's ConfigMap: pods, or the build of their
+    image."""
     places = (obj.get("data", {}).get(payload.PLACE) for obj in objects if obj.get("kind") == "ConfigMap")
     return any(json.loads(found)["code"]["kind"] == "bundle" for found in places if found)
 
 
 def tag_of(made: Plan, settings: Settings, code_digest: str | None = None) -> str:
-    """The image of a run: the same for the same build of the same code. Where nobody has seen the code, or the file
-    says `nocache`, it is the run's own. Raises CallError."""
+    """The image of a run: equal for the same build of the same code. If the code is unknown, or the file sets
+    `nocache`, it is unique to the run. Raises CallError."""
     build = made.build
     assert build is not None, UNASKED
     registry = (settings.registry or "").strip("/")
     if not _REGISTRY.match(registry):
-        raise CallError(f"`registry: {registry[:100]}` in kubernetes.yml is none: write it as `registry.example/team`")
+        raise CallError(f"`registry: {registry[:100]}` in kubernetes.yml is invalid: write `registry.example/team`")
     is_own = code_digest is None or build.nocache
     content = [
         *(build.image or settings.image, build.dockerfile, build.context, build.build_steps, build.env_vars),
@@ -82,7 +83,7 @@ def tag_of(made: Plan, settings: Settings, code_digest: str | None = None) -> st
 
 
 def _repository(made: Plan) -> str:
-    """The project's name, as registries write names."""
+    """The project's name, as a valid repository name."""
     project = made.shared.get("PHALANX_PROJECT")
     written = project if isinstance(project, str) and project else "default"
     plain = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
@@ -93,7 +94,8 @@ def _repository(made: Plan) -> str:
 
 
 def build_objects(made: Plan, place: ClusterTarget, code_digest: str | None = None) -> list[dict[str, Any]]:
-    """What builds and pushes the image of a run: what the Job reads, and the Job. Raises CallError."""
+    """The objects that build and push the image of a run: the Job, and before it the ConfigMaps that it reads. Raises
+    CallError."""
     settings = place.settings
     builder = _builder(made, settings)
     source = volumes.code(_bare(made), place)
@@ -112,7 +114,7 @@ def _builder(made: Plan, settings: Settings) -> str:
     if made.build is not None and made.build.backend == KANIKO:
         return KANIKO
     if settings.builder not in IMAGES:
-        raise CallError(f"`builder: {settings.builder[:100]}` in kubernetes.yml is none of {', '.join(IMAGES)}")
+        raise CallError(f"`builder: {settings.builder[:100]}` in kubernetes.yml is not one of {', '.join(IMAGES)}")
     return settings.builder
 
 
@@ -120,13 +122,13 @@ def _builder(made: Plan, settings: Settings) -> str:
 
 
 def dockerfile(made: Plan, settings: Settings, *, is_first_alone: bool = True) -> str:
-    """As Polyaxon made it of an image and steps. Values that look secret are left out: layers are for everybody who
-    may pull the image, and the run has them anyway. Raises CallError."""
+    """Write the Dockerfile as Polyaxon did, from an image and steps. Values that look secret are left out: every user
+    who may pull the image can read its layers, and the run gets them anyway. Raises CallError."""
     build = made.build
     assert build is not None, UNASKED
     image = build.image or settings.image
     if not _IMAGE.match(image):
-        raise CallError(f"`build.image`: no image can be called `{image[:100]}`")
+        raise CallError(f"`build.image`: `{image[:100]}` is not a valid image name")
     locale = ((name, build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if build.lang_env else ()
     lines = [f"FROM {image}"]
     lines += [_variable(name, value) for name, value in (*locale, *build.env_vars) if not is_secret(name)]
@@ -142,17 +144,17 @@ def dockerfile(made: Plan, settings: Settings, *, is_first_alone: bool = True) -
 
 
 def _words(*words: str) -> str:
-    """JSON in ASCII: no line ends in it, no variable is expanded, and nothing looks like a here-document."""
+    """JSON in ASCII: no newlines, no variable expansion, nothing that looks like a here-document."""
     return json.dumps(words).replace("<", "\\u003c")
 
 
 def _variable(name: str, value: str) -> str:
     if not names.is_variable(name):
-        raise CallError(f"`build.env_vars`: no variable can be called `{name[:100]}`")
+        raise CallError(f"`build.env_vars`: `{name[:100]}` is not a valid variable name")
     if any(category(sign) in ("Cc", "Cs") for sign in value):
         raise CallError(
-            f"`build.env_vars`: the value of `{name}` has line ends or other control characters, which an image cannot "
-            "have: put it into `environment.env_vars`"
+            f"`build.env_vars`: the value of `{name}` contains newlines or control characters, which an image cannot "
+            "hold: put it into `environment.env_vars`"
         )
     quoted = re.sub(r'([\\"$])', r"\\\1", value)
     return f'ENV {name}="{quoted}"'
@@ -171,7 +173,7 @@ def _arguments(made: Plan, builder: str, code: str, image: str) -> list[str]:
     repository = image.rpartition(":")[0]
     if builder == KANIKO:
         cached = [] if build.nocache else ["--cache=true", f"--cache-repo={repository}/{CACHE}"]
-        # It looks for the token of a service account to tell a pod from a machine, and ours has none.
+        # Kaniko detects a pod by its service account token, and this pod has none.
         return [f"--context=dir://{context}", f"--dockerfile={written}", f"--destination={image}", "--force", *cached]
     folder, _, file = written.rpartition("/")
     return [
@@ -190,7 +192,7 @@ def _cache(at: str) -> Iterator[str]:
 def _below(code: str, path: str | None, key: str) -> str:
     inside = posixpath.normpath(path or ".")
     if inside.startswith(("/", "../")) or inside == ".." or any(category(sign) == "Cc" for sign in inside):
-        raise CallError(f"`{key}: {inside[:100]}` is not below the code: write it as a path from its root")
+        raise CallError(f"`{key}: {inside[:100]}` is not inside the code: write a path relative to its root")
     return code if inside == "." else f"{code}/{inside}"
 
 
@@ -212,7 +214,7 @@ def _job(made: Plan, place: ClusterTarget, name: str, builder: str, arguments: l
 
 
 def _template(made: Plan, place: ClusterTarget, builder: str, reads: str) -> dict[str, Any]:
-    """As a pod of the run, whose init steps bring the code; but the builder is what runs in it."""
+    """A pod like the run's, with the init containers that fetch the code, but with the builder as its container."""
     bare = _bare(made)
     found = pods.template(bare, bare.replicas, place, tables=_tables(), image=place.settings.image)
     _labelled(found["metadata"])
@@ -254,7 +256,7 @@ def _unrestricted(builder: str, place: ClusterTarget) -> dict[str, Any]:
 
 
 def _bare(made: Plan) -> Plan:
-    """What of a run its build is given: where its pods may be, and the code, wherever its pods have theirs from."""
+    """The parts of a run that its build needs: where its pods may run, and the code, even if the image has it."""
     first = made.replicas[0]
     settings = first.settings._replace(
         resources=first.resources._replace(
@@ -295,19 +297,18 @@ def _bare(made: Plan) -> Plan:
 
 
 def _at_most(amount: Any, most: float) -> Any:
-    """What a build asks for of what its run does: a quota takes nobody who asks for nothing. How much it may use nobody
-    has said."""
+    """Limit the build's request to part of the run's: a quota rejects pods without requests. The build has no limit."""
     wanted = next((each for each in amount or () if each is not None), None)
     return None if wanted is None else amount._replace(requests=min(wanted, most), limits=None)
 
 
 def _tables() -> AddressTables:
-    """A build meets nobody."""
+    """A build has no peers."""
     return AddressTables({"*": "127.0.0.1"}, {"*": 0}, {"outputs": f"{RUN_AT}/outputs", "*": CODE_AT})
 
 
 def _labelled(metadata: dict[str, Any]) -> dict[str, Any]:
-    """It belongs to the run, but is none of its replicas."""
+    """Labels that tie the object to the run without making it a replica."""
     metadata["labels"].pop(ROLE, None)
     metadata["annotations"].pop(MEMBERS, None)
     metadata["labels"] |= {STAGE: BUILD, "app.kubernetes.io/component": BUILD}

@@ -1,7 +1,7 @@
-"""Names that Kubernetes takes, out of whatever people write. What had to be changed is made unique by a hash.
+"""Valid Kubernetes names from user input. A hash keeps changed names unique.
 
-Object names are DNS labels that begin with a letter, so that a Service may have them as well, and leave room for what a
-Job's controller appends (`-<index>`). Texts that are valid stay as they are.
+Object names are DNS labels that start with a letter, so a Service can use them too, and leave room for the suffix of a
+Job's controller (`-<index>`). Valid names stay unchanged.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import NamedTuple
 from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, MEMBERS, NAME, PROJECT, ROLE, RUN
 from phalanx.plan.model import Plan
 
-LONGEST = 63  # of a DNS label, of a label's value and of the name in its key
+LONGEST = 63  # limit of a DNS label, a label's value and the name in its key
 INDEX_ROOM = 6  # `-99999`: the hostname of a pod is its Job's name and index
 LONGEST_SUBDOMAIN = 253
-LONGEST_ANNOTATIONS = 200 << 10  # all keys and values of an object; the API server takes 256 KiB
+LONGEST_ANNOTATIONS = 200 << 10  # all keys and values of an object; the API server accepts 256 KiB
 ORIGINAL = f"{DOMAIN}/original-"
 OURS = (f"{DOMAIN}/", "app.kubernetes.io/")
 
@@ -27,14 +27,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class ValidName(NamedTuple):
-    """A text as Kubernetes takes it; `original` where that is not what was written."""
+    """A valid text; `original` is set if it differs from the input."""
 
     valid: str
     original: str | None = None
 
 
 def object_name(*parts: str, room: int = INDEX_ROOM) -> str:
-    """The parts as one name of an object, with so many characters left for whoever appends to it."""
+    """Join the parts into an object name, with `room` characters left for a suffix."""
     return kept_name(*parts, room=room).valid
 
 
@@ -50,14 +50,15 @@ def kept_name(*parts: str, room: int = INDEX_ROOM) -> ValidName:
 
 
 def label_value(text: str) -> ValidName:
-    """Also the empty text is the value of a label."""
+    """Make a valid label value. The empty text is valid."""
     if not text or _WORD.match(text):
         return ValidName(text)
     return ValidName(_hashed(_word(text), text, LONGEST), text)
 
 
 def label_key(text: str) -> ValidName:
-    """Keys of labels and of annotations: `name`, or `domain/name`. A domain that is none becomes part of the name."""
+    """Make a valid key of a label or annotation: `name` or `domain/name`. An invalid domain becomes part of the
+    name."""
     if is_key(text):
         return ValidName(text)
     domain, slash, name = text.rpartition("/")
@@ -78,12 +79,12 @@ def is_label_value(text: str) -> bool:
 
 
 def is_subdomain(text: str) -> bool:
-    """What most objects may be called: `gpu-pool`, `team.example`."""
+    """Return whether most objects may have this name: `gpu-pool`, `team.example`."""
     return len(text) <= LONGEST_SUBDOMAIN and all(map(_DNS_LABEL.match, text.split(".")))
 
 
 def is_dns_label(text: str) -> bool:
-    """What containers and volumes may be called."""
+    """Return whether containers and volumes may have this name."""
     return _DNS_LABEL.match(text) is not None
 
 
@@ -92,13 +93,13 @@ def is_variable(text: str) -> bool:
 
 
 def base(made: Plan) -> str:
-    """What every object of a run begins with."""
+    """The prefix of every object of a run."""
     return object_name("phalanx", made.run_id)
 
 
 def labels(made: Plan, role: str | None = None, users: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The labels of an object of a run: the user's, valid, and ours, which nobody overrides. The attempt is stamped at
-    submission."""
+    """The labels of an object of a run: the user's, made valid, and Phalanx's, which cannot be overridden. The attempt
+    is added at submission."""
     run = label_value(made.run_id).valid
     ours = {
         "app.kubernetes.io/name": "phalanx",
@@ -119,7 +120,7 @@ def annotations(
     users: Mapping[str, str] | None = None,
     users_labels: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What people look for by its own name, and what had to be changed in labels as it was written."""
+    """The run's names for users to search by, and the original text of changed labels."""
     project = made.shared.get("PHALANX_PROJECT")
     ours = {
         NAME: made.name or made.run_id,
@@ -143,7 +144,7 @@ def annotations(
 
 
 def _valid_labels(users: Mapping[str, str] | None) -> Iterable[tuple[str, ValidName, str | None]]:
-    """Key, value, and how the label was written where that is not valid."""
+    """Key, value, and the original label if it was not valid."""
     for written, text in (users or {}).items():
         key, value = label_key(written), label_value(text)
         if key.valid.startswith(OURS):
@@ -157,7 +158,7 @@ def _valid_labels(users: Mapping[str, str] | None) -> Iterable[tuple[str, ValidN
 
 
 def _part_of_key(key: str) -> str:
-    """A key as the end of the name of another one."""
+    """A key in a form that fits into the name of another key."""
     name = key.replace("/", "_")
     room = LONGEST - len(ORIGINAL.partition("/")[2])
     return name if len(name) <= room else _hashed(name, key, room)
@@ -168,7 +169,7 @@ def _word(text: str) -> str:
 
 
 def _hashed(plain: str, written: str, longest: int) -> str:
-    """As much of the text as there is room for, and what tells it from others that look the same."""
+    """As much of the text as fits, and a hash that makes it unique."""
     digest = sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
     start = plain[: longest - _HASH - 1].rstrip("-_.")
     return f"{start}-{digest}" if start else f"x-{digest}"

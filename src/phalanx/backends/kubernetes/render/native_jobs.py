@@ -1,7 +1,7 @@
-"""Natively: Jobs of Kubernetes itself, one for all replicas that are alike, and a Service that gives them names.
+"""The native backend: one Kubernetes Job per group of equal replicas, and a Service that names their pods.
 
-Pods of an Indexed Job are called by its name and their index; clusters that have no such Jobs get one for each replica.
-A Job never starts a pod again: the gang is started anew, as the next attempt, by us.
+Pods of an Indexed Job have its name and their index; clusters without Indexed Jobs get one Job per replica. A Job never
+restarts a pod: Phalanx restarts the whole gang as the next attempt.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from phalanx.errors import CallError
 from phalanx.placeholders import Hole
 from phalanx.plan.model import Plan, Replica
 
-ITSELF = "127.0.0.1"  # the address of a replica that is alone
-TTL_S = 86_400.0  # what is over is deleted by us; this is for when we are not there any more
-FEW, LONG = 16, 1024  # Jobs, and characters of a variable that each of more than so many had to repeat
-SLACK_S = 120.0  # agents end what takes too long; this is for agents that cannot
-PER_INDEX_SINCE = (1, 29)  # Jobs whose indexes fail by themselves
+ITSELF = "127.0.0.1"  # the address of a single replica
+TTL_S = 86_400.0  # fallback: normally Phalanx deletes finished objects itself
+FEW, LONG = 16, 1024  # above FEW Jobs, variables longer than LONG are not repeated in each of them
+SLACK_S = 120.0  # agents enforce the timeout; this is for agents that cannot
+PER_INDEX_SINCE = (1, 29)  # Jobs with a backoff limit per index
 
 
 class ReplicaJob(NamedTuple):
-    """Replicas that are alike, and the Job that has them."""
+    """Equal replicas and the Job that runs them."""
 
     job: str
     members: tuple[Replica, ...]
     is_indexed: bool
 
     def hostname(self, number: int) -> str:
-        """Of a pod, as the controller of Jobs gives it to those that have an index."""
+        """The hostname that the Job controller gives to a pod with an index."""
         return f"{self.job}-{number}" if self.is_indexed else self.job
 
 
 class JobDefaults(NamedTuple):
-    """What all Jobs of a run have: its tables and secrets, the variables that are left to agents, the image that is
-    built for it, and the Service that names its pods."""
+    """What all Jobs of a run share: its tables and secrets, the variables that agents set, the image built for it, and
+    the Service that names its pods."""
 
     tables: AddressTables
     secrets: Mapping[str, str]
@@ -48,7 +48,7 @@ class JobDefaults(NamedTuple):
 
 
 def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
-    """All objects of a run, the owner first, less those that carry bytes, and values that are secret. Raises
+    """All objects of a run, the owner first, without the code and agent archives and without secret values. Raises
     CallError."""
     _refuse(made)
     grouped = groups(made, place)
@@ -63,7 +63,7 @@ def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
         service=names.base(made) if _is_spread(grouped) else None,
     )
     found = [payload.owner(made, place, known)]
-    if secrets or place.settings.server is not None:  # pods that speak to a server have a token there
+    if secrets or place.settings.server is not None:  # pods that use a server have a token there
         found.append(payload.secret(made, secrets))
     if common.service is not None:
         found.append(_service(made))
@@ -74,13 +74,13 @@ def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
 
 
 def tables(made: Plan, place: ClusterTarget) -> AddressTables:
-    """Where every process of a run is found, and what the folders of it are called in its pods."""
+    """The addresses of all processes of a run, and the paths of its folders in its pods."""
     return _tables(made, place, groups(made, place))
 
 
 def groups(made: Plan, place: ClusterTarget) -> list[ReplicaJob]:
     """The Jobs of a run, in the order of its replicas. The largest group of a role has the role's name, others that of
-    their first replica: so no pod of one is called as a pod of another."""
+    their first replica, so pod names never collide."""
     base, is_indexed = names.base(made), place.cluster.has_indexed_jobs
     alike = _alike(made) if is_indexed else [[replica] for replica in _firsts(made)]
     largest: dict[str, list[Replica]] = {}
@@ -96,7 +96,7 @@ def groups(made: Plan, place: ClusterTarget) -> list[ReplicaJob]:
 
 
 def _alike(made: Plan) -> list[list[Replica]]:
-    """Settings have maps inside, which have no hash: those that could be equal are compared."""
+    """Settings contain maps, which cannot be hashed: candidates are compared with each other."""
     found: list[list[Replica]] = []
     candidates: dict[Any, list[list[Replica]]] = {}
     for replica in _firsts(made):
@@ -112,7 +112,7 @@ def _alike(made: Plan) -> list[list[Replica]]:
 
 
 def _firsts(made: Plan) -> Iterator[Replica]:
-    """Every replica by its first process: a pod has them all."""
+    """The first process of every replica: a pod runs them all."""
     return (replica for replica in made.replicas if not replica.local)
 
 
@@ -124,11 +124,11 @@ def _refuse(made: Plan) -> None:
     if made.launch in ("own", "mpirun"):
         advice = " (Horovod without `launcher: mpirun` runs natively, over Gloo)" if made.framework == "horovod" else ""
         raise CallError(
-            "the ranks of this run are started by mpirun, which has no way into pods of native Jobs: "
-            f"`backend: kubeflow` makes an MPIJob of it{advice}"
+            "mpirun starts the ranks of this run, and it cannot reach pods of native Jobs: "
+            f"`backend: kubeflow` uses an MPIJob{advice}"
         )
     if made.kubernetes.min_workers is not None or made.kubernetes.max_workers is not None:
-        raise CallError("native Jobs have as many workers as the file says: `min_workers` needs `backend: kubeflow`")
+        raise CallError("native Jobs have a fixed number of workers: `min_workers` needs `backend: kubeflow`")
 
 
 def _tables(made: Plan, place: ClusterTarget, grouped: list[ReplicaJob]) -> AddressTables:
@@ -145,7 +145,7 @@ def _tables(made: Plan, place: ClusterTarget, grouped: list[ReplicaJob]) -> Addr
 
 
 def paths(made: Plan, place: ClusterTarget) -> dict[str, str]:
-    """The folders of a run in its pods, by the names that plans have for them."""
+    """The folders of a run in its pods, by their names in plans."""
     found = {
         "outputs": volumes.outputs_at(made, place),
         "logs": f"{RUN_AT}/replicas",
@@ -161,7 +161,7 @@ def paths(made: Plan, place: ClusterTarget) -> dict[str, str]:
 
 
 def _service(made: Plan) -> dict[str, Any]:
-    """Without an address of its own: it names the pods, from the moment they are there."""
+    """A headless Service: it gives the pods DNS names as soon as they exist."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -176,7 +176,7 @@ def _service(made: Plan) -> dict[str, Any]:
 
 
 def _left_to_agents(made: Plan, known: AddressTables) -> Collection[str]:
-    """Variables that would make many Jobs very large together: agents have them from the plan anyway."""
+    """Variables that would make many Jobs very large in total: agents also read them from the plan."""
     firsts = {replica.role: replica.environment for replica in reversed(made.replicas)}.values()
     found = {name: value for variables in (made.shared, *firsts) for name, value in variables.items()}
     return [name for name, value in found.items() if len(known.text(made, value)) > LONG]
@@ -198,7 +198,7 @@ def _job(made: Plan, place: ClusterTarget, group: ReplicaJob, common: JobDefault
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
         if own := payload.own_secrets(made, first, common.secrets):
             container["env"] = [*container.get("env", ()), *own]
-    if made.timeout_s is not None:  # from the start of a pod: the time in a queue is not the run's
+    if made.timeout_s is not None:  # counted from the start of a pod: queue time does not count
         spec.setdefault("activeDeadlineSeconds", math.ceil(made.timeout_s + payload.peers_s(made) + SLACK_S))
     ttl_s = made.kubernetes.ttl_s if made.kubernetes.ttl_s is not None else TTL_S
     return {
@@ -217,8 +217,8 @@ def _job(made: Plan, place: ClusterTarget, group: ReplicaJob, common: JobDefault
 
 
 def _failing(place: ClusterTarget, group: ReplicaJob) -> dict[str, Any]:
-    """No pod is started again. A Job that reaches its own limit takes all of its pods away at once, and with them what
-    they would still say: where each index has a limit of its own, there must be none for the whole."""
+    """No pod is restarted. A Job that reaches its own limit removes all of its pods at once, along with their last
+    output. So with a limit per index, the whole Job must have none."""
     if group.is_indexed and len(group.members) > 1 and place.cluster.version >= PER_INDEX_SINCE:
         return {"backoffLimitPerIndex": 0}
     return {"backoffLimit": 0}

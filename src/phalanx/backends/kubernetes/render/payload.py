@@ -1,7 +1,7 @@
-"""What goes along with the pods of a run: the plan, where everything is, the agent, the code, and the secrets.
+"""The payload of a run's pods: plan, facts, agent, code and secrets.
 
-All of it in objects of the run's own, so that no image need be built and no filesystem be shared. Values that look
-secret are in the Secret alone.
+All of it is in objects of the run, so it needs no image build and no shared filesystem. Values that look secret are
+only in the Secret.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from phalanx.plan.model import Plan, Replica
 
 PLACE, PLAN, START = "place.json", "plan.json.gz", "start.sh"
 AGENT, CLIENT, CODE = run_paths.AGENT_ARCHIVE, run_paths.CLIENT_ARCHIVE, "code.tar.gz"
-LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and bytes are written as text there
-LARGEST_APPLIED = 256 << 10  # of an object as JSON, that `kubectl apply` can keep a copy of in the object itself
+LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and stores bytes as base64
+LARGEST_APPLIED = 256 << 10  # of an object as JSON, so that `kubectl apply` can keep its copy in an annotation
 PEERS_S = 900.0
-FAREWELL_S = 10.0  # of the time that a pod has to end, for its agent to say how
+FAREWELL_S = 10.0  # the part of a pod's grace period in which its agent reports the end
 EMPTIED = f"{DOMAIN}/values"
 
 
 def owner(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> dict[str, Any]:
-    """The first object of a run: what the agents read, and what all other objects belong to."""
+    """The first object of a run: the agents read it, and it owns all other objects."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -52,8 +52,8 @@ def metadata(made: Plan, name: str, role: str | None = None, members: Collection
 
 
 def place_json(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> str:
-    """Where the agents find each other and everything else. `yields`: variables that an operator sets, whose values
-    win over the plan's."""
+    """The addresses and paths that agents need. `yields`: variables that an operator sets; its values override the
+    plan's."""
     told = {
         "version": 1,
         "host": dict(tables.host),
@@ -80,38 +80,38 @@ def peers_s(made: Plan) -> float:
 
 
 def grace_s(made: Plan, place: ClusterTarget) -> float:
-    """How long a program that was told to end has: what its pod has, less the agent's own part."""
+    """The grace period of the program: that of its pod, minus the agent's part."""
     whole_s = float(pods.grace_s(made, place))
     return max(whole_s - FAREWELL_S, whole_s / 2)
 
 
 def courier(place: ClusterTarget) -> str:
-    """How logs, metrics and ends come home."""
+    """The transport of logs, metrics and ends."""
     if place.settings.home_claim is not None:
         return "volume"
     return "server" if place.settings.server is not None else "frames"
 
 
 def without_courier(told: str) -> str:
-    """The same where nobody listens: logs are for people then."""
+    """The same without a receiver: then logs are written for people."""
     return json.dumps({**json.loads(told), "courier": "none"}, indent=1) + "\n"
 
 
 def code_of(made: Plan, place: ClusterTarget) -> dict[str, Any]:
-    """How the code gets into the pods, and where the command runs; without a folder, where its image says. A bundle
-    that turns out to be too large for an object is fetched from the server instead."""
+    """The source of the code in the pods, and the working directory; without one, the image's applies. A bundle that is
+    too large for an object is fetched from the server instead."""
     return volumes.code(made, place)._asdict()
 
 
 def steps_of(made: Plan, place: ClusterTarget) -> tuple[str, ...]:
-    """What an init step runs; nothing where an image is built of it."""
+    """The steps that an init container runs; none if an image is built from them."""
     if made.build is None or place.settings.registry is not None:
         return ()
     return made.build.build_steps
 
 
 def plan_gz(made: Plan) -> bytes:
-    """The plan as agents read it, less what is secret; always the same bytes for the same plan."""
+    """The plan for agents, without secrets; the same bytes for the same plan."""
     told, secret_names = document(made), pods.hidden(made)
     told["environment"] = _without(told["environment"], secret_names)
     for replica in told["replicas"]:
@@ -124,14 +124,14 @@ def _without(variables: Mapping[str, Any], left_out: Collection[str]) -> dict[st
 
 
 def secrets_of(made: Plan, tables: AddressTables | None = None) -> dict[str, str]:
-    """The values of variables that look secret, by the keys of the run's Secret: the variable's name, and where
-    replicas differ `<replica>.<name>` of the first that has another value."""
+    """The values of variables that look secret, by the keys of the run's Secret: the variable's name or, for replicas
+    that differ, `<replica>.<name>` of the first with that value."""
     secret_names = pods.hidden(made)
     found = {name: _text(made, made.shared[name], tables) for name in made.shared if name in secret_names}
     seen: set[tuple[str, str]] = set()
     for replica in made.replicas:
         if replica.local:
-            continue  # its variables are those of the first process
+            continue  # it has the variables of the first process
         for name in secret_names.intersection(replica.environment):
             text = _text(made, replica.environment[name], tables)
             if found.setdefault(name, text) != text and (name, text) not in seen:
@@ -143,7 +143,7 @@ def secrets_of(made: Plan, tables: AddressTables | None = None) -> dict[str, str
 def own_secrets(
     made: Plan, replica: Replica, secrets: Mapping[str, str], tables: AddressTables | None = None
 ) -> list[dict[str, Any]]:
-    """Variables of a container whose replica has secrets that are not the run's."""
+    """Variables of a container whose replica has secrets that differ from the run's."""
     own = []
     for name, value in replica.environment.items():
         if name not in secrets or secrets[name] == (text := _text(made, value, tables)):
@@ -161,7 +161,7 @@ def _text(made: Plan, value: Value, tables: AddressTables | None) -> str:
 
 
 def secret(made: Plan, keys: Collection[str]) -> dict[str, Any]:
-    """The Secret without its values: they are filled in at submission, and stand in no file of manifests."""
+    """The Secret without values: they are filled in at submission and are in no manifest file."""
     told = metadata(made, names.base(made))
     told["annotations"][EMPTIED] = "left empty here: `phalanx run` fills them in; by hand, write them before applying"
     return {
@@ -178,19 +178,19 @@ def agent_map(made: Plan, agent: bytes, client: bytes) -> dict[str, Any]:
 
 
 def code_map(made: Plan, packed: bytes) -> dict[str, Any]:
-    """Raises CallError when the code is too large for an object of Kubernetes."""
+    """Raises CallError if the code is too large for a Kubernetes object."""
     if len(packed) > LARGEST_CODE:
         raise CallError(too_large(f"{len(packed) >> 10} KiB"))
     return _bytes_map(made, "code", {CODE: packed})
 
 
 def too_large(size: str) -> str:
-    """What to do about code that no object has room for."""
+    """The advice for code that is too large for an object."""
     return (
-        f"the code takes {size} when packed, and a ConfigMap has room for {LARGEST_CODE >> 10} KiB: "
-        "name what is not code in .polyaxonignore, one pattern a line; or have it fetched: "
+        f"the code takes {size} when packed, and a ConfigMap holds at most {LARGEST_CODE >> 10} KiB: "
+        "list what is not code in .polyaxonignore, one pattern per line; or let pods fetch it: "
         "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
-        "that it lies on, and `server:` in the home's kubernetes.yml a Phalanx server that hands it out"
+        "that contains it, and `server:` in the home's kubernetes.yml a Phalanx server that serves it"
     )
 
 
@@ -205,5 +205,5 @@ def _bytes_map(made: Plan, what: str, content: Mapping[str, bytes]) -> dict[str,
 
 @cache
 def start_script() -> str:
-    """What a container begins with: the same for every run, with nothing of the user's in it."""
+    """The start script of a container: the same for every run, without user input."""
     return files("phalanx.backends.kubernetes.render").joinpath(START).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The escape hatch: what a site or a file lays over the template of every pod, merged as `kubectl patch` does it.
+"""The pod patch of a site or a file, merged into the template of every pod as `kubectl patch` does.
 
-Maps merge, null takes away, lists whose items have a key merge by it, other lists are replaced. `$patch: delete` and
-`$patch: replace` are known, and `$retainKeys`. Whatever makes a run ours must still be there afterwards.
+Maps merge, null deletes, lists whose items have a key merge by it, other lists are replaced. `$patch: delete`, `$patch:
+replace` and `$retainKeys` are supported. The fields that Phalanx needs must survive the merge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 
 IN_FILE, IN_SETTINGS = "environment.kubernetes.pod", "kubernetes.yml: pod"
-CONTAINER = "phalanx"  # what files call our container, whatever an operator wants it to be called
+CONTAINER = "phalanx"  # the name of Phalanx's container in files, even if an operator requires another
 _KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -31,7 +31,7 @@ _KEYS = {
     "schedulingGates": "name",
     "resourceClaims": "name",
 }
-_WHOLE = frozenset({"volumes", "resourceClaims", "env"})  # an item has one source: another one takes its place
+_WHOLE = frozenset({"volumes", "resourceClaims", "env"})  # an item has one source: a new one replaces it
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _IDENTITY = ("PHALANX_MEMBERS", "PHALANX_ATTEMPT", "PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")
 _CARRIED = (JOB_AT, AGENT_AT, BUNDLE_AT)
@@ -39,14 +39,14 @@ _FIXED = ("restartPolicy", "hostname", "subdomain")
 
 
 class _Layer(NamedTuple):
-    """What is laid over, and where that was written."""
+    """A patch and where it was written."""
 
     where: str
     patch: Mapping[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """Frozen data as dicts and lists of its own."""
+    """A mutable copy of frozen data, as dicts and lists."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def merged(template: dict[str, Any], made: Plan, place: ClusterTarget, container: str = CONTAINER) -> dict[str, Any]:
-    """The template with the site's and then the file's own words over it. Raises CallError with every fault."""
+    """Merge the site's patch, then the file's, into the template. Raises CallError with every fault."""
     found = template
     for layer in _layers(made, place):
         patch = _as_template(plain(layer.patch))
@@ -70,7 +70,7 @@ def merged(template: dict[str, Any], made: Plan, place: ClusterTarget, container
 
 
 def merge(value: Any, patch: Any, field: str = "") -> Any:
-    """A strategic merge. `field`: the name under which both stand."""
+    """A strategic merge. `field`: the name of the field that holds both."""
     if isinstance(patch, dict):
         return _merged_map(value if isinstance(value, dict) else {}, patch, field)
     if isinstance(patch, list) and field in _KEYS:
@@ -88,7 +88,7 @@ def _merged_map(value: dict[str, Any], patch: dict[str, Any], field: str) -> dic
     elif isinstance(retained, list):
         value = {key: item for key, item in value.items() if key in retained}
     elif field in _WHOLE and patch.keys() - {_KEYS[field]} - value.keys():
-        value = {}  # Kubernetes would refuse a volume of two kinds, or a variable of two values
+        value = {}  # Kubernetes would reject a volume of two kinds, or a variable with two values
     result = dict(value)
     for key, item in patch.items():
         if item is None:
@@ -102,7 +102,7 @@ def _merged_list(value: list[Any], patch: list[Any], field: str) -> list[Any]:
     key = _KEYS[field]
     items = [item for item in patch if isinstance(item, dict)]
     if any(item.get(_PATCH) == "replace" for item in items):
-        value = []  # the whole list; the item that says so is none of it
+        value = []  # replaces the whole list; the directive is not an item
     result = [item for item in value if isinstance(item, dict)]
     for item in items:
         if key not in item or item.get(_PATCH) == "replace":
@@ -118,7 +118,7 @@ def _merged_list(value: list[Any], patch: list[Any], field: str) -> list[Any]:
 
 
 def override_of(made: Plan, place: ClusterTarget, field: str) -> Any:
-    """What is laid over a field of the spec of pods; None where nothing is."""
+    """The patch of a field of the pod spec; None without one."""
     found = (_map(_as_template(plain(layer.patch)), "spec").get(field) for layer in _layers(made, place))
     return next((value for value in reversed([*found]) if value is not None), None)
 
@@ -140,7 +140,8 @@ def _rename(patch: dict[str, Any], container: str) -> None:
 
 
 def _keep_secret(over: dict[str, Any], before: dict[str, Any], container: str) -> None:
-    """A list of sources replaces ours, as in Kubernetes; but nobody who writes a file knows the name of ours."""
+    """A list of sources replaces the template's, as in Kubernetes; but the author of a file cannot know the name of the
+    run's Secret, so it is kept."""
     ours, old = _container(over, "containers", container), _container(before, "containers", container)
     if ours is None or old is None:
         return
@@ -158,14 +159,14 @@ def _items(value: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
 
 
 def part_of(value: Mapping[str, Any], *fields: str) -> Mapping[str, Any]:
-    """The map that stands there, below others; nothing where none does."""
+    """The map at this path; empty if there is none."""
     for field in fields:
         value = _map(value, field)
     return value
 
 
 def _map(value: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """What stands there, if it is a map: what is not loses all that was ours, and is told so."""
+    """The value if it is a map. Otherwise required fields are missing, which is reported as a fault."""
     found = value.get(field)
     return found if isinstance(found, dict) else {}
 
@@ -176,23 +177,23 @@ def _faults(over: dict[str, Any], before: dict[str, Any], container: str) -> Ite
     for field in _FIXED:
         if spec.get(field) != old.get(field):
             said = f"is `{old[field]}`" if field in old else "is not set"
-            yield f".spec.{field}", f"this is not for a file to say: in the pods of a run it {said}"
+            yield f".spec.{field}", f"this cannot be set: in the pods of a run it {said}"
     volumes = _by(spec, "volumes", "name")
     for volume in old["volumes"]:
         kept = volumes.get(volume["name"])
         if kept is None or ("configMap" in volume and volume["name"] in ("job", "agent", "bundle") and kept != volume):
-            yield f".spec.volumes[{volume['name']}]", "this volume of ours must stay as it is"
+            yield f".spec.volumes[{volume['name']}]", "this volume of Phalanx cannot be changed"
     main, main_before = _container(over, "containers", container), _container(before, "containers", container)
     at = f".spec.containers[{CONTAINER}]"
     if main is None or main_before is None:
-        yield at, "our container must stay"
+        yield at, "Phalanx's container cannot be removed"
     else:
         yield from _faults_of_ours(main, main_before, at)
     for step in old.get("initContainers", ()):
         at = f".spec.initContainers[{step['name']}]"
         now = _container(over, "initContainers", step["name"])
         if now is None:
-            yield at, "this step of ours must stay"
+            yield at, "this init container of Phalanx cannot be removed"
         elif step["name"] in ("prepare", "code"):
             yield from _faults_of_ours(now, step, at)
     yield from _faults_of_containers(spec, set(volumes))
@@ -204,13 +205,13 @@ def _faults_of_metadata(over: Mapping[str, Any], before: Mapping[str, Any]) -> I
         for key in {**old, **now}:
             at = f".metadata.{field}[{key[:80]}]"
             if key.startswith(f"{DOMAIN}/") and now.get(key) != old.get(key):
-                yield at, f"`{DOMAIN}/` is ours: a run is found by it"
+                yield at, f"`{DOMAIN}/` is reserved: Phalanx finds a run by it"
             elif key not in now:
                 continue
             elif not names.is_key(key):
-                yield at, "this cannot be a key: write `name` or `domain/name` of letters, digits, `-`, `_` and `.`"
+                yield at, "invalid key: write `name` or `domain/name` of letters, digits, `-`, `_` and `.`"
             elif not isinstance(now[key], str):
-                yield at, f'write text: "{now[key]}"'
+                yield at, f'must be a string: "{now[key]}"'
             elif field == "labels" and not names.is_label_value(now[key]):
                 yield at, "a label has at most 63 letters, digits, `-`, `_` and `.`; keep longer texts as annotations"
 
@@ -218,20 +219,20 @@ def _faults_of_metadata(over: Mapping[str, Any], before: Mapping[str, Any]) -> I
 def _faults_of_ours(now: dict[str, Any], old: dict[str, Any], at: str) -> Iterator[tuple[str, str]]:
     for field in ("command", "args"):
         if now.get(field) != old.get(field):
-            yield f"{at}.{field}", "what runs is not said here: use `run: {cmd: ...}`"
+            yield f"{at}.{field}", "this cannot be set here: use `run: {cmd: ...}`"
     variables = _by(now, "env", "name")
     olds = _by(old, "env", "name")
     for name in _IDENTITY:
         if variables.get(name) != olds.get(name):
-            yield f"{at}.env[{name}]", "this variable tells the agent who it is, and must stay as it is"
+            yield f"{at}.env[{name}]", "this variable identifies the agent and cannot be changed"
     mounts = _by(now, "volumeMounts", "mountPath")
     for path, mount in _by(old, "volumeMounts", "mountPath").items():
         if mounts.get(path) != mount:
-            yield f"{at}.volumeMounts[{path}]", "this mount of ours must stay as it is"
+            yield f"{at}.volumeMounts[{path}]", "this mount of Phalanx cannot be changed"
     for path in mounts.keys() - _by(old, "volumeMounts", "mountPath").keys():
         place = f"{path.rstrip('/')}/"
         if any(f"{ours}/".startswith(place) or place.startswith(f"{ours}/") for ours in _CARRIED):
-            yield f"{at}.volumeMounts[{path}]", "what the run carries lies there: mount it elsewhere"
+            yield f"{at}.volumeMounts[{path}]", "the run uses this path: mount it elsewhere"
 
 
 def _by(value: Mapping[str, Any], field: str, key: str) -> dict[str, dict[str, Any]]:
@@ -245,14 +246,14 @@ def _faults_of_containers(spec: Mapping[str, Any], volumes: set[str]) -> Iterato
             name = str(item.get("name"))
             at = f".spec.{field}[{name[:80]}]"
             if not names.is_dns_label(name):
-                yield at, "a container is named by small letters, digits and `-`"
+                yield at, "a container name has lowercase letters, digits and `-`"
             if name in seen:
-                yield at, "there is another container of that name"
+                yield at, "another container has this name"
             seen.add(name)
             if not item.get("image"):
-                yield f"{at}.image", "there is no such container yet: a new one needs an image"
+                yield f"{at}.image", "this container does not exist yet: a new one needs an image"
             for wanted in {str(mount.get("name")) for mount in _items(item, "volumeMounts")} - volumes:
-                yield f"{at}.volumeMounts", f"there is no volume `{wanted[:60]}`: add it to `volumes`"
+                yield f"{at}.volumeMounts", f"no volume `{wanted[:60]}`: add it to `volumes`"
     for name in volumes:
         if not names.is_dns_label(name):
-            yield f".spec.volumes[{name[:80]}]", "a volume is named by small letters, digits and `-`"
+            yield f".spec.volumes[{name[:80]}]", "a volume name has lowercase letters, digits and `-`"

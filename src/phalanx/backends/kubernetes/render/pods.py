@@ -1,7 +1,7 @@
-"""The template of pods: what replicas with equal settings ask for, as Kubernetes writes it.
+"""The pod template of replicas with equal settings.
 
-A pod satisfies the *restricted* standard unless the file says otherwise. No shell reads what a user wrote, and nothing
-of it is expanded by the kubelet, which looks for `$(NAME)` in values and arguments.
+A pod satisfies the *restricted* standard unless the file overrides it. No shell reads user input, and the kubelet,
+which replaces `$(NAME)` in values and arguments, expands none of it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from phalanx.plan.document import is_secret
 from phalanx.plan.model import Plan, Replica
 
 CONTAINER, PREPARE, FETCH = "phalanx", "prepare", "code"
-GRACE_S = 30  # for a pod to end, unless a file says otherwise
+GRACE_S = 30  # termination grace period, unless a file sets another
 USER = 1000
-MOST_VARIABLES = 64 << 10  # bytes of variables in a template; the agent has all of them from plan.json
-MOST_MEMBERS = 120 << 10  # the system takes no longer variable
+MOST_VARIABLES = 64 << 10  # bytes of variables in a template; the agent reads all of them from plan.json
+MOST_MEMBERS = 120 << 10  # the system's limit of a variable
 _PARAMS = ("PHALANX_PARAMS", "POLYAXON_PARAMS", "POLYAXON_DECLARATIONS")
 _FIELDS = {
     "PHALANX_ATTEMPT": f"metadata.labels['{ATTEMPT}']",
@@ -31,8 +31,8 @@ _FIELDS = {
     "PHALANX_POD": "metadata.name",
 }
 _GRACE = "terminationGracePeriodSeconds"
-_NO_GPU = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}  # images for GPUs show all that the node has
-_INDICES = ("PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")  # by which a pod knows who it is
+_NO_GPU = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}  # GPU images would otherwise expose all GPUs of the node
+_INDICES = ("PHALANX_POD_INDEX", "JOB_COMPLETION_INDEX")  # identify the pod
 _EXPANDED = re.compile(r"\$(?=[$(])")
 START = ("/bin/sh", f"{JOB_AT}/start.sh")
 _FETCH = """\
@@ -65,9 +65,9 @@ def template(  # noqa: PLR0913 - what operators want differently
 ) -> dict[str, Any]:
     """The template of the pods of members that all have the settings of the first.
 
-    `container`: the name that an operator wants. `index_from`: the label in which it counts its pods. `is_launched`: it
-    puts a command of its own there. `image`: one that was built for this run. `leave`: variables that it sets itself.
-    Raises CallError with every fault.
+    `container`: the name that an operator requires. `index_from`: the label in which it numbers its pods.
+    `is_launched`: it sets its own command. `image`: one that was built for this run. `leave`: variables that it sets
+    itself. Raises CallError with every fault.
     """
     first = members[0]
     faults: list[str] = []
@@ -102,7 +102,7 @@ def template(  # noqa: PLR0913 - what operators want differently
 
 
 def grace_s(made: Plan, place: ClusterTarget) -> int:
-    """How long a pod has to end, from when it is told to."""
+    """The termination grace period of a pod."""
     said = pod_patch.override_of(made, place, _GRACE)
     return said if type(said) is int and said >= 0 else GRACE_S
 
@@ -118,7 +118,7 @@ def _for_all_pods(member: Replica) -> dict[str, Any]:
             "runAsUser": USER,
             "runAsGroup": USER,
             "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked through for every pod
+            "fsGroupChangePolicy": "OnRootMismatch",  # avoids a chown of a large volume for every pod
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
@@ -129,7 +129,7 @@ def _restricted() -> dict[str, Any]:
 
 
 def _with_devices_seen(found: dict[str, Any], container: str) -> dict[str, Any]:
-    """A file may ask for devices also in what it lays over: our word that there are none would win over the node's."""
+    """A file may also request devices in its pod patch: then hiding them would override the node's setting."""
     box = next(box for box in found["spec"]["containers"] if box["name"] == container)
     if any("/" in str(name) for name in pod_patch.part_of(box, "resources", "limits")):
         box["env"] = [variable for variable in box["env"] if variable != _NO_GPU]
@@ -137,8 +137,8 @@ def _with_devices_seen(found: dict[str, Any], container: str) -> dict[str, Any]:
 
 
 def hidden(made: Plan, members: Iterable[Replica] | None = None) -> frozenset[str]:
-    """The variables of a run, or of some of its members, whose values belong into its Secret: their names say so, or
-    those of params do."""
+    """The variables of a run, or of some of its members, whose values belong in its Secret, because their names or
+    those of their params look secret."""
     every = set(made.shared).union(*(member.environment for member in (made.replicas if members is None else members)))
     found = {name for name in every if is_secret(name)}
     params = next((made.shared[name] for name in _PARAMS if name in made.shared), "{}")
@@ -148,7 +148,7 @@ def hidden(made: Plan, members: Iterable[Replica] | None = None) -> frozenset[st
 
 
 def unexpanded(text: str) -> str:
-    """A text that the kubelet leaves as it is: it replaces `$(NAME)`, and reads `$$` as `$`."""
+    """Escape a text for the kubelet, which replaces `$(NAME)` and reads `$$` as `$`."""
     return _EXPANDED.sub("$$", text)
 
 
@@ -167,9 +167,9 @@ def _image(made: Plan, place: ClusterTarget, faults: list[str]) -> str:
     if build is None or (build.image is None and build.dockerfile is None and build.ref is None):
         return place.settings.image
     if build.image is None:
-        what, hint = "ref", "the images of earlier builds are not known here: name one (`build: {image: ...}`)"
+        what, hint = "ref", "images of earlier builds are not available here: name one (`build: {image: ...}`)"
         if build.dockerfile is not None:
-            what, hint = "dockerfile", "no image was built of it: set `registry` in kubernetes.yml, or name an image"
+            what, hint = "dockerfile", "no image was built from it: set `registry` in kubernetes.yml, or name an image"
         faults.append(f"`build.{what}`: {hint}")
         return place.settings.image
     return build.image
@@ -192,12 +192,12 @@ def _resources(member: Replica, place: ClusterTarget, faults: list[str]) -> dict
         count = max(bounds)
         key = place.settings.devices.get(name)
         if len(bounds) > 1:
-            faults.append(f"`resources.{name}`: Kubernetes gives devices whole: write the same for requests and limits")
+            faults.append(f"`resources.{name}`: devices cannot be shared: write the same for requests and limits")
         elif count != int(count):
-            faults.append(f"`resources.{name}: {count:g}`: Kubernetes gives devices whole: write a whole number")
+            faults.append(f"`resources.{name}: {count:g}`: devices cannot be split: write a whole number")
         elif key is None:
             hint = f"add `devices: {{{name}: <its name on the nodes>}}`"
-            faults.append(f"`resources.{name}`: kubernetes.yml does not say what that is here: {hint}")
+            faults.append(f"`resources.{name}`: kubernetes.yml does not define this device: {hint}")
         else:
             found["requests"][key] = found["limits"][key] = str(int(count))
     kept = {bound: amounts for bound, amounts in found.items() if amounts}
@@ -211,7 +211,7 @@ def _cpus(count: float) -> str:
 def _texts(
     made: Plan, members: Sequence[Replica], place: ClusterTarget, tables: AddressTables, leave: Collection[str]
 ) -> dict[str, str]:
-    """The variables of a template. Ours come last: a file cannot make a pod someone else."""
+    """The variables of a template. Phalanx's come last, so a file cannot change a pod's identity."""
     left = {*hidden(made, members), *leave, *_FIELDS, *_INDICES}
     values = {**made.shared, **_in_common(members)}
     texts = {name: tables.text(made, value) for name, value in values.items() if name not in left}
@@ -225,14 +225,14 @@ def _texts(
 def _variables(texts: Mapping[str, str], faults: list[str]) -> Iterator[dict[str, Any]]:
     for name, text in texts.items():
         if not names.is_variable(name) or "\0" in text:
-            faults.append(f"the environment variable `{name[:60]}` cannot be given: it has a NUL, or a wrong name")
+            faults.append(f"the environment variable `{name[:60]}` cannot be set: it has a NUL or an invalid name")
         yield {"name": name, "value": unexpanded(text)}
     if len(texts["PHALANX_MEMBERS"]) > MOST_MEMBERS:
-        faults.append("there are too many replicas for one Job: give some of them settings of their own")
+        faults.append("too many replicas for one Job: give some of them different settings")
 
 
 def _fields(index_from: str | None) -> Iterator[dict[str, Any]]:
-    """What only the pod itself knows."""
+    """Values that only the pod knows."""
     fields = dict(_FIELDS)
     if index_from is not None:
         fields["PHALANX_POD_INDEX"] = f"metadata.labels['{index_from}']"
@@ -241,7 +241,7 @@ def _fields(index_from: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _in_common(members: Sequence[Replica]) -> dict[str, Value]:
-    """What all of them are given alike. Of a single one that is everything."""
+    """The variables that all members share; for a single member, all of them."""
     first, *others = members
     return {
         name: value
@@ -251,7 +251,7 @@ def _in_common(members: Sequence[Replica]) -> dict[str, Value]:
 
 
 def _keep_small(texts: dict[str, str]) -> None:
-    """Without the largest ones, until they are small enough together."""
+    """Remove the largest variables until the total is small enough."""
     sizes = {name: len(name) + len(text.encode("utf-8", "surrogatepass")) for name, text in texts.items()}
     total = sum(sizes.values())
     for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
@@ -262,7 +262,7 @@ def _keep_small(texts: dict[str, str]) -> None:
 
 
 def _sources(made: Plan, member: Replica, faults: list[str]) -> list[dict[str, Any]]:
-    """Later ones win: the run's own Secret is the last."""
+    """Later sources override earlier ones: the run's Secret is the last."""
     settings = member.settings
     for key, refs in (("config_map_refs", settings.config_map_refs), ("secret_refs", settings.secret_refs)):
         faults.extend(_misnamed(key, refs))
@@ -276,8 +276,8 @@ def _sources(made: Plan, member: Replica, faults: list[str]) -> list[dict[str, A
 def _misnamed(key: str, written: Iterable[str] | None) -> Iterator[str]:
     for name in written or ():
         if not names.is_subdomain(name):
-            wanted = "small letters, digits, `-` and `.`"
-            yield f"`{key}`: nothing on Kubernetes can be called `{name[:60]}`: names have {wanted}"
+            wanted = "lowercase letters, digits, `-` and `.`"
+            yield f"`{key}`: `{name[:60]}` is not a valid Kubernetes name: use {wanted}"
 
 
 def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]:
@@ -307,14 +307,14 @@ def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]
 def _init_containers(
     made: Plan, place: ClusterTarget, main: Mapping[str, Any], mounts: list[dict[str, Any]], faults: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Code is fetched and unpacked, and the steps of the file are run, before anything starts. Each asks for what the
-    program does: the pod asks for no more then, and a quota takes none that asks for nothing."""
+    """Fetch and unpack the code, and run the steps of the file, before anything starts. Each init container requests
+    what the program requests: this does not raise the pod's total, and a quota rejects containers without requests."""
     source = volumes.code(made, place)
     asked = without_devices(main, place)
     if source.kind == "git":
         build = made.build
         revision = made.kubernetes.revision or (build and (build.commit or build.branch)) or "HEAD"
-        if revision.startswith("-"):  # Git would take it for an option
+        if revision.startswith("-"):  # Git would parse it as an option
             faults.append(f"`{revision[:60]}` is not a branch, a tag or a commit")
         arguments = [made.kubernetes.repository or "", revision, str(source.path)]
         yield {
@@ -333,7 +333,7 @@ def _init_containers(
 
 
 def without_devices(main: Mapping[str, Any], place: ClusterTarget) -> dict[str, Any]:
-    """What a step before a container asks for: as much of the machine, but nothing that is only for the program."""
+    """The resources of an init container: those of its container without devices."""
     devices = set(place.settings.devices.values())
     kept = {
         bound: left
@@ -346,7 +346,7 @@ def without_devices(main: Mapping[str, Any], place: ClusterTarget) -> dict[str, 
 def _preparing(
     main: Mapping[str, Any], mounts: list[dict[str, Any]], asked: Mapping[str, Any], *, is_whole: bool
 ) -> dict[str, Any]:
-    """Steps of a file see what the program will see, without its devices; what only unpacks needs no variables."""
+    """Steps of a file get the program's environment without its devices; unpacking needs no variables."""
     own = (*_FIELDS, "HOME", "PHALANX_MEMBERS", "PHALANX_POD_INDEX", _NO_GPU["name"])
     variables = [dict(variable) for variable in main["env"] if is_whole or variable["name"] in own]
     if all(variable["name"] != _NO_GPU["name"] for variable in variables):
@@ -371,5 +371,5 @@ def _metadata(made: Plan, members: Sequence[Replica], faults: list[str]) -> dict
     if sum(len(key) + len(value.encode("utf-8", "surrogatepass")) for key, value in annotations.items()) > (
         names.LONGEST_ANNOTATIONS
     ):
-        faults.append("`annotations`: Kubernetes takes 256 KiB of them at most")
+        faults.append("`annotations`: Kubernetes accepts at most 256 KiB of them")
     return {"labels": names.labels(made, first.role, theirs.labels), "annotations": annotations}

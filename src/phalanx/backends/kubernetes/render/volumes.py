@@ -1,4 +1,4 @@
-"""What pods mount: what we carry, the run's folder, its code, shared memory, and the stores that the file names."""
+"""The volumes of pods: payload, run folder, code, shared memory, and the stores that the file names."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from phalanx.backends.kubernetes.target import (
 from phalanx.plan.model import Plan, Replica
 
 DATA_AT, STORES_AT = "/data", "/artifacts"
-SHM_AT = "/dev/shm"  # noqa: S108 - memory that processes share
+SHM_AT = "/dev/shm"  # noqa: S108 - shared memory of processes
 CHECKED_OUT = f"{CODE_AT}/source"  # below the mount: Git trusts only folders of its own user
 _MIB = 1024
 _FILE = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
 
 class Code(NamedTuple):
-    """Where the code of a run comes from in a pod: `none` (it is in the image), `bundle`, `git` or `volume`. A bundle
-    that no ConfigMap holds is fetched from the server. `working` None: the folder that the image says."""
+    """The source of the code in a pod: `none` (it is in the image), `bundle`, `git` or `volume`. A bundle that is too
+    large for a ConfigMap is fetched from the server. `working` None: the image's working directory."""
 
     kind: str
     path: str | None
@@ -50,7 +50,7 @@ def code(made: Plan, place: ClusterTarget) -> Code:
         elif asked.repository is not None:
             kind = "git"
         elif place.settings.home_claim is not None:
-            return Code("volume", f"{RUN_AT}/code", f"{RUN_AT}/code")  # the snapshot lies in the run's folder
+            return Code("volume", f"{RUN_AT}/code", f"{RUN_AT}/code")  # the snapshot is in the run's folder
         else:
             kind = "bundle"
     if kind == "image":
@@ -60,7 +60,7 @@ def code(made: Plan, place: ClusterTarget) -> Code:
 
 
 def home_at(place: ClusterTarget) -> str:
-    """The home of the user in every pod: caches of programs are the pod's own, and do not stay."""
+    """The user's home in every pod. Caches of programs are local to the pod and not kept."""
     return RUN_AT if place.settings.home_claim is None else HOME_AT
 
 
@@ -78,14 +78,14 @@ def outputs_at(made: Plan, place: ClusterTarget) -> str:
 
 
 def _store_of(made: Plan) -> str | None:
-    """All replicas write to one: the first that any of them names."""
+    """All replicas write to one store: the first that any of them names."""
     return next(
         (replica.settings.artifact_refs[0] for replica in made.replicas if replica.settings.artifact_refs), None
     )
 
 
 def mounted(made: Plan, member: Replica, place: ClusterTarget, faults: list[str]) -> list[VolumeMount]:
-    """Everything that a pod mounts, each volume with its place. What cannot be mounted is told to the faults."""
+    """All mounts of a pod, each volume with its path. Volumes that cannot be mounted are added to the faults."""
     found = [
         *_carried(made, place),
         *_run_and_code(made, place, faults),
@@ -96,13 +96,13 @@ def mounted(made: Plan, member: Replica, place: ClusterTarget, faults: list[str]
 
 
 def listed(found: Iterable[VolumeMount]) -> list[dict[str, Any]]:
-    """The volumes of a pod: of one that is mounted in several places there is one."""
+    """The volumes of a pod. A volume that is mounted at several paths is listed once."""
     return list({item.volume["name"]: item.volume for item in found}.values())
 
 
 def _each_claim_once(found: Sequence[VolumeMount]) -> list[VolumeMount]:
-    """Most kubelets mount a claim for one volume of a pod, and wait for ever for another volume of the same claim. It
-    is mounted for writing if any of them is."""
+    """Most kubelets mount a claim for one volume of a pod and wait forever for a second volume of the same claim. The
+    one volume is writable if any of them is."""
     sources = [item.volume.get("persistentVolumeClaim") for item in found]
     claims = [source if isinstance(source, Mapping) else None for source in sources]
     written = {_claim_name(claim) for claim in claims if claim is not None and not claim.get("readOnly")}
@@ -124,7 +124,7 @@ def _claim_name(claim: Mapping[str, Any]) -> str:
 
 
 def for_init(found: Sequence[VolumeMount]) -> list[dict[str, Any]]:
-    """What preparing needs: all but the memory that the program shares with itself."""
+    """The mounts of init containers: all but the program's shared memory."""
     return [dict(item.mount) for item in found if item.mount["mountPath"] != SHM_AT]
 
 
@@ -156,26 +156,26 @@ def _run_and_code(made: Plan, place: ClusterTarget, faults: list[str]) -> Iterat
     elif found.kind in ("bundle", "git"):
         yield VolumeMount({"name": "code", "emptyDir": {}}, {"name": "code", "mountPath": CODE_AT})
     elif found.kind == "volume" and found.path == CODE_AT:
-        faults.append("`environment.kubernetes.code: volume` needs `code_claim`: the claim in which the code lies")
+        faults.append("`environment.kubernetes.code: volume` needs `code_claim`: the claim that contains the code")
 
 
 def _claim(name: str, claim: str, at: str, inside: str, faults: list[str]) -> VolumeMount:
     if not names.is_subdomain(claim):
-        faults.append(f"`{claim[:60]}` cannot be the name of a PersistentVolumeClaim")
+        faults.append(f"`{claim[:60]}` is not a valid PersistentVolumeClaim name")
     volume = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
     return VolumeMount(volume, {"name": name, "mountPath": at, **_below(inside, faults)})
 
 
 def _below(inside: str, faults: list[str]) -> dict[str, str]:
-    """The part of a volume that is mounted; Kubernetes takes no way out of it."""
+    """The mounted part of a volume; Kubernetes rejects paths that leave it."""
     path = inside.strip("/")
     if ".." in path.split("/"):
-        faults.append(f"`{inside[:60]}` leads out of its volume: write a path below its root")
+        faults.append(f"`{inside[:60]}` leaves its volume: write a path below its root")
     return {"subPath": path} if path else {}
 
 
 def _shared_memory(made: Plan) -> VolumeMount:
-    """It counts as memory of the container, whose limit holds where the file says no other."""
+    """It counts toward the container's memory, whose limit applies unless the file sets another."""
     medium: dict[str, Any] = {"medium": "Memory"}
     if made.kubernetes.shm_mib is not None:
         medium["sizeLimit"] = memory(made.kubernetes.shm_mib)
@@ -210,7 +210,8 @@ def _stores(made: Plan, member: Replica, place: ClusterTarget, faults: list[str]
 
 
 def _source(store: DataVolume) -> dict[str, Any]:
-    """What is only read is said to be so of the volume itself: a kubelet gives the files of others to our group."""
+    """Read-only stores set this on the volume itself; otherwise the kubelet would change the group of files of other
+    users."""
     if store.claim is not None:
         read_only = {"readOnly": True} if store.is_read_only else {}
         return {"persistentVolumeClaim": {"claimName": store.claim, **read_only}}
@@ -222,11 +223,11 @@ def _source(store: DataVolume) -> dict[str, Any]:
 def _unknown(key: str, name: str, place: ClusterTarget) -> str:
     known = ", ".join(f"`{one}`" for one in sorted(place.settings.stores)) or "none at all"
     return (
-        f"`{key}`: there is no store `{name[:60]}`; kubernetes.yml in the home of Phalanx has {known}: "
+        f"`{key}`: no store `{name[:60]}`; kubernetes.yml in the home of Phalanx has {known}: "
         f"add `stores: {{{name[:60]}: {{claim: <a PersistentVolumeClaim>}}}}` there"
     )
 
 
 def _folder(name: str) -> str:
-    """A name as one step of a path."""
+    """A name as one path component."""
     return name if _FILE.match(name) and name.strip(".") else names.object_name(name)
