@@ -570,4 +570,4 @@ def test_a_run_whose_job_slurm_has_forgotten_came_to_its_true_end(small: Small) 
     good, gone = over(small.forgetful, small.good, small.gone)
     assert good["status"] == "succeeded"
     assert gone["status"] == "failed"
-    assert "slurm does not know job" in gone["reason"], gone["reason"]
+    assert "slurm no longer knows job" in gone["reason"], gone["reason"]

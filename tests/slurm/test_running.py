@@ -496,4 +496,4 @@ def test_a_home_that_cannot_be_passed_on_is_told(tmp_path: Path, cluster: Cluste
     finally:
         place.close()
     assert answer.code != 0
-    assert "characters that cannot be passed on" in answer.err
+    assert "characters that cannot be passed to" in answer.err

@@ -1,4 +1,4 @@
-"""What follows an attempt that has ended: the run succeeds, stops, goes on, restarts or fails. Pure."""
+"""The decision after an attempt has ended: the run succeeds, stops, resumes, restarts or fails. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decide(  # noqa: PLR0913 - everything a decision depends on
     if failed.end["cause"] == "stopped":
         if is_external or stopped_by_engine is not None:
             return Decision(Action.STOP, stopped_by_engine or failed.end.get("message", ""))
-        reason = f"{failed.replica}: its agent was told to end, not by us"
+        reason = f"{failed.replica}: its agent was stopped from outside Phalanx"
     if restarts < max_restarts:
         return Decision(Action.RESTART, f"{reason}; restart {restarts + 1} of {max_restarts} follows")
     return Decision(Action.FAIL, reason)
