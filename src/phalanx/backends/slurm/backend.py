@@ -145,7 +145,7 @@ class SlurmJobs(Backend):
         wanted = options.get("site") or next((plan.slurm.site for _, plan in judged if plan.slurm.site), None)
         profile = locate(wanted, home)
         if profile is None:
-            note = "no site profile found: write one with `phalanx site init` on the cluster, or name one with --site"
+            note = "no site profile found: create one with `phalanx site init` on the cluster, or name one with --site"
             return Review((), note, is_warning=True, data={"site": None})
         site = profile.read()
         found: list[SiteFinding] = []
@@ -165,7 +165,7 @@ class SlurmJobs(Backend):
         return replace(found, facts={"site": site.title or site.name}, data={"site": site.name})
 
     def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
-        yield Requirement("sbatch", shutil.which("sbatch"), "work on a login node of the cluster", "runs on Slurm")
+        yield Requirement("sbatch", shutil.which("sbatch"), "use a login node of the cluster", "runs on Slurm")
 
 
 def adapted(plan: Plan) -> Plan:
