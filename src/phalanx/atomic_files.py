@@ -1,4 +1,4 @@
-"""Files that are never half written, and folders that only their owner reads. Standard library only, Python 3.8+."""
+"""Atomic writes of files, and private folders. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """None when the file is missing or damaged."""
+    """The content of a JSON file; None if it is missing or damaged."""
     try:
         with open(path, "rb") as stream:
             return json.loads(stream.read())
@@ -23,27 +23,27 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def make_private(folder: Path, below: Path) -> None:
-    """A folder and those between it and `below`: `mkdir(parents=True)` would leave them open to others."""
+    """Create a folder and its parents up to `below`, all private: `mkdir(parents=True)` would make parents public."""
     for missing in reversed([folder, *folder.parents][: len(folder.relative_to(below).parts)]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
-    """Write a file that is there completely or not at all, even if we are killed; private unless `mode` says otherwise.
-    Without `sync`, a power failure within seconds may lose it: acceptable for what only matters while the machine is
-    up, and many times faster. Raises OSError.
+    """Write a file completely or not at all, even if this process is killed; private unless `mode` is given. Without
+    `sync` it is many times faster, but a power failure within seconds may lose it: acceptable for data that only
+    matters while the machine is up. Raises OSError.
     """
     with draft_of(path) as draft:
         _write(draft, data, sync=sync, mode=mode)
 
 
 def write_new(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
-    """Write a file in the same way, unless there is one. Raises FileExistsError, OSError."""
+    """Like `write_atomic`, but never replaces a file. Raises FileExistsError, OSError."""
     draft = _draft_path(path)
     try:
         _write(draft, data, sync=sync, mode=mode)
         try:
-            os.link(draft, path)  # unlike a rename, it fails when there is one
+            os.link(draft, path)  # unlike a rename, it fails if the file exists
         except FileExistsError:
             raise
         except OSError:  # a filesystem without hard links

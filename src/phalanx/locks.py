@@ -1,6 +1,4 @@
-"""Locks on files, between processes: the kernel releases them when their holder dies. Standard library only,
-Python 3.8+.
-"""
+"""File locks between processes. The kernel releases them when their holder dies. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
-    """Yields whether we have the exclusive lock; always True with `wait`. Raises OSError when the file cannot be
+    """Yields whether the exclusive lock was acquired; always True with `wait`. Raises OSError if the file cannot be
     opened."""
     descriptor = open_lock(path)
     try:
@@ -27,7 +25,7 @@ def open_lock(path: str | os.PathLike[str]) -> int:
 
 
 def take(descriptor: int, *, wait: bool, shared: bool = False) -> bool:
-    """Lock an open file. False when others hold it and we do not wait. Raises OSError where files cannot be locked."""
+    """Lock an open file. False if others hold it and `wait` is false. Raises OSError if the file cannot be locked."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

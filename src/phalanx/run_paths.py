@@ -67,22 +67,22 @@ ATTEMPT_FOLDERS = attempt_folder("*", "*")  # a glob pattern
 
 
 def facts_file(attempt: int | str) -> str:
-    """What an attempt was started with."""
+    """The facts with which an attempt was started: hosts, ports, paths."""
     return _job_file(attempt, "json")
 
 
 def nodes_file(attempt: int | str) -> str:
-    """What the nodes of a Slurm job said before an attempt was started."""
+    """The reports of a Slurm job's nodes before an attempt was started."""
     return _job_file(attempt, "where")
 
 
 def packages_file(attempt: int | str) -> str:
-    """What was installed on each node."""
+    """The packages that are installed on each node."""
     return _job_file(attempt, "packages.json")
 
 
 def handle_file(attempt: int | str) -> str:
-    """What a cluster calls the job of an attempt."""
+    """The engine's handle of the job of an attempt."""
     return _job_file(attempt, "handle")
 
 

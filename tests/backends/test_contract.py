@@ -29,5 +29,5 @@ def test_every_installed_backend_is_found_by_its_own_name(name: str) -> None:
 
 
 def test_an_unknown_backend_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(CallError, match=r"no backend `nowhere` is installed; there is: .*slurm"):
+    with pytest.raises(CallError, match=r"no backend `nowhere` is installed; installed: .*slurm"):
         backends.find("nowhere")

@@ -122,7 +122,7 @@ def test_the_run_id_cannot_break_out_of_the_scripts() -> None:
 
 def test_the_local_backend_is_installed_and_others_are_told_apart() -> None:
     assert "local" in names()
-    with pytest.raises(CallError, match=r"no backend `nowhere` is installed; there is: .*local"):
+    with pytest.raises(CallError, match=r"no backend `nowhere` is installed; installed: .*local"):
         find("nowhere")
 
 

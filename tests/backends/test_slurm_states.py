@@ -87,15 +87,15 @@ def test_every_reason_is_said_and_unknown_ones_as_they_are() -> None:
     assert waiting_for("ReqNodeNotAvail, UnavailableNodes:node[1-3]").startswith("a node that it needs")
     assert waiting_for("Nodes required for job are DOWN, DRAINED or reserved").startswith("the nodes that it needs")
     assert waiting_for("SomethingNew") == "SomethingNew"
-    assert waiting_for("") == "Slurm does not say why"
+    assert waiting_for("") == "Slurm gives no reason"
     assert "never start" in waiting_for("PartitionTimeLimit")
 
 
 def test_why_a_job_was_started_again_is_in_its_earlier_records() -> None:
     earlier = "7|NODE_FAIL|0:0|0:0|None|x|y|node[1-2]||n\n7|PENDING|0:0|0:0|None|x|y|None assigned||n\n"
-    assert restarted_for(record_rows(earlier)) == "a node failed, and Slurm starts it again (one of node[1-2])"
+    assert restarted_for(record_rows(earlier)) == "a node failed, and Slurm restarts the job (one of node[1-2])"
     assert restarted_for(record_rows("7|PREEMPTED|0:0|0:0|None|x|y|node1||n")).startswith("preempted")
-    assert restarted_for([]) == "Slurm starts it again"
+    assert restarted_for([]) == "Slurm restarts the job"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_that_a_step_was_killed_for_memory_stands_in_the_output_of_its_job(line:
 def test_complaints_are_told_without_the_name_of_the_command() -> None:
     said = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid\n"
     assert error_of(said) == "invalid partition specified: x; Batch job submission failed: Invalid"
-    assert error_of("") == "it did not say why"
+    assert error_of("") == "no error message"
 
 
 # what real clusters said ---------------------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ QUEUED = {
     "node-fail-requeued": (WAITING, "", ""),
     "node-fail-requeued-completed": (ENDED, "finished", "finished"),
     "out-of-memory-in-batch": (ENDED, "memory", "killed by Slurm for memory"),
-    "pending-begin-time": (WAITING, "", "it may not begin yet"),
+    "pending-begin-time": (WAITING, "", "its begin time has not been reached"),
     "pending-dependency": (WAITING, "", "another job must end first"),
     "pending-dependency-never": (WAITING, "", "the job that it depends on failed: it will never start"),
     "pending-held-by-user": (WAITING, "", "it is held by its user"),
     "pending-node-down": (WAITING, "", "a node that it needs is not available"),
-    "pending-partition-time-limit": (WAITING, "", "it asks for more time than the partition allows"),
+    "pending-partition-time-limit": (WAITING, "", "it requests more time than the partition allows"),
     "pending-priority": (WAITING, "", "jobs of higher priority come first"),
     "pending-resources": (WAITING, "", "it is next, and waits for enough free nodes"),
     "preempted": (ENDED, "lost", "preempted"),

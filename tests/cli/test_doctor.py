@@ -90,7 +90,7 @@ def test_slurm_is_fit_where_its_commands_are(place: Place, tmp_path: Path) -> No
     answer = place.call("doctor", "--on", "slurm", PATH=str(programs))
     assert answer.code == 1
     assert "problem: `sbatch` is not on the PATH of" in answer.out
-    assert "note: no profile of this site: `phalanx site init` writes one" in answer.out
+    assert "note: no site profile: `phalanx site init` writes one" in answer.out
     for name in ("sbatch", "squeue", "scancel"):
         (programs / name).touch(mode=0o755)
     answer = place.call("doctor", "--on", "slurm", PATH=str(programs), PHALANX_SITE="narval")

@@ -291,7 +291,7 @@ def test_a_detached_run_is_followed_stopped_and_removed(laptop: Laptop) -> None:
     (row,) = [row for row in laptop.quick("top", "--json").data["runs"] if row["id"] == run_id]
     assert row["replicas"][0]["status"] == "running"
     refused = laptop.quick("rm", "-y", run_id)
-    assert (refused.code, "not over yet" in refused.err) == (2, True)
+    assert (refused.code, "still active" in refused.err) == (2, True)
     assert laptop.quick("stop", run_id).out == f"{run_id}: stopped: stopped by owner\n"
     assert ended(process).code == 0
     assert laptop.quick("rm", "-y", run_id).out == f"removed {run_id}\n"

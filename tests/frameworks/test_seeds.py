@@ -39,6 +39,6 @@ def test_a_file_of_the_documents_trains(stage: Staged, seed: str, block: int) ->
     answer = example.call("run", "-f", "seed.yml", "--name", "seed")
     shown = example.call("show", "seed", "--json").data
     assert shown["status"] == "succeeded", answer.err[-6000:]
-    assert "asks for more than this machine has" in answer.err
+    assert "requests more than this machine has" in answer.err
     roles = [row["role"] for row in shown["replicas"]]
     assert {role: roles.count(role) for role in roles} == (TOPOLOGIES[name] if block == 2 else {"master": 1})

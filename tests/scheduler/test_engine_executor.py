@@ -314,7 +314,7 @@ def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeyp
     monkeypatch.setattr(engine_executor, "FORGOTTEN_S", 0.0)
     cluster.turn()
     assert cluster.run(run).status == "failed"
-    assert "does not know job slurm:1 any more" in cluster.run(run).reason
+    assert "no longer knows job slurm:1" in cluster.run(run).reason
 
 
 def test_what_the_script_of_a_job_complained_of_is_told(cluster: Cluster) -> None:

@@ -244,7 +244,7 @@ def test_a_run_that_asks_for_more_than_the_machine_has_runs_alone_and_says_so(wo
     assert (works.run(small).status, works.run(later).status) == ("succeeded", "created")
     works.settle(huge, later)
     reasons = [change.reason for change in works.store.statuses(huge) if change.status == "scheduled"]
-    assert reasons == ["attempt 1; asks for more than this machine has: 4 CPUs of 2"]
+    assert reasons == ["attempt 1; requests more than this machine has: 4 CPUs of 2"]
 
 
 def test_a_run_that_asks_for_nothing_always_fits(works: Works) -> None:
@@ -390,7 +390,7 @@ def test_an_agent_that_somebody_else_told_to_end_fails_the_run(works: Works) -> 
     works.says(run_id, "up", "master-0")
     os.kill(works.agent(run_id, "worker-0"), signal.SIGTERM)
     run = works.settle(run_id)
-    assert (run.status, run.reason) == ("failed", "worker-0: its agent was told to end, not by us")
+    assert (run.status, run.reason) == ("failed", "worker-0: its agent was stopped from outside Phalanx")
 
 
 def interrupted(works: Works, run_id: str) -> None:

@@ -100,7 +100,7 @@ def test_a_run_that_is_over_goes_on_as_its_next_attempt(site: Site) -> None:
 def test_a_run_that_goes_on_cannot_be_resumed_or_removed(site: Site) -> None:
     run = start(site, "sleep 60")
     until(site, run["id"], "running")
-    assert "is not over" in act(site, run["id"], "resume", 409)["error"]["message"]
+    assert "is still active" in act(site, run["id"], "resume", 409)["error"]["message"]
     answer = site.ask("DELETE", f"/api/v1/runs/{run['id']}")
     assert answer.status_code == 409
     assert "stop" in answer.json()["error"]["hint"]

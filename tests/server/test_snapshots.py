@@ -162,7 +162,7 @@ def test_a_bomb_is_refused_before_it_has_grown(tmp_path: Path) -> None:
 
 def test_a_bomb_of_headers_takes_no_memory(tmp_path: Path) -> None:
     head = entry("ok", tarfile.XHDTYPE, size=400 << 20).tobuf(tarfile.USTAR_FORMAT)
-    with pytest.raises(CallError, match="beyond all measure"):
+    with pytest.raises(CallError, match="too many or too large headers"):
         undone(gzip.compress(head + bytes(1 << 20)), tmp_path)
 
 

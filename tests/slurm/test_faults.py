@@ -120,7 +120,7 @@ def lost_a_node_and_went_on(place: SlurmPlace, run: str) -> None:
     assert found["attempt"] == 2, found["statuses"]
     assert job_of(place, run, 1) == job_of(place, run, 2)
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
-    assert why.startswith("a node failed, and Slurm starts it again"), why
+    assert why.startswith("a node failed, and Slurm restarts the job"), why
     for name, points in series(place, run, "loss").items():
         continues(points, STEPS, name)
     assert "begins at step 0 in attempt 1" in log(place, run)
@@ -570,4 +570,4 @@ def test_a_run_whose_job_slurm_has_forgotten_came_to_its_true_end(small: Small) 
     good, gone = over(small.forgetful, small.good, small.gone)
     assert good["status"] == "succeeded"
     assert gone["status"] == "failed"
-    assert "slurm does not know job" in gone["reason"], gone["reason"]
+    assert "slurm no longer knows job" in gone["reason"], gone["reason"]

@@ -30,7 +30,7 @@ from tests.slurm.programs import (
 from tests.slurm.programs import program as the
 
 SEGMENT_S = 120.0
-OVER = "the time of its segment was over"
+OVER = "its segment reached its time limit"
 MEMORY = {"resources": {"memory": {"limits": 200}}}
 STEPS = 12
 TRAPPING = f"bash {HERE / 'trapping.sh'}"

@@ -355,8 +355,8 @@ def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
         return place.call("show", which).out
 
     wait_for(lambda: "waits for enough free nodes (Resources)" in words(run), 60)
-    wait_for(lambda: "held by its user: `scontrol release` lets it go (JobHeldUser)" in words(held), 60)
-    wait_for(lambda: "it may not begin yet (BeginTime)" in words(later), 60)
+    wait_for(lambda: "held by its user: `scontrol release` releases it (JobHeldUser)" in words(held), 60)
+    wait_for(lambda: "its begin time has not been reached (BeginTime)" in words(later), 60)
     rows = {row["id"]: row for row in place.call("ps", "--json").data["runs"]}
     assert {rows[which]["status"] for which in (run, held, later)} == {"scheduled"}
     assert "(Resources)" in json.dumps(rows[run])
@@ -496,4 +496,4 @@ def test_a_home_that_cannot_be_passed_on_is_told(tmp_path: Path, cluster: Cluste
     finally:
         place.close()
     assert answer.code != 0
-    assert "characters that cannot be passed on" in answer.err
+    assert "characters that cannot be passed to" in answer.err

@@ -88,11 +88,11 @@ def test_a_submission_is_planned_once(works: Works, plans: list[str]) -> None:
     ("fields", "said"),
     [
         ({"project": "*"}, "all projects"),
-        ({"project": "a\nb"}, "`project` has control characters"),
-        ({"name": "\x1b[31m"}, "`name` has control characters"),
-        ({"tags": ("a", "\udcff")}, "`tags` has control characters"),
-        ({"description": "a\0b"}, "`description` has control characters"),
-        ({"code": CodeSource(commit="\n")}, "`commit` has control characters"),
+        ({"project": "a\nb"}, "`project` must not contain control characters"),
+        ({"name": "\x1b[31m"}, "`name` must not contain control characters"),
+        ({"tags": ("a", "\udcff")}, "`tags` must not contain control characters"),
+        ({"description": "a\0b"}, "`description` must not contain control characters"),
+        ({"code": CodeSource(commit="\n")}, "`commit` must not contain control characters"),
         ({"priority": 1_000_001}, "`priority`"),
         ({"timeout_s": 0.0}, "`timeout`"),
     ],
@@ -143,7 +143,7 @@ def test_what_is_not_done_here_is_told_also_to_a_server(works: Works) -> None:
     assert [kind for kind, _ in told] == [RemarkKind.WARNING, RemarkKind.NOTE, RemarkKind.NOTE, RemarkKind.NOTE]
     said = " | ".join(about for _, about in told)
     assert "100000 CPUs" in said
-    assert "image of `python`" in said
+    assert "image `python`" in said
     assert "the build steps are not run |" in said
     assert "`environment.python.modules` are not loaded here" in said
 

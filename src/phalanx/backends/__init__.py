@@ -1,7 +1,7 @@
-"""Plan to Job: text that a person can read, edit and submit without us.
+"""Backends: they render a plan as a job, which a person can read, edit and submit without Phalanx.
 
-A backend is an instance of `contract.Backend` that an entry point in the group `phalanx.backends` names, in this
-package or another.
+A backend is an instance of `contract.Backend`, named by an entry point in the group `phalanx.backends` of this package
+or another.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ def names() -> tuple[str, ...]:
 
 @cache  # a lookup reads the metadata of every installed package
 def find(name: str) -> Backend:
-    """The backend of that name. Raises CallError when none is installed, or it cannot be loaded."""
+    """The backend of that name. Raises CallError if it is not installed, or cannot be loaded."""
     from importlib.metadata import entry_points
 
     points = list(entry_points(group=GROUP, name=name))
     if not points:
-        raise CallError(f"no backend `{name}` is installed; there is: {', '.join(names())}")
+        raise CallError(f"no backend `{name}` is installed; installed: {', '.join(names())}")
     try:
         backend = points[0].load()
     except Exception as fault:  # noqa: BLE001 - code of another package
         raise CallError(f"the backend `{name}` ({points[0].value}) cannot be loaded: {fault}") from None
     if not isinstance(backend, Backend):
-        raise CallError(f"the backend `{name}` ({points[0].value}) is no instance of phalanx.backends.contract.Backend")
+        raise CallError(
+            f"the backend `{name}` ({points[0].value}) is not an instance of phalanx.backends.contract.Backend"
+        )
     return backend

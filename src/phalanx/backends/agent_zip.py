@@ -1,6 +1,6 @@
-"""What goes along to the machines, for any Python 3.8+ and with nothing to install beside it: one file each.
+"""Archives of the agent and of the tracking client: one file each, for any Python 3.8+, without dependencies.
 
-The agent is run; the tracking client stands on the training's PYTHONPATH.
+The machines of a run execute the agent; the tracking client is on the training's PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MODULES = (
     *("run_paths.py", "spool.py", "stored_plan.py", "uploads.py"),
 )
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
-# Where Phalanx is installed beside the training, the rest of it is found through the client's package.
+# If Phalanx is also installed in the training's environment, its other modules are found through the client's package.
 _REST = """
 import os
 import sys
@@ -36,16 +36,16 @@ __path__ += [place for place in _others if os.path.isdir(place) and place not in
 """
 
 
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # of what a zip can name: when a file was written says nothing of what is in it
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: the bytes must not depend on when a file was written
 
 
 def agent_file(folder: Path) -> Path:
-    """The agent in a folder; made there when it is missing or another version."""
+    """The agent in a folder; created if it is missing or another version."""
     return _packed(folder, "agent", "pyz", _own("agent"))
 
 
 def pack(folder: Path) -> None:
-    """Make both files, where they are not there yet. Raises OSError."""
+    """Create both files if they are missing. Raises OSError."""
     agent_file(folder)
     client_file(folder)
 
@@ -56,21 +56,21 @@ def client_file(folder: Path) -> Path:
 
 
 def _own(room: str) -> dict[str, str]:
-    """Files that are made for a room's archive."""
+    """Files that are generated for the archive of a package."""
     if room == "agent":
         return {"__main__.py": _MAIN}
     return {"phalanx/__init__.py": (_PACKAGE / "__init__.py").read_text(encoding="utf-8") + _REST}
 
 
 def client_paths(folder: Path) -> list[str]:
-    """What belongs at the end of the training's PYTHONPATH: `phalanx.tracking`, and `polyaxon_client` in its shape."""
+    """The paths at the end of the training's PYTHONPATH: `phalanx.tracking`, and its `polyaxon_client` interface."""
     client = client_file(folder)
     return [str(client), str(client / "phalanx" / "tracking" / "polyaxon")]
 
 
 def carry(job: Path, kept: Path) -> None:
-    """Both into the folder of a job that may wait for days, or go elsewhere: it does not depend on us any more then.
-    `kept`: where they are once made. Raises OSError."""
+    """Copy both into the folder of a job, which may wait for days or be moved: it must not depend on the home.
+    `kept`: the folder where both are cached. Raises OSError."""
     job.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, source in ((run_paths.AGENT_ARCHIVE, agent_file(kept)), (run_paths.CLIENT_ARCHIVE, client_file(kept))):
         target = job / name
@@ -84,8 +84,7 @@ def carry(job: Path, kept: Path) -> None:
 
 @cache
 def carried() -> tuple[bytes, bytes]:
-    """Agent and client as they travel inside of other objects, which are not large: sources alone, the same bytes
-    wherever and whenever they are made."""
+    """Agent and client to embed in other objects, whose size is limited: sources only, with reproducible bytes."""
     return _small("agent"), _small("tracking")
 
 
@@ -94,7 +93,7 @@ def _small(room: str) -> bytes:
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in sorted({**_read(_sources(room)), **_own(room)}.items()):
             entry = zipfile.ZipInfo(name, _OLDEST)
-            entry.create_system, entry.external_attr = 3, 0o644 << 16  # Unix, wherever it is made
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # always Unix
             archive.writestr(entry, text, zipfile.ZIP_DEFLATED, 9)
     return packed.getvalue()
 
@@ -108,7 +107,7 @@ def _read(sources: list[Path]) -> dict[str, str]:
 
 
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
-    """A room and what it needs, with files of our own, in one file that is named by its content."""
+    """A package, the modules that it needs and generated files, in one archive that is named by its content."""
     sources = _sources(room)
     stamp = "".join(f"{path.stat().st_mtime_ns}:{path.stat().st_size};" for path in sources) + repr(own)
     target = folder / f"{room}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.{ending}"
@@ -119,7 +118,7 @@ def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
 
 
 def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
-    """Sources, and what this Python makes of them: other Pythons compile for themselves, this one need not."""
+    """Write the sources, and their bytecode for this Python version. Other versions compile the sources."""
     with draft_of(target) as draft:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in {**sources, **own}.items():
@@ -130,19 +129,19 @@ def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
 
 
 def _code(name: str) -> CodeType:
-    """Of a file of ours, which this Python mostly has compiled before, to import it: most of the work is done then."""
+    """The code of a module of Phalanx. This Python has usually compiled it already, to import it."""
     code = SourceFileLoader(name, str(_PACKAGE.parent / name)).get_code(name)
-    assert code is not None  # which only built-in modules have none of
+    assert code is not None  # None only for built-in modules
     return _known_as(name, code)
 
 
 def _known_as(name: str, code: CodeType) -> CodeType:
-    """With another name in tracebacks: of the file as it is in the archive."""
+    """The code with the file name in the archive, for tracebacks."""
     inner = tuple(_known_as(name, one) if isinstance(one, CodeType) else one for one in code.co_consts)
     return code.replace(co_filename=name, co_consts=inner)
 
 
 def _compiled(text: str, code: CodeType) -> bytes:
-    """A compiled file that is taken for what it is, without a look at its source."""
+    """A .pyc file that Python loads without comparing it to its source."""
     unchecked = (0b01).to_bytes(4, "little")
     return MAGIC_NUMBER + unchecked + source_hash(text.encode()) + marshal.dumps(code)

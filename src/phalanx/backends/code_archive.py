@@ -1,4 +1,4 @@
-"""Code as an archive that goes elsewhere: of the same files always the same bytes."""
+"""Archives of code, to send to another machine. The same files always make the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unicodedata import category
 
 from phalanx.errors import CallError
 
-OLDEST = 315_532_800  # seconds: what archives of every kind can say of when a file was changed
+OLDEST = 315_532_800  # seconds: the earliest modification time that every archive format supports
 MAX_BYTES = 500 << 20
 BLOCK = 512
 CHUNK = 1 << 16
@@ -25,19 +25,19 @@ MOST_FOLDERS = 50_000
 LONGEST_PATH = 1000  # characters
 LONGEST_STEP_BYTES = 255
 MOST_STEPS = 64
-LONGEST_EXTRA = 1 << 16  # bytes of a header that says more of the next one
+LONGEST_EXTRA = 1 << 16  # bytes of an extended header
 MOST_EXTRAS = 200_000
-MOST_TIMES = 200  # as large as it was sent; text is smaller by ten at most
-FREELY = 16 << 20  # bytes before that counts
-SPARE_BYTES = 64 << 20  # of the disk
-LOOK_BYTES = 8 << 20  # written between two looks at the disk
+MOST_TIMES = 200  # maximum compression ratio; that of text is at most ten
+FREELY = 16 << 20  # bytes before the ratio is checked
+SPARE_BYTES = 64 << 20  # of the disk that stay free
+LOOK_BYTES = 8 << 20  # written between two checks of the disk
 _FILES, _FOLDER, _PAX, _PAX_FOR_ALL, _LONG_NAME = (b"0", b"\0", b"7"), b"5", b"x", b"g", b"L"
 _OTHERS = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe", b"S": "a sparse file"}
 
 
 def pack(folder: Path, files: Iterable[Path], target: BinaryIO) -> None:
-    """Write these files of a folder as a tar.gz, those behind links as files. Who owns a file and when it was changed
-    is nobody's business elsewhere. Raises OSError."""
+    """Write these files of a folder as a tar.gz. Links are replaced by the files they point to; owners and modification
+    times are left out. Raises OSError."""
     with (
         gzip.GzipFile(fileobj=target, mode="wb", compresslevel=6, mtime=0, filename="") as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -64,7 +64,7 @@ class _Header(NamedTuple):
 
 
 def unpack(packed: BinaryIO, target: Path, most: int = MAX_BYTES) -> Unpacked:
-    """Into a new folder, which is gone again when anything is wrong. Raises CallError, OSError."""
+    """Unpack into a new folder, which is removed after an error. Raises CallError, OSError."""
     target.mkdir(mode=0o700)
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, target, ignore_errors=True)
@@ -74,16 +74,16 @@ def unpack(packed: BinaryIO, target: Path, most: int = MAX_BYTES) -> Unpacked:
 
 
 class _Inflated:
-    """The bytes of a gzip stream of one member, no more than are asked for, and no more than makes sense."""
+    """Reads a gzip stream of one member, with limits on its size and compression ratio."""
 
     def __init__(self, packed: BinaryIO, most: int) -> None:
         self.packed = packed
-        self.most = most + (most >> 2) + (64 << 20)  # headers and padding take some, too
+        self.most = most + (most >> 2) + (64 << 20)  # and room for headers and padding
         self.inflater = zlib.decompressobj(wbits=31)
         self.came = self.gave = 0
 
     def read(self, size: int) -> bytes:
-        """Fewer only at the end."""
+        """Returns fewer bytes only at the end."""
         pieces, missing = [], size
         while missing and (piece := self._some(missing)):
             pieces.append(piece)
@@ -97,7 +97,7 @@ class _Inflated:
         return found
 
     def end(self) -> None:
-        """Nothing but zeros may follow, and the checksum must be right."""
+        """Check that only zeros follow, and that the checksum is correct."""
         while piece := self._some(CHUNK):
             if piece.strip(b"\0"):
                 raise CallError("something follows the end of the archive")
@@ -114,10 +114,10 @@ class _Inflated:
             try:
                 piece = self.inflater.decompress(given, min(most, CHUNK))
             except zlib.error:
-                raise CallError("this is no tar.gz, or it is damaged") from None
+                raise CallError("this is not a tar.gz, or it is damaged") from None
             self.gave += len(piece)
             if self.gave > self.most or (self.gave > FREELY and self.gave > MOST_TIMES * self.came):
-                raise CallError("the archive holds far more than was sent: this is no code")
+                raise CallError("the archive expands to far more than was sent: this is not code")
             if piece:
                 return piece
         return b""
@@ -149,7 +149,7 @@ class _Unpacking:
         return Unpacked(self.files, self.size)
 
     def _headers(self) -> Iterator[_Header]:
-        """Of files and folders. What says more of the next one is put into it."""
+        """The headers of files and folders, each combined with the extended headers before it."""
         name, size, extras = "", -1, 0
         while block := self.stream.read(BLOCK):
             if block == bytes(BLOCK):
@@ -158,7 +158,7 @@ class _Unpacking:
             if header.kind in (_PAX, _PAX_FOR_ALL, _LONG_NAME):
                 extras += 1
                 if header.size > LONGEST_EXTRA or extras > MOST_EXTRAS:
-                    raise CallError("the archive has headers beyond all measure")
+                    raise CallError("the archive has too many or too large headers")
                 text = self._padded(header.size)
                 if header.kind == _LONG_NAME:
                     name = _decoded(text.rstrip(b"\0"))
@@ -168,23 +168,23 @@ class _Unpacking:
                 continue
             if header.kind in _OTHERS or header.kind not in (*_FILES, _FOLDER):
                 what = _OTHERS.get(header.kind, "something")
-                raise CallError(f"{(name or header.name)[:200]!r} is {what}: only files and folders are taken")
+                raise CallError(f"{(name or header.name)[:200]!r} is {what}: only files and folders are accepted")
             yield header._replace(name=name or header.name, size=header.size if size < 0 else size)
             name, size = "", -1
         raise CallError("the archive is cut short")
 
     def _folder(self, steps: tuple[str, ...]) -> None:
-        """With all above it. Everything here was made by us a moment ago, so nothing leads elsewhere."""
+        """Create a folder and its parents. All of them are new, so no link leads out of the target."""
         if steps in self.folders:
             return
         for depth in range(1, len(steps) + 1):
             if steps[:depth] not in self.folders:
                 if len(self.folders) > MOST_FOLDERS:
-                    raise CallError(f"more than {MOST_FOLDERS:,} folders: this is no code")
+                    raise CallError(f"more than {MOST_FOLDERS:,} folders: this is not code")
                 try:
                     self.target.joinpath(*steps[:depth]).mkdir(mode=0o700)
                 except FileExistsError:
-                    raise CallError(f"{'/'.join(steps[:depth])!r} is there twice") from None
+                    raise CallError(f"{'/'.join(steps[:depth])!r} occurs twice") from None
                 self.folders.add(steps[:depth])
 
     def _file(self, steps: tuple[str, ...], header: _Header) -> None:
@@ -193,16 +193,16 @@ class _Unpacking:
         self.files += 1
         self.size += header.size
         if self.files > MOST_FILES:
-            raise CallError(f"more than {MOST_FILES:,} files: name what is not code in .polyaxonignore")
+            raise CallError(f"more than {MOST_FILES:,} files: exclude what is not code in .polyaxonignore")
         if self.size > self.most:
-            raise CallError(f"more than {self.most >> 20} MiB: name what is not code in .polyaxonignore")
+            raise CallError(f"more than {self.most >> 20} MiB: exclude what is not code in .polyaxonignore")
         self._folder(steps[:-1])
         mode = 0o700 if header.mode & 0o100 else 0o600
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(self.target.joinpath(*steps), flags, mode)
         except FileExistsError:
-            raise CallError(f"{'/'.join(steps)!r} is there twice") from None
+            raise CallError(f"{'/'.join(steps)!r} occurs twice") from None
         with os.fdopen(descriptor, "wb") as written:
             for piece in self._pieces(header.size):
                 self._look_at_the_disk()
@@ -222,7 +222,7 @@ class _Unpacking:
             yield piece
 
     def _pass_over(self, size: int, of_it: int = 0) -> None:
-        """What pads a content to whole blocks, and what is left of the content itself."""
+        """Skip the rest of a content, and its padding to whole blocks."""
         for _ in self._pieces(-(-size // BLOCK) * BLOCK - of_it):
             pass
 
@@ -233,14 +233,16 @@ class _Unpacking:
 
 
 def steps_of(name: str) -> tuple[str, ...]:
-    """Of a path that stays below where it begins. Raises CallError for any other."""
+    """The parts of a relative path without `..`. Raises CallError for other paths."""
     steps = tuple(step for step in name.split("/") if step not in ("", "."))
     is_odd = any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
     if name.startswith("/") or ".." in steps or is_odd:
-        raise CallError(f"{name[:200]!r} is not a path that is taken: relative, and without `..`, is one")
+        raise CallError(f"{name[:200]!r} is not accepted: paths must be relative, without `..` and special characters")
     too_long = any(len(step.encode()) > LONGEST_STEP_BYTES for step in steps)
     if too_long or len(name) > LONGEST_PATH or len(steps) > MOST_STEPS:
-        raise CallError(f"{name[:200]!r} is too long a path: {LONGEST_PATH} characters and {MOST_STEPS} steps may be")
+        raise CallError(
+            f"{name[:200]!r} is too long: a path has at most {LONGEST_PATH} characters and {MOST_STEPS} parts"
+        )
     return steps
 
 
@@ -249,7 +251,7 @@ def _read_header(block: bytes) -> _Header:
         raise CallError("the archive is cut short")
     claimed, counted = _octal(block[148:156]), sum(block) - sum(block[148:156]) + 8 * ord(" ")
     if claimed != counted:
-        raise CallError("the archive is damaged, or no tar")
+        raise CallError("the archive is damaged, or not a tar")
     name = _decoded(block[:100].split(b"\0", 1)[0])
     prefix = _decoded(block[345:500].split(b"\0", 1)[0]) if block[257:263] == b"ustar\0" else ""
     return _Header(
@@ -258,7 +260,7 @@ def _read_header(block: bytes) -> _Header:
 
 
 def _octal(field: bytes) -> int:
-    """Sizes of 8 GiB and more are written in another way; those are too large anyway."""
+    """Sizes of 8 GiB and more have another encoding; such files are too large anyway."""
     text = field.strip(b" \0")
     if text.strip(b"01234567"):
         raise CallError("the archive is damaged, or holds a file that is too large")
@@ -266,7 +268,7 @@ def _octal(field: bytes) -> int:
 
 
 def _pax(text: bytes) -> dict[str, str]:
-    """Lines such as `27 path=NAME`, each after its length."""
+    """Parse records such as `27 path=NAME`, each preceded by its length."""
     found, place = {}, 0
     while place < len(text) and text[place:].strip(b"\0"):
         head = text[place : place + 8].split(b" ", 1)[0]
@@ -276,7 +278,7 @@ def _pax(text: bytes) -> dict[str, str]:
         if length <= len(head) or not equals or not row.endswith(b"\n"):
             raise CallError("the archive is damaged")
         if key.startswith(b"GNU.sparse"):
-            raise CallError("the archive has a sparse file: only whole ones are taken")
+            raise CallError("the archive has a sparse file: only ordinary files are accepted")
         if key in (b"path", b"size"):
             found[key.decode()] = _decoded(value[:-1])
         place += length

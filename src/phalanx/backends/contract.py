@@ -9,7 +9,7 @@ All others have a default. `docs/develop/write-a-backend.md` has a complete exam
 Errors that these methods raise:
 
     CallError           the user must act: the file or the call asks for something that this backend cannot do
-    EngineUnavailable   the engine does not answer now: the scheduler retries
+    EngineUnavailable   the engine does not respond now: the scheduler retries
     JobRejected         the engine does not accept this job: the run fails
 """
 
@@ -42,18 +42,18 @@ LOCAL_BACKENDS = (
     "lab",
     "other",
     OUTSIDE,
-)  # whose replicas are processes of this machine
+)  # replicas are processes of this machine
 
 
 class Observation(NamedTuple):
-    """What an engine says of a job."""
+    """The state of a job, as its engine reports it."""
 
     state: str  # WAITING (queued), RUNNING or ENDED
     why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
     cause: Cause = Cause.LOST  # of an ended one: FINISHED, ERROR, MEMORY, TIMEOUT, STOPPED, or LOST if nobody knows
     nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start
-    run_id: str | None = None  # as the job itself carries it
+    run_id: str | None = None  # as stored in the job
     attempt: int = 1  # of its first start: an engine may start a job again
 
 
@@ -77,7 +77,7 @@ Connection = TypeVar("Connection", bound=Closeable)
 
 class Connections:
     """Long-lived connections of engines, with their threads: opened on first use, shared by all engines that connect to
-    the same place, and closed by whoever made this object. A context manager."""
+    the same place, and closed by the owner of this object. A context manager."""
 
     def __init__(self) -> None:
         self._open: dict[Hashable, Any] = {}
@@ -91,7 +91,7 @@ class Connections:
             return found
 
     def close(self) -> None:
-        """End all of them and their threads. A later `get` connects again."""
+        """Close all connections and their threads. A later `get` connects again."""
         with self._lock:
             connections, self._open = list(self._open.values()), {}
         for connection in connections:
@@ -143,7 +143,7 @@ class Engine(ABC):
         """Return the state of all jobs of this user that the engine knows, by handle, in one call.
 
         `handles` are the jobs that the scheduler waits for. For one of these that has left the queue, return how it
-        ended (state ENDED) as long as any record of it exists. A handle that is missing in the answer is unknown; after
+        ended (state ENDED) as long as any record of it exists. A handle that is missing in the result is unknown; after
         a minute it counts as lost. Must be quick: it is called every few seconds for all runs together.
 
         Raises EngineUnavailable.
@@ -173,13 +173,13 @@ class Engine(ABC):
         return {handle: seen for handle, seen in self.observe(()).items() if seen.run_id == run_id}
 
     def why_restarted(self, handle: str) -> str:  # noqa: ARG002
-        """Return why the engine itself started a job again, in plain words. Only asked where the engine does so."""
+        """Return why the engine itself restarted a job, in plain words. Only called if the engine does so."""
         return f"{self.name} started it again"
 
     def log_of(self, folder: Path, handle: str) -> Path:
-        """Return the file with the output of the job's own script. Replicas have logs of their own.
+        """Return the file with the output of the job's own script. Replicas have separate logs.
 
-        Default: `job/ID.out` in the run's folder, with ID the part of the handle behind the colon.
+        Default: `job/ID.out` in the run's folder, with ID the part of the handle after the colon.
         """
         return folder / run_paths.JOB / f"{handle.partition(':')[2]}.out"
 
@@ -209,11 +209,11 @@ class Job:
     """A plan rendered for one backend.
 
     `files` are the files of a folder, by their paths in it. `start` is the command with which a person starts the job
-    without us; `{folder}` in it stands for that folder. `shown` is the file that `phalanx plan` prints, if one file
-    says everything. With `carries_agent`, the agent is put beside them: `job/agent.pyz` and `job/tracking.zip`.
+    without Phalanx; `{folder}` in it is replaced by that folder. `shown` is the file that `phalanx plan` prints, if one
+    file is enough. With `carries_agent`, the agent is added: `job/agent.pyz` and `job/tracking.zip`.
 
-    For backends that do not share files: `takes_code` if the job takes an archive of the code along; `completed` makes
-    of that archive, or None, a job that contains everything.
+    For backends that do not share files: `takes_code` if the job contains an archive of the code; `completed` returns
+    the complete job for that archive, or for None.
     """
 
     files: Mapping[str, str]
@@ -261,8 +261,8 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Review:
-    """What a backend says of a file before it is submitted. `note` is shown if nothing would be refused; `data` is
-    added to what `phalanx check --json` prints."""
+    """The findings of a backend about a file before it is submitted. `note` is shown if there is no error; `data` is
+    added to the output of `phalanx check --json`."""
 
     findings: Sequence[SiteFinding] = ()
     note: str | None = None
@@ -273,8 +273,8 @@ class Review:
 class Backend(ABC):
     """Turns plans into jobs, and knows the engine that runs them. Holds no state: one instance serves all threads.
 
-    A *target* is what the backend knows of where its jobs go: a site profile, a cluster's address. It is any value that
-    can be compared; runs with equal targets share one engine. The default is None.
+    A *target* describes where jobs go: a site profile, a cluster's address. It is any value that can be compared; runs
+    with equal targets share one engine. The default is None.
     """
 
     name: str  # as in the entry point, `--on NAME` and `backend: NAME`
@@ -284,7 +284,7 @@ class Backend(ABC):
 
     @abstractmethod
     def render(self, plan: Plan, target: Any = None) -> Job:
-        """Return the job of a plan, for a target if one is known. Pure: no file is written and nothing is asked of the
+        """Return the job of a plan, for a target if one is known. Pure: it writes no file and does not query the
         machine.
 
         With `carries_agent`, the agent lies in the run's folder as `job/agent.pyz`. Where one job runs all replicas on
@@ -339,9 +339,9 @@ class Backend(ABC):
         environment: Mapping[str, str],  # noqa: ARG002
         options: Mapping[str, str | None] = NO_OPTIONS,
     ) -> Review:
-        """Return what speaks against these plans, each with the prefix of its messages. No network.
+        """Return the findings about these plans, each with the prefix of its messages. No network.
 
-        Default: what `render` refuses. Raises CallError for wrong `options`.
+        Default: what `render` rejects. Raises CallError for wrong `options`.
         """
         findings = []
         for prefix, plan in plans:
@@ -354,7 +354,7 @@ class Backend(ABC):
     def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
         """Look at the target for `phalanx doctor --on NAME`. The network may be used; nothing is created.
 
-        Default: whether `Engine.preflight` has a complaint. Raises CallError if nothing can be said.
+        Default: the error of `Engine.preflight`, if any. Raises CallError if the target cannot be examined.
         """
         with Connections() as connections:
             engine = self.engine(self.target(home, options=options, ask=True), connections)

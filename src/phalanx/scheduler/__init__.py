@@ -1,1 +1,1 @@
-"""The one loop with effects: queue, place, observe, settle, retry."""
+"""The scheduler: it queues, starts, observes, retries and finishes runs."""

@@ -1,4 +1,4 @@
-"""What we know of a run that is not over, and what is seen of its replicas."""
+"""In-memory state of unfinished runs, and the observed states of their replicas."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
-LISTEN_S = 2.0  # how often to look whether anybody says anything
+LISTEN_S = 2.0  # interval of the checks for silent or stuck replicas
 
 
 class AttemptOutcome(NamedTuple):
-    """What the sightings of a run's replicas mean together."""
+    """The combined state of all replicas of an attempt."""
 
     is_running: bool
-    has_run: bool  # some of it, however short
-    is_settled: bool  # nothing runs, and nothing will come
+    has_run: bool  # at least one replica, however briefly
+    is_settled: bool  # no replica runs or is still to start
     is_finished: bool
-    goes_on: bool  # in its next segment
+    goes_on: bool  # continues in its next segment
     failed: FirstFailure | None
 
     @classmethod
@@ -64,25 +64,25 @@ class AttemptOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class ActiveRun:
-    """What we know of a run that is not over. Its folder has all of it: forgetting one costs a look, nothing else."""
+    """In-memory state of an unfinished run. All of it can be read again from the run's folder."""
 
     plan: Any
     share: Capacity
     number: int  # of its last status
     at: datetime  # of its last status
     restarts: int  # since it was submitted or resumed
-    facts: Mapping[str, Any] | None = None  # what its attempt was started with
-    kept: Any = None  # what the store was last told of its replicas
-    asked_to_end: float | None = None  # when we last told it to
-    absent_since: float | None = None  # when we first missed an agent
-    look_at: float = 0.0  # not before
-    job: tuple[str, str] | None = None  # as we last told of it
-    waits_for: str | None = None  # what we last said that it waits for
+    facts: Mapping[str, Any] | None = None  # the facts file of its attempt
+    kept: Any = None  # attempt and replica states that were last written to the store
+    asked_to_end: float | None = None  # time of the last signal to end
+    absent_since: float | None = None  # when an agent was first found missing
+    look_at: float = 0.0  # earliest time of the next look
+    job: tuple[str, str] | None = None  # handle and nodes that were last written to the store
+    waits_for: str | None = None  # the waiting reason that was last written to the store
     listen_at: float = 0.0
 
     @classmethod
     def read(cls, folder: RunFolder, history: list[StatusChange]) -> ActiveRun:
-        """Raises whatever a plan that is not there, or not one, makes us raise."""
+        """Raises OSError, ValueError, LookupError, TypeError or AttributeError if the plan is missing or invalid."""
         plan = json.loads(folder.plan_file.read_bytes())
         begun = max((n for n, change in enumerate(history) if change.status == Status.RESUMING), default=0)
         return cls(
@@ -96,7 +96,7 @@ class ActiveRun:
     def how_to_end(
         self, seat: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None
     ) -> signal.Signals | None:
-        """What still runs; None: not at all. SIGQUIT has it say where it was."""
+        """The signal for the replicas that still run; None to let them run. SIGQUIT makes them print their stacks."""
         if stop is not None or picture.is_finished:
             return signal.SIGTERM
         failed = picture.failed
@@ -108,22 +108,23 @@ class ActiveRun:
         return signal.SIGQUIT if now - failed.end.ended_at > SYMPTOM_S else None
 
     def _is_dead(self, seat: AttemptFolder) -> bool:
-        """Whether nobody has said anything for as long as the file allows; or nobody ever will."""
+        """Whether all replicas have been silent for longer than `stall_timeout` allows, or are stuck for good."""
         began = time.monotonic()
         if began < self.listen_at:
             return False
         allowed_s: float | None = self.plan.get("stall_timeout_s")
         is_dead = (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
-        self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # many logs take a while
+        self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # reading many logs is slow
         return is_dead
 
 
 def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: AttemptFolder) -> dict[str, ReplicaState]:
-    """What is seen of the replicas that run something; whoever lost its agent, or never got one, is declared so."""
+    """Observe the replicas that have a command. Replicas that lost their agent, or never got one, are recorded as
+    lost."""
     idle = {replica_name(r) for r in watched.plan["replicas"] if not r["argv"]}
     seat = seat._replace(replicas=tuple(name for name in seat.replicas if name not in idle))
     before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
-    while True:  # until all that is seen has a meaning: one may be lost while we declare another so
+    while True:  # until no new loss is found: one replica may be lost while another is recorded
         seen = place.observe(seat)
         lost = [name for name, sight in seen.items() if sight.state == ReplicaPhase.LOST]
         for name in lost:
@@ -133,7 +134,7 @@ def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: Attemp
         missing = [name for name, sight in seen.items() if sight.state == ReplicaPhase.ABSENT]
         if missing and watched.absent_since is None:
             watched.absent_since = time.monotonic()
-        interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then we start it again
+        interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then it is started again
         if missing and not interrupted and not place.may_appear(run, seen, watched.absent_since or 0.0):
             for name in missing:
                 attempts.record_lost(seat, name, "its agent never started")
@@ -156,7 +157,7 @@ def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Map
 def save_replicas(
     store: Store, watched: ActiveRun, run: Run, seen: Mapping[str, ReplicaState], failed: FirstFailure | None = None
 ) -> None:
-    """The store's rows of the replicas, when anything about them is new."""
+    """Write the replicas to the store if their states have changed."""
     facts = {name: (sight.state, sight.pid) for name, sight in seen.items()}
     if watched.kept != (run.attempt, facts) or failed is not None:
         planned = {replica_name(r): r for r in watched.plan["replicas"]}

@@ -1,4 +1,4 @@
-"""What this machine has, and what is left of it."""
+"""Capacity of this machine, and the requests of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from phalanx.naming import member_name, replica_name
 
-DEFAULT_CPUS = 1.0  # of a replica that does not say: a thousand of them must not start at once
+DEFAULT_CPUS = 1.0  # of a replica without a request: a thousand of them must not start at once
 
 
 class Capacity(NamedTuple):
@@ -32,7 +32,7 @@ NOTHING = Capacity(0.0, 0.0, 0)
 
 
 def requested_by(plan: Mapping[str, Any]) -> Capacity:
-    """What all replicas of a plan (as in plan.json) ask for together."""
+    """The sum of the requests of all replicas of a plan (as in plan.json)."""
     total = NOTHING
     for replica in plan["replicas"]:
         cpus = _amount(replica, "cpu")
@@ -42,13 +42,13 @@ def requested_by(plan: Mapping[str, Any]) -> Capacity:
 
 
 def allocate(gpus: Sequence[str], busy: Collection[str], plan: Mapping[str, Any]) -> dict[str, list[str]]:
-    """GPUs to the replicas of a plan, none twice as long as there are enough; nothing where there are none at all."""
+    """Assign GPUs to the replicas of a plan, none twice while there are enough; empty on a machine without GPUs."""
     if not gpus:
         return {}
     free = [gpu for gpu in gpus if gpu not in busy]
     given: dict[str, list[str]] = {}
     for replica in plan["replicas"]:
-        if replica.get("local"):  # it shares those of its replica's first process, and knows which is its own
+        if replica.get("local"):  # it shares the GPUs of its replica's first process and selects one by its local rank
             given[replica_name(replica)] = given[member_name(replica["role"], replica["index"])]
             continue
         count = int(_amount(replica, "gpu") or 0)
@@ -59,14 +59,14 @@ def allocate(gpus: Sequence[str], busy: Collection[str], plan: Mapping[str, Any]
 
 
 def _amount(replica: Mapping[str, Any], name: str) -> float | None:
-    """The request, or the limit where only that is named."""
+    """The request, or the limit if there is no request."""
     amount = replica["resources"].get(name) or {}
     requested: float | None = amount.get("requests")
     return amount.get("limits") if requested is None else requested
 
 
 def this_machine() -> tuple[Capacity, tuple[str, ...]]:
-    """What there is, and the names of the GPUs."""
+    """The capacity of this machine, and the names of its GPUs."""
     gpus = _gpu_names()
     memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024.0**2
     return Capacity(float(len(os.sched_getaffinity(0))), memory_mib, len(gpus)), gpus
@@ -87,7 +87,7 @@ def _gpu_names() -> tuple[str, ...]:
 
 
 def excess(asked: Capacity, room: Capacity) -> str | None:
-    """What a run asks for beyond what there is, in words; None when it fits."""
+    """The part of a request that exceeds the capacity, in words; None when it fits."""
     parts = []
     if asked.cpus > room.cpus + 1e-9:
         parts.append(f"{asked.cpus:g} CPUs of {room.cpus:g}")

@@ -1,4 +1,4 @@
-"""Replicas of a job that an engine (Slurm, Kubernetes) runs."""
+"""Executor for attempts that an engine (Slurm, Kubernetes) runs as jobs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_tokens import run_token
 from phalanx.store import Run
 
-SEGMENT_OVER = "the time of its segment was over"
+SEGMENT_OVER = "its segment reached its time limit"
 AT_ONCE = 4  # submissions
-POLL_S = 2.0  # how often an engine is asked: ever more slowly while nothing changes
-LOOK_S = 0.5  # how often the files of a run elsewhere are looked at: they lie on a filesystem that others share
+POLL_S = 2.0  # shortest poll interval of an engine; it grows while nothing changes
+LOOK_S = 0.5  # how often the files of a remote run are read: they are on a shared filesystem
 WAITING_LOOK_S = 5.0
-SETTLES_S = 10.0  # for what an agent wrote last to be seen here, after its job has ended
-FORGOTTEN_S = 60.0  # after so long a job that its engine does not know is gone
+SETTLES_S = 10.0  # for an agent's last writes to become visible here, after its job has ended
+FORGOTTEN_S = 60.0  # after so long, a job that its engine does not know counts as ended
 CANCEL_S = 10.0
-COMPLAINT = "phalanx: "  # what the script of a job says begins with it
+COMPLAINT = "phalanx: "  # prefix of the errors that a job's script prints
 RETRY_S = 5.0
 SUBMITTING_S = 20.0  # for a submission to reach the engine
 
@@ -49,23 +49,21 @@ class StartRequest(NamedTuple):
 
 
 class EngineExecutor:
-    """The machines of an engine: its word, and that of the agents on a shared filesystem."""
+    """Runs attempts on the machines of an engine. Their state comes from the engine and from the agents' files."""
 
     is_here = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.known: dict[str, Observation] = {}
-        self.handles: dict[
-            tuple[str, int], str
-        ] = {}  # of attempts: they do not change, and reading files takes a while
-        self.unseen_since: dict[str, float] = {}  # ended or unknown jobs, since when we know
+        self.handles: dict[tuple[str, int], str] = {}  # by attempt: they do not change, and reading files is slow
+        self.unseen_since: dict[str, float] = {}  # ended or unknown jobs: when that was first seen
         self.cancelled_at: dict[str, float] = {}
         self.retry_at: dict[str, float] = {}
         self.orders: dict[str, tuple[StartRequest, Future[str | JobRejected | None]]] = {}
         self.pool: ThreadPoolExecutor | None = None
         self.next_order_at = float("-inf")
-        self.noticed: dict[tuple[str, int], float] = {}  # when we saw that a job had begun an attempt
+        self.noticed: dict[tuple[str, int], float] = {}  # when a job was first seen to have started an attempt
         self.asked_at = float("-inf")
         self.poll_at = float("-inf")
         self.poll_s = min(POLL_S, engine.slowest_poll_s)
@@ -77,7 +75,7 @@ class EngineExecutor:
             self.pool = None
 
     def handle(self, seat: AttemptFolder) -> str | None:
-        """How its engine finds an attempt; None when it was not submitted, or we do not know."""
+        """The engine's handle of an attempt; None if it was not submitted, or the handle is unknown."""
         known = self.handles.get((seat.run_id, seat.attempt))
         if known is None and seat.attempt > 0:
             known = handle_of(seat)
@@ -85,7 +83,7 @@ class EngineExecutor:
                 self.handles[seat.run_id, seat.attempt] = known
         return known
 
-    # what the engine says ----------------------------------------------------------------------------------------
+    # state of the engine -----------------------------------------------------------------------------------------
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
         now = time.monotonic()
@@ -116,8 +114,8 @@ class EngineExecutor:
         self.unseen_since = {handle: self.unseen_since.get(handle, now) for handle in missing}
 
     def _cancel_strays(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
-        """Jobs that wait to start again, of runs that are over: they had just finished when a node was lost. And what
-        goes on of a run whose end somebody could not tell any more."""
+        """Cancel jobs of finished runs. A job may be requeued if it finishes just as a node is lost, or may continue if
+        a scheduler was killed before it could cancel it."""
         states = (WAITING, RUNNING) if self.engine.makes_room else (WAITING,)
         going = {seen.run_id: handle for handle, seen in self.known.items() if seen.state in states}
         strays = [handle for run_id, handle in going.items() if run_id and run_id not in runs and is_over(run_id)]
@@ -130,19 +128,19 @@ class EngineExecutor:
         return seen.state if seen is not None else None
 
     def hurry(self) -> None:
-        """Something is about to change: look again soon."""
+        """Poll again soon: a change is expected."""
         self.poll_at = min(self.poll_at, time.monotonic() + 0.2)
         self.poll_s = min(POLL_S, self.engine.slowest_poll_s)
 
     def observation(self, seat: AttemptFolder) -> Observation | None:
-        """Of the job of an attempt; None when its engine has not said anything of it. One that it has forgotten, and
-        whose end is in no record, has ended."""
+        """The job of an attempt; None if its engine has not reported it yet. A job that the engine has forgotten, and
+        whose end is not recorded, counts as ended."""
         handle = self.handle(seat)
         seen = self.known.get(handle) if handle is not None else None
         if seen is not None and seen.run_id not in (None, seat.run_id):
-            seen = None  # numbers are used again, after some years or a reset
+            seen = None  # job numbers are reused, after some years or a reset
         if seen is None and handle is not None and self._since(handle) > FORGOTTEN_S:
-            return Observation(ENDED, f"{self.engine.name} does not know job {handle} any more")
+            return Observation(ENDED, f"{self.engine.name} no longer knows job {handle}")
         return seen
 
     def _since(self, handle: str) -> float:
@@ -150,9 +148,9 @@ class EngineExecutor:
         return 0.0 if began is None else time.monotonic() - began
 
     def waits_for(self, seat: AttemptFolder) -> str:
-        """What an attempt waits for, in words; empty when it does not wait."""
+        """Why an attempt waits, in words; empty if it does not wait."""
         if self.trouble:
-            return f"{self.engine.name} does not answer: {self.trouble}"
+            return f"{self.engine.name} does not respond: {self.trouble}"
         seen = self.observation(seat)
         if seen is None or seen.state != WAITING:
             return ""
@@ -160,13 +158,13 @@ class EngineExecutor:
         return f"{self.handle(seat)} waits: {seen.why}{expected}"
 
     def token_for(self, home: Path, run: Run) -> dict[str, str]:
-        """What lets an attempt write to itself through a server, where it may have to."""
+        """The token with which an attempt reports to a server, if its engine needs one."""
         return {"PHALANX_RUN_TOKEN": run_token(home, run.id, run.attempt)} if self.engine.needs_token else {}
 
     # starting ----------------------------------------------------------------------------------------------------
 
     def order(self, order: StartRequest) -> None:
-        """An attempt to be submitted, several at a time while the next ones are made ready. Raises OSError."""
+        """Submit an attempt in a thread; several are submitted at the same time. Raises OSError."""
         run_id, now = order.seat.run_id, time.monotonic()
         if now < max(self.retry_at.get(run_id, 0.0), self.next_order_at):
             return
@@ -189,14 +187,13 @@ class EngineExecutor:
         self.orders[run_id] = (order, answer)
 
     def _look_for_orders(self, seat: AttemptFolder) -> None:
-        """What the engine has already: whoever submitted these may have been killed before it could say so. Raises
-        Unavailable."""
+        """Read the engine's jobs: a scheduler may have been killed after it submitted a job and before it wrote the
+        handle. Raises EngineUnavailable."""
         handle = self.handle(_before(seat))
         self.known |= self.engine.observe([handle] if handle is not None else [])
 
     def answers(self) -> dict[str, str | JobRejected | None]:
-        """What became of all that was ordered: its handle; or why its engine refuses it; or None when it must be tried
-        again later. Raises OSError."""
+        """The results of all submissions, by run: the handle; JobRejected; or None to retry later. Raises OSError."""
         ordered, self.orders = self.orders, {}
         answers = {}
         for run_id, (order, future) in ordered.items():
@@ -228,38 +225,38 @@ class EngineExecutor:
             return None
 
     def _known(self, seat: AttemptFolder) -> str | None:
-        """The job of an attempt that was submitted already."""
+        """The handle of an attempt that was submitted already."""
         for handle, seen in self.known.items():
             if (seen.run_id, seen.attempt) == (seat.run_id, seat.attempt):
                 return handle
         return self._inherited(seat) or self._recalled(seat)
 
     def _inherited(self, seat: AttemptFolder) -> str | None:
-        """The job of the attempt before, when its engine has started it again, or will."""
+        """The job of the previous attempt, if its engine has restarted it, or will."""
         handle = self.handle(_before(seat))
         return handle if handle is not None and self._goes_on(handle, _before(seat)) else None
 
     def _recalled(self, seat: AttemptFolder) -> str | None:
-        """A job that was submitted by someone who could not write down its handle, and that is over already. Raises
-        Unavailable while it may be under way: the command of one that was killed goes on for a moment."""
+        """A job that has ended, and whose handle was not written because the scheduler was killed. Raises
+        EngineUnavailable while the submission may still be in progress: its command outlives the scheduler briefly."""
         if self.engine.makes_room:
-            return None  # submitting twice is submitting once
+            return None  # its `submit` is idempotent
         try:
             age_s = time.time() - _handle_file(seat).stat().st_mtime
         except OSError:
             return None
         if age_s < SUBMITTING_S:
-            raise EngineUnavailable("it may have been submitted just now, by someone who was killed")
+            raise EngineUnavailable("a scheduler that was killed may have just submitted it")
         found = self.engine.history(seat.run_id)
         return next((handle for handle, seen in found.items() if seen.attempt == seat.attempt), None)
 
     def _goes_on(self, handle: str, seat: AttemptFolder) -> bool:
-        """Whether a job that ran an attempt waits to run the next, or does so already."""
+        """Whether the job of an attempt waits to run the next attempt, or runs it already."""
         if _job_of(seat._replace(attempt=seat.attempt + 1)) == handle:
             return True
         if self._state(handle) != WAITING or _job_of(seat) != handle:
             return False
-        # That it waits may be older than that it began.
+        # The state WAITING may be older than the start of the attempt.
         noticed = self.noticed.setdefault((handle, seat.attempt), time.monotonic())
         if self.asked_at <= noticed:
             self._ask([handle])
@@ -285,7 +282,7 @@ class EngineExecutor:
         return min(WAITING_LOOK_S, self.engine.slowest_poll_s) if is_waiting else LOOK_S
 
     def restart_reason(self, seat: AttemptFolder) -> str | None:
-        """Why, when the engine has taken the job of an attempt back into its queue."""
+        """Why the engine has requeued the job of an attempt; None if it has not."""
         handle = self.handle(seat)
         if handle is None or not self._goes_on(handle, seat):
             return None
@@ -299,20 +296,20 @@ class EngineExecutor:
         return self.engine.refine(seen, self._said(seat)) if seen is not None and seen.state == ENDED else None
 
     def _said(self, seat: AttemptFolder) -> tuple[str, ...]:
-        """The last lines of the script of a job that has ended."""
+        """The last output lines of the script of an ended job."""
         log = self.engine.log_of(seat.run_folder, self.handle(seat) or "")
         if log.exists() or seat.facts_file.exists():
             return attempts.tail_of(log)
-        where = f"it could not write to {seat.run_folder}: can the nodes? PHALANX_HOME names another place"
+        where = f"it could not write to {seat.run_folder}: set PHALANX_HOME to a path that the nodes can write"
         return (f"{COMPLAINT}{where}",)
 
     def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
         handle = self.handle(seat)
         if handle is not None:
-            with suppress(EngineUnavailable):  # then it is brought later
+            with suppress(EngineUnavailable):  # fetched later
                 self.engine.fetch(seat, handle)
         verdict = self.verdict(seat)
-        # What was never begun leaves nothing to wait for.
+        # An attempt that never started has no writes to wait for.
         if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
             verdict = None
         said = self._said(seat) if verdict is not None and verdict.cause != Cause.STOPPED else ()
@@ -322,7 +319,7 @@ class EngineExecutor:
         return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:  # noqa: ARG002
-        return True  # as long as their job is there, and when it is not they are lost
+        return True  # while the job exists; when it has ended they are lost
 
     def signal(
         self, seat: AttemptFolder, seen: Mapping[str, ReplicaState], number: signal.Signals, *, all_of_it: bool
@@ -351,11 +348,11 @@ class EngineExecutor:
         self.hurry()
 
     def sweep(self, run: Run) -> None:
-        """Its job ends what belongs to it."""
+        """Nothing to do: the engine ends the processes of a job."""
 
 
 def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:
-    """Why its script gave up, where that is known better than the engine does."""
+    """Add the error that the script of the job printed, if any."""
     complaint = next((line.removeprefix(COMPLAINT) for line in said if line.startswith(COMPLAINT)), None)
     return seen._replace(why=f"{seen.why}: {complaint}") if complaint else seen
 
@@ -370,7 +367,7 @@ def _sight(folder: Path, end: End | None, verdict: Observation | None, said: tup
 
 
 def first_of(seat: AttemptFolder) -> int:
-    """The attempt that a run's time is counted from: the first of those that the segments of this one follow."""
+    """The attempt from which a run's time is counted: the first in the chain of segments that ends in this one."""
     if seat.attempt == 1:
         return 1
     ends = [read_end(_before(seat).folder(name)) for name in seat.replicas]
@@ -388,18 +385,18 @@ def _handle_file(seat: AttemptFolder) -> Path:
 
 
 def _write_handle(seat: AttemptFolder, handle: str | None) -> None:
-    """Before it is submitted, that it will be; then under which handle. The engine knows it too, if this is lost."""
+    """Written before the submission (None) and after it. If the file is lost, the handle is found in the engine."""
     atomic_files.make_private(_handle_file(seat).parent, seat.run_folder)
     atomic_files.write_atomic(_handle_file(seat), json.dumps({"handle": handle}).encode(), sync=False)
 
 
 def handle_of(seat: AttemptFolder) -> str | None:
-    """How its engine finds an attempt; None when it was not submitted."""
+    """The engine's handle of an attempt; None if it was not submitted."""
     found: Any = atomic_files.read_json(_handle_file(seat))
     return found.get("handle") if isinstance(found, dict) else None
 
 
 def _job_of(seat: AttemptFolder) -> str | None:
-    """The job that says itself that it runs an attempt."""
+    """The job that runs an attempt, as the job itself has recorded."""
     job = attempts.read_facts(seat).get("job")
     return str(job) if job is not None else None

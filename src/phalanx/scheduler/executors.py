@@ -1,7 +1,7 @@
-"""Where runs are: on this machine, or with an engine that has machines of its own.
+"""Executors: they run attempts on this machine, or on the machines of an engine.
 
-The scheduler asks the same of both. What agents leave in a run's folder counts for both; only whether an agent that
-left no word is still alive, and how to tell it to end, each place knows for itself.
+The scheduler uses both in the same way, and both read the agents' files in a run's folder. They differ in how they
+check that a silent agent is alive, and in how they end it.
 """
 
 from __future__ import annotations
@@ -21,63 +21,63 @@ from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.local_executor import LocalExecutor
 from phalanx.store import Run
 
-MOST_REMEMBERED = 100_000  # runs of which it is known where they are
+MOST_REMEMBERED = 100_000  # runs whose executor is cached
 
 
 class Executor(Protocol):
     is_here: bool
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
-        """Learn what there is to know of the runs that were started there."""
+        """Update the states of these runs. `is_over`: whether a run of this home is finished."""
 
     def pause_s(self, seat: AttemptFolder) -> float:
-        """How long a run need not be looked at again."""
+        """How long to wait before the next look at a run."""
 
     def is_free(self, seat: AttemptFolder) -> bool:
-        """Whether the attempt before this one is out of the way."""
+        """Whether the previous attempt has ended, so that this one can start."""
 
     def restart_reason(self, seat: AttemptFolder) -> str | None:
-        """Why, when the place itself starts an attempt again."""
+        """Why the engine restarts an attempt; None if it does not."""
 
     def verdict(self, seat: AttemptFolder) -> Observation | None:
-        """What the place says of the end of an attempt; None when it may yet start it again."""
+        """How an attempt ended; None while it may still be restarted."""
 
     def has_begun(self, run: Run, seat: AttemptFolder) -> bool:
-        """Of a run whose agents have not come: whether they will, or may have begun already."""
+        """Whether the start of an attempt without visible agents was made, so that agents may still appear."""
 
     def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
-        """What is seen of each replica now."""
+        """The current state of each replica."""
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:
-        """Whether agents that are missing may still come."""
+        """Whether missing agents may still start."""
 
     def signal(
         self, seat: AttemptFolder, seen: Mapping[str, ReplicaState], number: signal.Signals, *, all_of_it: bool
     ) -> None:
-        """Tell what runs to end; `all_of_it`: nothing of the run is to go on."""
+        """Signal the running replicas; `all_of_it`: end the whole run."""
 
     def sweep(self, run: Run) -> None:
-        """End whatever is left of a run."""
+        """Kill the processes that are left of a run."""
 
 
 class Executors:
-    """All places, each made when the first run asks for it."""
+    """All executors, each created for its first run."""
 
     def __init__(self, home: Home) -> None:
         self.home = home.path
         self.here = LocalExecutor(home)
-        self.known: list[tuple[str, Any, EngineExecutor]] = []  # by backend, and what is known of where its jobs go
+        self.known: list[tuple[str, Any, EngineExecutor]] = []  # by backend and target
         self.of_runs: dict[str, EngineExecutor] = {}
         self.connections = Connections()
 
     def close(self) -> None:
-        """End what engines keep open, and all threads. What was submitted and not answered is found again later."""
+        """Close the connections and threads of all engines. Submissions without a result are found again later."""
         for there in self.elsewhere:
             there.close()
         self.connections.close()
 
     def of(self, run: Run) -> Executor:
-        """Raises CallError when nobody is installed who knows the place."""
+        """The executor of a run. Raises CallError if its backend is not installed."""
         if run.backend in LOCAL_BACKENDS:
             return self.here
         if run.id not in self.of_runs:
@@ -109,7 +109,7 @@ class Executors:
         return [there for _, _, there in self.known]
 
     def poll(self, runs: Iterable[tuple[Run, AttemptFolder]], is_over: Callable[[str], bool]) -> None:
-        """Each place is asked once for all its runs. `is_over`: whether a run of this home is."""
+        """Poll each executor once for all its runs. `is_over`: whether a run of this home is finished."""
         seats: dict[EngineExecutor | None, dict[str, AttemptFolder]] = {there: {} for there in (None, *self.elsewhere)}
         for run, seat in runs:
             seats[self.of_runs.get(run.id)][run.id] = seat

@@ -1,5 +1,4 @@
-"""What is known of runs that are not over, and what is written down of them: first in the run's history, then in the
-store."""
+"""Ledger: the state of unfinished runs, and every write of it: first to the run's history, then to the store."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class RunUnreadable(Exception):
 
 
 class Ledger:
-    """The clock gives the times of statuses. How long something takes is measured by another one, which never jumps."""
+    """`clock` gives the times of statuses. Durations are measured with a monotonic clock."""
 
     def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.home = home
@@ -40,8 +39,8 @@ class Ledger:
         self.gatherers = RunIndexers(home, store)
 
     def catch_up(self, run: Run) -> Run | None:
-        """The run as its history has it, when a scheduler was killed before it told the store; None when that says
-        that it is over. Raises Unreadable."""
+        """Update the run from its history, in case a scheduler was killed before it wrote to the store; None if the run
+        is finished. Raises RunUnreadable."""
         if run.id in self.watched:
             return run
         history = self.home.run(run.id).history()
@@ -65,7 +64,7 @@ class Ledger:
         return AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
 
     def facts(self, run: Run) -> Mapping[str, Any]:
-        """What an attempt was started with."""
+        """The facts file of the run's attempt."""
         watched = self.watched.get(run.id)
         if watched is None:
             return {}
@@ -74,21 +73,21 @@ class Ledger:
         return watched.facts or {}
 
     def record_waiting(self, run: Run, why: str) -> None:
-        """What a run elsewhere waits for, beside it: it may change often, and is no status."""
+        """Store why a remote run waits. It is no status, since it may change often."""
         watched = self.watched.get(run.id)
         if watched is not None and watched.waits_for != why:
             watched.waits_for = why
             self.store.put_fact(run.id, "waiting", {"why": why, "at": self.clock()} if why else None)
 
     def is_over(self, run_id: str) -> bool:
-        """Of a run of this home."""
+        """Whether a run of this home is finished."""
         try:
             return self.store.find(run_id).is_done
         except CallError:
             return False
 
     def record_job(self, run: Run, handle: str | None, seen: Observation | None) -> None:
-        """Under which number a run is known elsewhere, and where it is."""
+        """Store the handle and the nodes of a remote run."""
         watched = self.watched.get(run.id)
         nodes = seen.nodes if seen is not None else ""
         if watched is not None and handle is not None and watched.job != (handle, nodes):
@@ -96,7 +95,7 @@ class Ledger:
             self.store.put_fact(run.id, "job", {"handle": handle, "nodes": nodes})
 
     def finish(self, run: Run, status: Status, reason: str) -> None:
-        """In this order: nobody needs its environment any more, but nobody looks for it later either."""
+        """End a run. The environment is removed first: after the status has changed, no later pass would remove it."""
         self.home.forget_environment(run.id)
         self.gatherers.finish(run)
         self.change(run, status, reason)
@@ -105,12 +104,12 @@ class Ledger:
         self.watched.pop(run.id, None)
 
     def change(self, run: Run, status: Status, reason: str, attempt: int | None = None) -> bool:
-        """A new status: into the history, then into the store. False when it may not follow the one before."""
+        """Write a new status to the history, then to the store. False if it may not follow the current one."""
         if not may_follow(run.status, status):
             return False
         folder, watched = self.home.run(run.id), self.watched.get(run.id)
         number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
-        # Clocks are set back; what comes later is not earlier for that.
+        # A clock may be set back: the time of a status is never before that of the previous one.
         at = ended_elsewhere(folder, run) if status in DONE else None
         now = max(datetime.fromtimestamp(at or self.clock(), UTC), watched.at if watched else run.updated_at)
         change = StatusChange(
@@ -125,7 +124,7 @@ class Ledger:
 
 
 def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
-    """When a run ended that somebody else ran: we may hear of it much later."""
+    """When a tracked run ended: the scheduler may notice much later."""
     if run.backend != OUTSIDE:
         return None
     end = runner.observe(AttemptFolder(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end

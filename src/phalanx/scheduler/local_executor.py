@@ -1,4 +1,4 @@
-"""Replicas that are processes of this machine."""
+"""Executor for replicas that are processes of this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
 from phalanx.store import Run
 
-STARTING_PATIENCE_S = 60.0  # for an agent to say that it is there, while there still is one that may
-LOOK_FOR_AGENTS_S = 0.5  # how often to look whether there is
-FULL_S = 2.0  # between the end of a command that found no disk and the moment that we noticed
+STARTING_PATIENCE_S = 60.0  # for a started agent to write its file
+LOOK_FOR_AGENTS_S = 0.5  # how often to look for starting agents
+FULL_S = 2.0  # from the end of a command that found a full disk until the scheduler notices
 
 
 class LocalExecutor:
-    """This machine."""
+    """Runs attempts on this machine."""
 
     is_here = True
 
@@ -44,8 +44,8 @@ class LocalExecutor:
         return Observation(ENDED)
 
     def has_begun(self, run: Run, seat: AttemptFolder) -> bool:
-        """Whoever started it was killed before it could say that it had: then nothing of it shall go on, unless an
-        agent has begun meanwhile."""
+        """A scheduler may have been killed during the start: kill the processes that it left. True if an agent had
+        already started."""
         runner.sweep(run.id)
         return any(sight.state != ReplicaPhase.ABSENT for sight in runner.observe(seat).values())
 
@@ -53,7 +53,7 @@ class LocalExecutor:
         return {name: self._with_full_disk(sight) for name, sight in runner.observe(seat).items()}
 
     def _with_full_disk(self, sight: ReplicaState) -> ReplicaState:
-        """We may have made room on a full disk before the agent looked, so it could not name the cause."""
+        """Add the cause: the scheduler may have freed space on a full disk before the agent checked."""
         end = sight.end
         if end is None or end.cause != Cause.ERROR or end.message.endswith(NO_SPACE):
             return sight

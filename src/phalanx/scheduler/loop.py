@@ -1,7 +1,7 @@
-"""The one loop with effects. Level-triggered: every turn looks at what is, and does the next right thing.
+"""The scheduler's loop. Level-triggered: every pass reads the current state and takes the next step for each run.
 
-Nothing is remembered between turns that the runs' folders do not hold, so whoever takes the lease next goes on where
-the last one was killed. Order of every change: first the run's history, then the store.
+All state is in the runs' folders, so the next holder of the lease continues where the last one was killed. Every change
+is written first to the run's history, then to the store.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
-ADOPT_S = 1.0  # how often to look for folders without rows, when there are new folders
+ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 GRACE_S = 10.0
-PAGE = 20  # queued runs looked at in a turn: a turn must not take longer when thousands wait
-PAGE_ELSEWHERE = 60  # the same of those that are submitted, several at a time
+PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
+PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
 IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
-OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # whoever only tracks a run need not be waited for
+OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # without runs that are only tracked: no scheduler has to wait for them
 Answer = TypeVar("Answer")
 
 
@@ -55,19 +55,19 @@ class Scheduler(Ledger):
         super().__init__(home, store, clock)
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
-        self.looked_at = (-1, -1)  # the runs' folder at our last two looks for new ones
+        self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
-        self.trouble = ""  # what last went wrong, for whoever wants to tell
+        self.trouble = ""  # the last error, for the log
         self.places = Executors(home)
         home.reserve_disk()
         home.tidy()
 
     def close(self) -> None:
-        """End all connections and threads that its engines have."""
+        """Close all connections and threads of its engines."""
         self.places.close()
 
     def run_pass(self) -> int:
-        """One look at everything. Answers how many runs are not over yet."""
+        """Look at all unfinished runs once. Returns their number."""
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._heed_stop(run_id)
@@ -76,14 +76,14 @@ class Scheduler(Ledger):
         used = NOTHING
         for run in self.started:
             if not self._guarded(self._settle, run, False) and self.places.of(run).is_here:
-                # Of one that we could not look at we do not know what it uses: then nothing is started beside it.
+                # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
         unfinished = len(self.started) + waiting + elsewhere
         for run in self._head(IS_LOCAL, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
-                break  # strictly in order: smaller ones that come later must not starve it
+                break  # strictly in order: later, smaller runs must not starve it
             used += taken
         for run in self._head(IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
@@ -92,17 +92,17 @@ class Scheduler(Ledger):
 
     @property
     def is_idle_here(self) -> bool:
-        """Whether all that goes on goes on elsewhere: then nobody notices when we take our time."""
+        """Whether all started runs are remote: then longer pauses between passes do not matter."""
         return bool(self.started) and all(run.backend not in LOCAL_BACKENDS for run in self.started)
 
     def _head(self, where: str, waiting: int, page: int) -> list[Run]:
-        """Who is next. The list's order is by priority and, of equals, the youngest first: its end, read backwards.
-        Twice a page, for those that came since we counted."""
+        """The next queued runs. The store sorts by priority, newest first among equals, so this is its end, reversed.
+        Reads two pages, for runs that were added since the count."""
         query, first = f"{QUEUED}, {where}", max(0, waiting - page)
         return self.store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
-        """What goes wrong with one run must not hold up the others. What we believed of it is looked up again."""
+        """Call `act` so that an error of one run does not block the others. Its state is read again afterwards."""
         try:
             return act(run)
         except (OSError, SystemFault, CallError) as fault:
@@ -113,23 +113,23 @@ class Scheduler(Ledger):
                 self.home.release_disk()
             return otherwise
 
-    # what is there -----------------------------------------------------------------------------------------------
+    # current state -----------------------------------------------------------------------------------------------
 
     def _adopt(self) -> None:
-        """Runs whose folders are there and whose rows are not: their submitter was killed in between."""
+        """Add rows for run folders without one: their submitter was killed in between."""
         adopt_all(self.home, self.store, self.home.arrived())
         apply_requests(self.home, self.store)
         now = time.monotonic()
         changed = self.home.runs.stat().st_mtime_ns
-        # File times are coarse: only when it was the same twice, some time apart, can nothing have come in between.
+        # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
         if now < self.look_at or self.looked_at == (changed, changed):
             return
         self.looked_at = (self.looked_at[1], changed)
         adopt_all(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
-        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # a home of 100,000 runs takes a while
+        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # listing a home of 100,000 runs is slow
 
     def _up_to_date(self, run: Run) -> Run | None:
-        """The run as its history has it; None when it is over, as it is when its folder cannot be read."""
+        """The run as in its history; None if it is finished. A run with an unreadable folder fails."""
         try:
             return self.catch_up(run)
         except RunUnreadable:
@@ -137,10 +137,10 @@ class Scheduler(Ledger):
             self.finish(run, Status.FAILED, "its folder cannot be read")
             return None
 
-    # placing -----------------------------------------------------------------------------------------------------
+    # starting ----------------------------------------------------------------------------------------------------
 
     def _heed_stop(self, run_id: str) -> None:
-        """A run that is asked to stop while it waits need not come to the head of the queue for that."""
+        """Stop a queued run at once, before it reaches the head of the queue."""
         try:
             run = self.store.find(run_id)
         except CallError:
@@ -153,12 +153,12 @@ class Scheduler(Ledger):
             if found is not None and found.status == run.status:
                 self._guarded(lambda run: self.finish(run, Status.STOPPED, reason), run, None)
         else:
-            self.home.forget_stop(run_id)  # over, or started: then it is looked at anyway, and soon
+            self.home.forget_stop(run_id)  # finished, or started: `_settle` stops it
             if run_id in self.watched:
                 self.watched[run_id].look_at = 0.0
 
     def _place(self, run: Run, used: Capacity) -> Capacity | None:
-        """Start a queued run when there is room for all of it. Answers what it takes; None when it must wait."""
+        """Start a queued run if all of it fits. Returns the capacity that it takes; None if it must wait."""
         found = self._up_to_date(run)
         if found is None or found.status != run.status:
             return NOTHING
@@ -175,7 +175,7 @@ class Scheduler(Ledger):
                 return None
         elif not self._is_due(run, place) or not place.is_free(self.seat(run._replace(attempt=attempt))):
             return NOTHING
-        reason = f"attempt {attempt}" + (f"; asks for more than this machine has: {beyond}" if beyond else "")
+        reason = f"attempt {attempt}" + (f"; requests more than this machine has: {beyond}" if beyond else "")
         if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
             return NOTHING
         run = run._replace(attempt=attempt, status=Status.SCHEDULED)
@@ -184,7 +184,7 @@ class Scheduler(Ledger):
         return asked
 
     def _is_due(self, run: Run, place: Executor) -> bool:
-        """Whether a run is to be looked at in this turn."""
+        """Whether to look at a run in this pass."""
         watched, now = self.watched[run.id], time.monotonic()
         if now < watched.look_at:
             return False
@@ -201,13 +201,13 @@ class Scheduler(Ledger):
                 place.order(StartRequest(seat, working, {**given, **place.token_for(self.home.path, run)}))
             else:
                 self._start_here(run, seat, working)
-        except SubprocessError as fault:  # the next turn finds every replica lost, and knows what follows from that
+        except SubprocessError as fault:  # the next pass finds all replicas lost, and retries or fails the run
             runner.fail_start(seat, fault)
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
     def _heed_answers(self) -> None:
-        """Of all that was submitted in this turn."""
+        """Fail the runs whose submission in this pass was rejected."""
         for place in self.places.elsewhere:
             failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
             for run_id, refusal in failed.items():
@@ -229,10 +229,10 @@ class Scheduler(Ledger):
         )
         self.change(run, Status.STARTING, "agents started")
 
-    # settling ----------------------------------------------------------------------------------------------------
+    # observing ---------------------------------------------------------------------------------------------------
 
     def _settle(self, run: Run) -> bool:
-        """Look at a started run and say what has become of it. True when it is over, or waits for its next attempt."""
+        """Observe a started run and update its status. True if it is finished, or waits for its next attempt."""
         found = self._up_to_date(run)
         if found is None or found.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             return True
@@ -260,7 +260,7 @@ class Scheduler(Ledger):
         return now.is_settled and self._conclude(run, seen, now, stop)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
-        """Nothing of this attempt goes on. A place that may start it again has the last word, unless it finished."""
+        """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
         seat = self.seat(run)
         if any(sight.end is not None and sight.end.cause == Cause.LOST for sight in seen.values()):
             self._sweep(run)  # an agent that ended in peace left nothing behind
@@ -309,7 +309,7 @@ class Scheduler(Ledger):
             self.store.put_fact(run.id, "failure", now.failed.as_fact(run.attempt))
 
     def _go_on(self, run: Run, seat: AttemptFolder, why: str) -> bool:
-        """The next attempt follows, not for any fault of the run's: its place starts it again, or its segment ended."""
+        """Continue with the next attempt, without a failure: the engine restarts the job, or its segment ended."""
         watched = self.watched[run.id]
         for name in seat.replicas:
             if (seat.folder(name) / run_paths.AGENT).exists():
@@ -323,7 +323,7 @@ class Scheduler(Ledger):
         return True
 
     def _start_again(self, run: Run, seat: AttemptFolder, seen: Mapping[str, ReplicaState], stop: str | None) -> bool:
-        """Nothing is seen of it yet. When nothing has begun either, we begin anew."""
+        """No replica is visible yet: start the attempt again if it has not begun."""
         place = self.places.of(run)
         if place.has_begun(run, seat):
             if isinstance(place, EngineExecutor):
@@ -332,7 +332,7 @@ class Scheduler(Ledger):
                     self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen_there.nodes}")
                 if stop is not None:
                     self._end(run, seat, seen, signal.SIGTERM, all_of_it=True)
-            return False  # a later turn sees how it went on
+            return False  # a later pass observes it
         if stop is not None:
             self.finish(run, Status.STOPPED, stop)
             return True
@@ -356,6 +356,6 @@ class Scheduler(Ledger):
             self.places.of(run).signal(seat, seen, number, all_of_it=all_of_it)
 
     def _sweep(self, run: Run) -> None:
-        """What a run's agents left behind. The processes of a run that is only tracked are their user's own."""
+        """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.places.of(run).sweep(run)

@@ -1,7 +1,7 @@
-"""What is done with a run's files once it is over: series compacted, files checksummed, shared, sent away.
+"""Post-run processing of a run's files: compact series, checksum and deduplicate files, upload outputs.
 
-It takes a while and nobody waits for it, so a process of its own does it, one for a home at a time. A mark in the home
-tells which runs are left to do; whoever is killed halfway leaves the mark, and everything may be done again.
+It is slow and no command waits for it, so a separate process does it, one per home at a time. A mark file in the home
+lists each run that is left. If the process is killed, the mark stays, and every step can be repeated.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from phalanx.locks import locked
 from phalanx.store import Store
 from phalanx.store.series.points import SUFFIX
 
-URL = "PHALANX_OUTPUTS_URL"  # where outputs are sent when a run is over
-PAYS_BYTES = 256 << 10  # of points: reading fewer is quick as they are
-MANY = 32  # runs that wait, each too small to start a process for
+URL = "PHALANX_OUTPUTS_URL"  # where outputs are uploaded when a run has finished
+PAYS_BYTES = 256 << 10  # of points: fewer are read quickly without compaction
+MANY = 32  # waiting runs that together justify a process
 
 
 def enqueue(home: Home, run_id: str) -> None:
-    """A run is over. Small ones wait until there are many. On a full disk it is not done at all."""
+    """Mark a finished run. Small runs wait until there are many. On a full disk nothing is done."""
     with suppress(OSError):
         if tracked(home.run(run_id).path):
             (home.settling / run_id).touch(mode=0o600)
@@ -37,7 +37,7 @@ def enqueue(home: Home, run_id: str) -> None:
 
 
 def tracked(folder: Path) -> bool:
-    """Whether there is anything to settle."""
+    """Whether the run has files to process."""
     kept = (folder / name for name in (run_paths.ARTIFACTS, run_paths.MODELS, run_paths.OUTPUTS))
     return any(folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*{SUFFIX}")) or any(
         place.is_dir() and any(place.iterdir()) for place in kept
@@ -51,7 +51,7 @@ def _pays(folder: Path) -> bool:
 
 
 def start(home: Home) -> None:
-    """Starting one too many is harmless: it finds the other at work and goes."""
+    """Start the process. A second one is harmless: it finds the lock taken and exits."""
     log = os.open(home.path / "settling.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
@@ -62,16 +62,16 @@ def start(home: Home) -> None:
             cwd="/",
             start_new_session=True,
         )
-        process.returncode = 0  # nobody waits for it, and Python need not complain
+        process.returncode = 0  # it is not waited for: avoids Python's ResourceWarning
     finally:
         os.close(log)
 
 
 def process_all(home: Home, store: Store) -> int:
-    """Answers how many runs were settled; none when another process is at it."""
+    """Process all marked runs and return their number; 0 if another process holds the lock."""
     settled = 0
     with _alone(home) as is_alone:
-        # A run that comes while we work is found by the next look: after the last one nobody counts on us any more.
+        # Runs that are marked meanwhile are found by the next look. `main` covers those marked after the last look.
         while is_alone and (found := _ready(home, store)):
             for run_id in found:
                 process(home, store, run_id)
@@ -89,11 +89,11 @@ def _is_over(store: Store, run_id: str) -> bool:
     try:
         return store.find(run_id).is_done
     except CallError:
-        return True  # removed meanwhile: nothing is left to do
+        return True  # removed meanwhile
 
 
 def process(home: Home, store: Store, run_id: str) -> None:
-    """One run that is over. What goes wrong is said, and is no reason to try for ever."""
+    """Process one finished run. Errors are printed and not retried."""
     from phalanx.artifacts.remote import push
     from phalanx.registry.registry import finalize_outputs
     from phalanx.store.series.compaction import compact
@@ -124,7 +124,7 @@ def main() -> None:
     home = Home(path)
     with Store.open(home.path, os.environ.get("PHALANX_DATABASE")) as store:
         while process_all(home, store):
-            pass  # one that came just before we let go found us at work
+            pass  # a run may have been marked just before the lock was released
 
 
 if __name__ == "__main__":

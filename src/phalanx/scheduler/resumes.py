@@ -1,4 +1,4 @@
-"""Carries out requests to resume a run."""
+"""Applies requests to resume runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from phalanx.store.statuses import Status
 
 
 def apply_requests(home: Home, store: Store) -> None:
-    """The next attempt, with the same outputs, of each run that somebody asked to go on. Only whoever schedules may
-    say so."""
+    """Queue the next attempt, with the same outputs, of each run with a request to resume. Only the scheduler changes
+    statuses."""
     for run_id in home.asked_to_resume():
         with suppress(CallError):  # removed meanwhile
             run = store.find(run_id)

@@ -1,4 +1,4 @@
-"""What follows an attempt that has ended: the run succeeds, stops, goes on, restarts or fails. Pure."""
+"""The decision after an attempt has ended: the run succeeds, stops, resumes, restarts or fails. Pure."""
 
 from __future__ import annotations
 

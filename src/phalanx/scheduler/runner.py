@@ -1,4 +1,4 @@
-"""Who turns the loop: a foreground `run`, a background process that goes away when idle, or a server."""
+"""Runs the scheduler's loop: in a foreground `run`, in a background process that exits when idle, or in a server."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from phalanx.scheduler.loop import OURS, Scheduler
 from phalanx.store import Store
 
 TURN_S = 0.05
-ELSEWHERE_S = 0.25  # the same while all that runs runs on machines of others
-IDLE_S = 3.0  # how long the background one stays when nothing is left to do
-TROUBLE_S = 600.0  # how long it goes on trying when nothing works
+ELSEWHERE_S = 0.25  # the same while all started runs are remote
+IDLE_S = 3.0  # after so long without work, the background scheduler exits
+TROUBLE_S = 600.0  # after so long with errors only, it gives up
 
 
 class SchedulerRunner:
-    """Schedules while nobody else does. Every command that waits for a run, or looks at one, brings its own."""
+    """Schedules while no other process holds the lease. Every command that waits for a run, or shows one, has one."""
 
     def __init__(self, home: Home, store: Store) -> None:
         self.home = home
         self.store = store
         self.lease = Lease(home)
         self.scheduler: Scheduler | None = None
-        self.took_s = self.last_took_s = 0.0  # of a core, by a turn
+        self.took_s = self.last_took_s = 0.0  # CPU time of a pass
 
     def run_pass(self) -> int | None:
-        """One turn of the loop, if it is ours to turn. Answers how many runs are not over; None when it is not."""
+        """One pass of the loop, if the lease is ours. Returns the number of unfinished runs; None without the lease."""
         if not self.lease.take():
             return None
         if self.scheduler is None:
@@ -39,25 +39,25 @@ class SchedulerRunner:
         began = time.thread_time()
         left = self.scheduler.run_pass()
         took_s = time.thread_time() - began
-        self.took_s, self.last_took_s = min(took_s, self.last_took_s), took_s  # a single long one tells nothing
+        self.took_s, self.last_took_s = min(took_s, self.last_took_s), took_s  # ignores a single slow pass
         return left
 
     @property
     def pause_s(self) -> float:
-        """How long to wait until the next turn: where all goes on elsewhere, we take a small part of a core."""
+        """The pause until the next pass. While all runs are remote, it limits the load to a small part of a core."""
         if self.scheduler is None or not self.scheduler.is_idle_here:
             return TURN_S
         return max(ELSEWHERE_S, 20 * self.took_s)
 
     def close(self) -> None:
-        """End the threads and connections of the scheduler."""
+        """Close the threads and connections of the scheduler."""
         if self.scheduler is not None:
             self.scheduler.close()
             self.scheduler = None
 
     def release(self) -> None:
-        """Let go, and leave somebody behind when there is work left. In this order: whoever came while we held the
-        lease went away again, and counts on us for the run it came for."""
+        """Release the lease, then start a background scheduler if work is left. In this order: a process that found the
+        lease taken has exited, and relies on this one for its run."""
         self.close()
         held = self.lease.held
         self.lease.release()
@@ -67,7 +67,7 @@ class SchedulerRunner:
 
 
 def schedule_once(home: Home, store: Store) -> None:
-    """What is shown must be true: when nobody schedules, look at the runs once, and leave someone to go on."""
+    """Update runs before they are shown: if no scheduler is active, run one pass and start one in the background."""
     if store.active() or home.arrived():
         attendant = SchedulerRunner(home, store)
         try:
@@ -77,7 +77,7 @@ def schedule_once(home: Home, store: Store) -> None:
 
 
 def run_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
-    """The background scheduler. Ends when another one has the lease, or when there was nothing to do for a while."""
+    """The background scheduler. Returns when another one has the lease, or after `idle_s` without work."""
     attendant = SchedulerRunner(home, store)
     try:
         _serve_until_idle(attendant, idle_s)
@@ -111,14 +111,14 @@ def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
 
 
 def _tell(trouble: str, told: str) -> str:
-    """Into the background scheduler's log, once."""
+    """Write an error to the background scheduler's log, once."""
     if trouble != told:
         print(f"{datetime.now(UTC):%F %T} {trouble}", file=sys.stderr, flush=True)
     return trouble
 
 
 def start_background(home: Home) -> None:
-    """A scheduler that outlives us. Starting one too many is harmless: it finds the lease taken and goes."""
+    """Start a scheduler that outlives this process. A second one is harmless: it finds the lease taken and exits."""
     log = os.open(home.path / "scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         subprocess.Popen(

@@ -1,1 +1,1 @@
-"""The one way in for runs: checks, submission, clones, resumes, removal. Used by CLI, server and Python alike."""
+"""Submission of runs: checks, submit, clone, resume, remove. CLI, server and Python all use it."""

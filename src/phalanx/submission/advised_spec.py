@@ -1,4 +1,4 @@
-"""The file of a run with the advice of `insight.advice` in it, and that advice as JSON: for CLI and server."""
+"""The file of a run with the advice of `insight.advice` applied, and that advice as JSON: for CLI and server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 
 class RunAdvice(NamedTuple):
-    """What was recorded of a run, and what is advised for it."""
+    """The recorded usage of a run, and the advice for it."""
 
     seen: RecordedRun
     advice: Advice
 
 
 def advice_for(home: Home, run: Run) -> RunAdvice:
-    """Raises CallError for a run that was not measured."""
+    """Raises CallError if the usage of the run was not measured."""
     if run.backend == OUTSIDE:
         raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
@@ -37,8 +37,8 @@ def advice_for(home: Home, run: Run) -> RunAdvice:
 
 
 def advised_document(home: Home, run: Run, found: RunAdvice) -> dict[str, Any] | None:
-    """The run's file with the advice; None if nothing changes. Raises CallError or SpecErrors if the file cannot be
-    changed like that."""
+    """The run's file with the advice applied; None if nothing changes. Raises CallError or SpecErrors if the advice
+    cannot be applied."""
     seen, advice = found
     if not advice.changes and advice.timeout is None:
         return None
@@ -47,12 +47,13 @@ def advised_document(home: Home, run: Run, found: RunAdvice) -> dict[str, Any] |
 
 
 def load_document(document: Mapping[str, Any], name: str) -> Spec:
-    """A document read as the file that it will be, so that what is printed or written can be run. Raises SpecErrors."""
+    """Load a document like the file that it will become, so that printed and written files are valid. Raises
+    SpecErrors."""
     return spec.load([(name, to_yaml(document).encode())], inspect=plan.inspect)
 
 
 def advice_row(advice: Advice, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The JSON of an advice: a part of `advise --json`, and of `use` in REST."""
+    """The JSON of an advice: part of `advise --json`, and of `use` in REST."""
     return {
         "caveats": list(advice.caveats),
         "roles": [_role_row(role) for role in advice.roles],
@@ -75,7 +76,7 @@ def _role_row(role: RoleAdvice) -> dict[str, Any]:
 
 
 def _idle_hours(advice: Advice) -> dict[str, float]:
-    """Hours of cores, GiB and GPUs."""
+    """Idle hours of cores, GiB of memory and GPUs."""
     total = {"core": 0.0, "GiB": 0.0, "GPU": 0.0}
     for role in advice.roles:
         for unit, sizing in zip(total, (role.cpu, role.memory, role.gpu), strict=True):

@@ -1,4 +1,4 @@
-"""Checks of a submission: whether it can run at all, what its backend would reject, and what it will not get there."""
+"""Checks of a submission: whether it can run, what its backend would reject, and which fields are ignored."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ LARGEST_PRIORITY = 1_000_000
 
 
 def check_fields(submission: Submission) -> None:
-    """Names and numbers that no run can have. Raises CallError."""
+    """Check names and numbers. Raises CallError."""
     check_project(submission.project)
     if abs(submission.priority) > LARGEST_PRIORITY:
-        raise CallError(f"`priority` is a whole number of up to {LARGEST_PRIORITY:,}")
+        raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
     if submission.timeout_s is not None and submission.timeout_s <= 0:
-        raise CallError('`timeout` must be longer than 0 seconds: write seconds, or a time such as "90m" or "1d12h"')
+        raise CallError(
+            '`timeout` must be longer than 0 seconds: write seconds, or a duration such as "90m" or "1d12h"'
+        )
     for name, text in {
         "name": submission.name,
         "on": submission.on,
@@ -43,33 +45,33 @@ def check_fields(submission: Submission) -> None:
 def check_project(name: str) -> None:
     """Raises CallError."""
     if name == ALL_PROJECTS:
-        raise CallError(f"`{ALL_PROJECTS}` means all projects, and cannot be the name of one")
+        raise CallError(f"`{ALL_PROJECTS}` means all projects and cannot be a project name")
     check_text("project", name, "Cc")
 
 
 def check_text(field: str, text: str, *categories: str) -> None:
-    """Characters that no file and no variable can have; `categories`: of Unicode, that this field cannot have either.
-    Raises CallError."""
+    """Reject NUL and surrogates, which no file and no variable can contain, and these Unicode `categories`. Raises
+    CallError."""
     if any(sign == "\0" or category(sign) in ("Cs", *categories) for sign in text):
-        raise CallError(f"`{field}` has control characters in it, or halves of some")
+        raise CallError(f"`{field}` must not contain control characters or surrogates")
 
 
 def check_runnable(home: Path, submission: Submission) -> None:
-    """Whether it can run at all, and whether its engine takes jobs now. Raises CallError."""
+    """Check that the submission can run, and that its engine accepts jobs now. Raises CallError."""
     loaded, backend = submission.spec, submission.backend
     if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
-        raise CallError(f"a {loaded.kind} is many runs, which `run` cannot start yet; `phalanx plan` shows its first")
+        raise CallError(f"`run` cannot start a {loaded.kind} yet; `phalanx plan` shows its first run")
     if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
-        raise CallError(f"runs cannot start on `{backend}` yet: --on names one of {known}")
+        raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
     require_engine(home, backend, submission.environment, submission.cluster)
 
 
 def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
-    """A laptop must be able to rehearse a cluster's file, so a run that is too large for it is only warned about.
-    Raises CallError when `strict`."""
+    """Warn if the run is too large for this machine. It is no error, so that a laptop can test a cluster's file. Raises
+    CallError when `strict`."""
     beyond = excess(requested_by(document(made)), this_machine()[0])
     if beyond and strict:
         raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
@@ -78,8 +80,8 @@ def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
 
 
 def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:
-    """What the run's cluster would reject, before anything waits in a queue for days. Raises SpecErrors with all faults
-    at once, CallError."""
+    """Find what the run's cluster would reject, before the run waits in a queue for days. Raises SpecErrors with all
+    errors at once, CallError."""
     verdict = review(
         submission.on or submission.backend,
         [("", made)],
@@ -94,14 +96,14 @@ def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) ->
 
 
 def ignored_fields(loaded: Spec) -> list[str]:
-    """What the file asks for that this machine does not give: a run must not rely on it in silence."""
+    """Messages about fields of the file that this machine ignores: the user must know."""
     told = []
     build, settings = loaded.build, loaded.environment.settings
     if build is not None and (build.image or build.dockerfile):
-        told.append(f"runs in the environment of this shell, not in the image of `{build.image or build.dockerfile}`")
+        told.append(f"runs in the environment of this shell, not in the image `{build.image or build.dockerfile}`")
     if build is not None:
         named = [name for name in ("ref", "commit", "branch") if getattr(build, name)]
-        told += [f"`build.{name}` is not used on this machine: the code is that of this folder" for name in named]
+        told += [f"`build.{name}` is ignored on this machine: the run uses the code in this folder" for name in named]
     missing = ("secret_refs", "config_map_refs", "data_refs", "artifact_refs")
     told += [f"`environment.{name}` is not available on this machine" for name in missing if getattr(settings, name)]
     if loaded.environment.outputs is not None:
@@ -110,7 +112,7 @@ def ignored_fields(loaded: Spec) -> list[str]:
 
 
 class BackendVerdict:
-    """What a backend says of a file, with the places in it."""
+    """The findings of a backend about a file, with their locations in it."""
 
     def __init__(self, reviews: Iterable[Review], tree: Node) -> None:
         self.reviews = list(reviews)
@@ -141,7 +143,7 @@ def review(  # noqa: PLR0913
     environment: Mapping[str, str],
     options: Mapping[str, str | None] = NO_OPTIONS,
 ) -> BackendVerdict:
-    """What the backend `on` says of plans, each with the prefix of its messages. Raises CallError, SpecErrors."""
+    """Let the backend `on` review plans, each with the prefix of its messages. Raises CallError, SpecErrors."""
     there = backends.find(on)
     groups: dict[str, list[tuple[str, Plan]]] = {}
     for prefix, made in plans:
@@ -158,7 +160,7 @@ def _said(finding: SiteFinding) -> str:
 
 
 def _place(tree: Node, path: str) -> Location:
-    """Where a path stands in the file: its value, or the key of the section nearest to it; else the file."""
+    """The location of a path in the file: its value, or the key of the nearest section; else the file."""
     node, is_there = tree, bool(path)
     for step in path.split("."):
         child = node.get(step)

@@ -22,7 +22,7 @@ COPY = "copy"
 
 
 def spec_of(home: Home, run: Run) -> Spec:
-    """The spec that a run was made of. Raises CallError when its folder has lost it, or never had one."""
+    """The spec of a run. Raises CallError if its folder has none."""
     return spec.load([_file_of(home, run)])
 
 
@@ -32,32 +32,32 @@ def _file_of(home: Home, run: Run) -> tuple[str, bytes]:
     try:
         return str(path), path.read_bytes()
     except OSError:
-        raise CallError(f"the folder of run {run.id} has no spec.yml any more") from None
+        raise CallError(f"the folder of run {run.id} has no spec.yml") from None
 
 
 def clone(home: Home, store: Store, original: Run, cloning: str, environment: Mapping[str, str]) -> Run:
-    """A new run of the same spec, in the same working folder or with its own copy of the same snapshot; `copy` brings
-    the outputs along. Raises CallError, SpecErrors."""
+    """Create a new run of the same spec, in the same working folder or with its own copy of the same snapshot; `copy`
+    also copies the outputs. Raises CallError, SpecErrors."""
     return create(home, store, prepare_clone(home, original, cloning, environment))
 
 
 def prepare_clone(
     home: Home, original: Run, cloning: str, environment: Mapping[str, str], user: str | None = None
 ) -> PreparedRun:
-    """As `prepare`. Raises CallError, SpecErrors."""
+    """Like `submit.prepare`, for a clone. Raises CallError, SpecErrors."""
     return prepare(home, _submission(home, original, cloning, environment, user), tell=lambda _: None)
 
 
 def _submission(
     home: Home, original: Run, cloning: str, environment: Mapping[str, str], user: str | None
 ) -> Submission:
-    """What was asked for the first time, asked again. Its backend's checks were passed or skipped then."""
+    """The original submission again. The checks of its backend passed or were skipped then."""
     require_managed(original)
     folder = home.run(original.id).path
     code = _code(home, original)
     venv = submitted(home, original).get("venv")
     if venv is not None and not Path(venv).is_dir():
-        raise CallError(f"the build of run {original.id} is gone: {venv}; run its file again with --build")
+        raise CallError(f"the build of run {original.id} no longer exists: {venv}; run its file again with --build")
     if venv is not None:
         environment = variables(Path(venv), environment)
     archive = folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE
@@ -82,13 +82,13 @@ def _submission(
 
 
 def _code(home: Home, original: Run) -> CodeSource:
-    """The same folder, or a copy of the same snapshot. Raises CallError when it is gone."""
+    """The same folder, or a copy of the same snapshot. Raises CallError if it no longer exists."""
     source = submitted(home, original)
     own = home.run(original.id).path / run_paths.CODE
     is_own = source.get("working") == str(own)
     working = Path(source.get("from" if is_own else "working", "."))
     if not (own if is_own else working).is_dir():
-        raise CallError(f"the working folder of run {original.id} is gone: {working}")
+        raise CallError(f"the working folder of run {original.id} no longer exists: {working}")
     if not is_own:
         return CodeSource(working)
 

@@ -1,4 +1,4 @@
-"""What git says of a folder of code."""
+"""The git state of a folder of code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submission: a run as it was asked for, by the command line, a server, Python or a clone of another run."""
+"""Submission: a request for a run, from the command line, a server, Python or a clone of another run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CodeSource:
     is_snapshot: bool = False  # work in a copy of `folder`
     put: Callable[[Path], object] | None = None  # creates the run's own folder of code, instead of a copy of `folder`
     commit: str | None = None  # None: ask git in `folder`
-    git: Mapping[str, Any] | None = None  # what the sender's git said, for code that was sent without a folder
+    git: Mapping[str, Any] | None = None  # the sender's git state, for code that was sent without a folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PreparedEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The run that a clone is made of."""
+    """The original run of a clone."""
 
     run_id: str
     cloning: str  # restart, copy or rerun
@@ -48,7 +48,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What is asked for, before anything is checked."""
+    """A request for a run, before any check."""
 
     spec: Spec
     tree: Node  # what `spec` was read from: it knows the lines that findings are about
@@ -68,13 +68,13 @@ class Submission:
     is_strict: bool = False  # reject a run that requests more than this machine has
     is_unchecked: bool = False  # submit even if the checks of its backend predict a rejection
     is_built: bool = False  # run the build steps of the file on this machine
-    may_install: bool = True  # False: nobody waits while packages are installed
-    prepared: PreparedEnvironment | None = None  # None: made from `environment` as the file asks
+    may_install: bool = True  # False in a server: a request cannot wait while packages are installed
+    prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
 
     @property
     def backend(self) -> str:
-        """Where the run goes."""
+        """The backend of the run."""
         return backend_of(self.spec.backend or "native", self.on)
 
     @property
@@ -84,7 +84,7 @@ class Submission:
 
 
 def backend_of(backend: str, on: str | None) -> str:
-    """The backend of a run: `backend` is the one of its file, `on` the one that its submitter named."""
+    """The backend of a run: `backend` comes from its file, `on` from the command line or request."""
     if on is None:
         return backend
     if on in LOCAL_BACKENDS:
@@ -101,7 +101,7 @@ class RemarkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something to tell the submitter that is not an error."""
+    """A message for the submitter that is not an error."""
 
     kind: RemarkKind
     about: Note | str
@@ -115,10 +115,10 @@ Tell = Callable[[Remark], object]
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A submission that passed all checks: everything that is written to create the run."""
+    """A submission that passed all checks: everything that `create` writes."""
 
     submission: Submission
     run: Run
     plan: Plan
-    job: Job | None  # None on this machine, where the plan itself is run
+    job: Job | None  # None on this machine, which runs the plan itself
     environment: PreparedEnvironment

@@ -22,17 +22,17 @@ from phalanx.submission.submit import submitted
 
 
 def record(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> None:
-    """Write the provenance of a new run into its folder. Takes time, so callers do it while the run starts. Raises
-    CallError when it cannot be written."""
+    """Write the provenance of a new run to its folder. Takes time, so callers do it while the run starts. Raises
+    CallError if it cannot be written."""
     records = collect(home, run, environment, command_line)
     try:
         write_atomic(home.run(run.id).path / run_paths.RECORDS, json.dumps(records, indent=1).encode())
     except OSError as fault:
-        raise CallError(f"the run's surroundings could not be kept: {fault.strerror}") from None
+        raise CallError(f"cannot write the provenance of the run: {fault.strerror}") from None
 
 
 def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> dict[str, Any]:
-    """The provenance that a run has now, with this environment. Never fails: what is not known is left out."""
+    """The provenance of a run now, with this environment. Never fails: unknown values are left out."""
     source, params = submitted(home, run), run.params
     working = Path(source.get("from", "."))
     python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
@@ -59,12 +59,12 @@ def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: 
 
 
 def has_credentials(value: str) -> bool:
-    """Inside a URL."""
+    """Whether a value contains a URL with a user and password."""
     return re.search(r"://[^/\s:@]+:[^/\s@]+@", value) is not None
 
 
 def packages_of(python: Path) -> dict[str, str]:
-    """The packages beside a Python, by the names of their folders: no interpreter has to be started for it."""
+    """The packages of a Python, by the names of their folders, without starting an interpreter."""
     found: dict[str, str] = {}
     prefix = python.parent.parent  # not resolved: a virtual environment's python is a link to another place
     for folder in sorted(prefix.glob("lib/python3*/site-packages/*.dist-info")):
@@ -74,13 +74,13 @@ def packages_of(python: Path) -> dict[str, str]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What has changed around a run since it ran, in words."""
+    """Differences between two provenances, in words."""
     changed = []
     old, new = then.get("git") or {}, now.get("git") or {}
     if old.get("commit") != new.get("commit"):
         changed.append(f"commit {str(old.get('commit'))[:12]} then, {str(new.get('commit'))[:12]} now")
     elif old.get("diff") != new.get("diff"):
-        changed.append("the uncommitted changes are others")
+        changed.append("the uncommitted changes differ")
     if then.get("python") != now.get("python"):
         changed.append(f"python {then.get('python')} then, {now.get('python')} now")
     before, after = then.get("packages", {}), now.get("packages", {})

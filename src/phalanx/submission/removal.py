@@ -1,4 +1,4 @@
-"""Runs that are over, removed for good: rows, folders, and what nobody shares with them any more."""
+"""Permanent removal of finished runs: rows, folders, and artifacts that no other run shares."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from phalanx.store import Run, Store
 
 
 def require_finished(runs: Sequence[Run]) -> None:
-    """Raises CallError."""
+    """Raises CallError if one of the runs is still active."""
     alive = [run.id for run in runs if not run.is_done]
     if alive:
-        raise CallError(f"not over yet: {', '.join(alive)}; stop them first with `phalanx stop`")
+        raise CallError(f"still active: {', '.join(alive)}; stop them first with `phalanx stop`")
 
 
 def remove(home: Home, store: Store, runs: Sequence[Run]) -> None:
-    """Raises CallError when one is not over: then nothing is removed."""
+    """Raises CallError, and removes nothing, if one of the runs is still active."""
     require_finished(runs)
     for run in runs:
         folder = home.run(run.id).path
         grave = folder.with_name(f".removed-{run.id}")
         if folder.exists():
-            folder.rename(grave)  # gone in one step, so that nobody adopts half of it
+            folder.rename(grave)  # in one step, so that a scheduler does not adopt half of it
         store.delete(run.id)
         shutil.rmtree(grave, ignore_errors=True)
     garbage(home.path)

@@ -1,4 +1,4 @@
-"""Runs that are over and shall go on: the next attempt of the same run, with the same outputs."""
+"""Requests to resume a finished run: the next attempt of the same run, with the same outputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 def require_managed(run: Run) -> None:
     """Raises CallError for a run that is only tracked."""
     if run.backend == OUTSIDE:
-        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: start its script again yourself")
+        raise CallError(f"run {run.id} was tracked, not started, by Phalanx: run its script again yourself")
 
 
 def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
-    """Leave word for whoever schedules. Raises CallError when the run is not over, or cannot be submitted from here."""
+    """Request the next attempt from the scheduler. Raises CallError if the run is still active, or cannot be submitted
+    from this machine."""
     require_managed(run)
     if not run.is_done:
-        raise CallError(f"run {run.id} is not over: it is {run.status}")
+        raise CallError(f"run {run.id} is still active: its status is {run.status}")
     require_engine_of(home, run, environment)
     restore(home, run.id)
     home.keep_environment(run.id, environment)

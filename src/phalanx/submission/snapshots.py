@@ -1,4 +1,4 @@
-"""The code of a run, as it was when the run was submitted."""
+"""Snapshots: copies of a run's code at the time of its submission."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ALWAYS_LEFT = (
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that belong to the code, relative to the folder: what git knows or does not ignore, and without git
-    everything, less what .polyaxonignore and .gitignore name."""
+    """The files of the code, relative to the folder: those that git tracks or does not ignore; without git, all files
+    that .polyaxonignore and .gitignore do not exclude."""
     listed = git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is not None:
         names = [Path(name) for name in listed.split("\0") if name]
@@ -48,7 +48,7 @@ def _less_ignored(folder: Path, files: list[Path], ignore_files: tuple[str, ...]
 
 
 def take(folder: Path, target: Path) -> int:
-    """Copy the code. Answers how many files. Raises CallError when it is too large to be code."""
+    """Copy the code and return the number of files. Raises CallError if it is larger than `MAX_BYTES`."""
     files = _code_of(folder, MAX_BYTES)
     for path in files:
         (target / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,8 +57,8 @@ def take(folder: Path, target: Path) -> int:
 
 
 def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
-    """Write the code as a tar.gz, to be sent elsewhere: files alone, those behind links as files. Answers how many.
-    Raises CallError when it is too large to be code, or cannot be read."""
+    """Write the code as a tar.gz and return the number of files. Links are replaced by the files they point to. Raises
+    CallError if it is larger than `most`, or cannot be read."""
     files = _code_of(folder, most)
     try:
         code_archive.pack(folder, files, target)
@@ -73,6 +73,6 @@ def _code_of(folder: Path, most: int) -> list[Path]:
     if size > most:
         raise CallError(
             f"the code in {folder} takes {size >> 20} MiB, more than {most >> 20}: "
-            "name what is not code in .polyaxonignore, one pattern a line"
+            "exclude other files in .polyaxonignore, one pattern per line"
         )
     return files

@@ -1,7 +1,7 @@
 """From a submission to a run: check, plan, prepare; then create its folder and its row.
 
-`prepare` checks everything and changes nothing of the home except its virtual environments. `create` is the small
-effect after it. If it is killed between folder and row, the scheduler adopts the folder.
+`prepare` checks everything, and changes only the virtual environments in the home. `create` then writes the run. If it
+is killed between folder and row, the scheduler adopts the folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from phalanx.tracking.external_folder import new_id, user_name
 
 
 def submit(home: Home, store: Store, submission: Submission, tell: Tell = lambda _: None) -> Run:
-    """A run, created and queued. Raises SpecErrors, CallError."""
+    """Create and queue a run. Raises SpecErrors, CallError."""
     return create(home, store, prepare(home, submission, tell))
 
 
@@ -63,7 +63,7 @@ def prepare(home: Home, submission: Submission, tell: Tell) -> PreparedRun:
 
 
 def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
-    """The run's folder, then its row. Raises CallError when the disk refuses."""
+    """Write the run's folder, then its row. Raises CallError if the folder cannot be written."""
     submission, run, job = prepared.submission, prepared.run, prepared.job
     code, outputs = _code(submission), None
     if submission.origin is not None and submission.origin.outputs is not None:
@@ -76,7 +76,7 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if submission.is_local:
-            pack(home.agents)  # now, so that a disk without room for the agent refuses the run and does not strand it
+            pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
         elif job is not None and job.carries_agent:
             _carry(folder, home, prepared.environment.archive)
 
@@ -102,8 +102,8 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
 
 
 def submitted(home: Home, run: Run) -> dict[str, Any]:
-    """What `create` noted of a run: where it works, where its code is from (`git`: what its sender said of it), host
-    and virtual environment. Empty when that is lost."""
+    """The facts that `create` stored: working folder, origin of the code (`git`: as the sender reported it), host and
+    virtual environment. Empty if they are lost."""
     try:
         found: dict[str, Any] = json.loads((home.run(run.id).path / run_paths.SUBMITTED).read_bytes())
     except (OSError, ValueError):
@@ -112,7 +112,7 @@ def submitted(home: Home, run: Run) -> dict[str, Any]:
 
 
 def _code(submission: Submission) -> CodeSource:
-    """The same code with `put` set unless the run works in the user's folder."""
+    """The same code, with `put` set unless the run works in the user's folder."""
     code = submission.code
     folder = code.folder
     if code.put is not None:
@@ -124,7 +124,7 @@ def _code(submission: Submission) -> CodeSource:
 
 
 def _carry(folder: Path, home: Home, archive: Path | None) -> None:
-    """Put beside a job what it needs to run without us: the agent, and the archive of its virtual environment."""
+    """Add what a job needs to run without Phalanx: the agent, and the archive of its virtual environment."""
     carry(folder / run_paths.JOB, home.agents)
     for script in folder.glob("*.sh"):
         script.chmod(0o700)
@@ -169,14 +169,14 @@ def _commit(code: CodeSource) -> str | None:
 
 
 def _job(home: Home, submission: Submission, made: Plan) -> Job | None:
-    """What the run's backend is given; nothing for this machine, where the plan itself is run. Raises CallError."""
+    """The job for the run's backend; None for this machine, which runs the plan itself. Raises CallError."""
     if submission.is_local:
         return None
     backend = submission.backend
     if not is_safe(str(home.path)):
         raise CallError(
-            f"the home {str(home.path)!r} has quotes or other characters that cannot be passed on to {backend}: "
-            "PHALANX_HOME names another"
+            f"the home {str(home.path)!r} has quotes or other characters that cannot be passed to {backend}: "
+            "set PHALANX_HOME to another path"
         )
     found = backends.find(backend)
     return found.render(made, found.target(home.path, made, options=submission.cluster, ask=True))

@@ -1,4 +1,4 @@
-"""`build_steps` and `environment.python` without containers: a virtual environment, kept by its content."""
+"""Virtual environments for `build_steps` and `environment.python`, without containers; cached by their inputs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Say = Callable[[str], None]
 
 
 class VirtualenvSpec(NamedTuple):
-    """What is to be in an environment."""
+    """The content of a virtual environment."""
 
     python: PythonOptions = PythonOptions()
     build: Build = Build()
 
     @classmethod
     def by(cls, loaded: Spec, *, with_steps: bool) -> VirtualenvSpec | None:
-        """None when a file wants nothing made."""
+        """None if the file needs no virtual environment."""
         build = loaded.build if with_steps and loaded.build is not None else Build()
         python = loaded.environment.python
         return cls(python, build) if build.build_steps or python.requirements else None
 
 
 def key_of(wanted: VirtualenvSpec, working: Path) -> str:
-    """What a build depends on: its packages and steps, this Python, and the files that they read."""
+    """A hash of a build's inputs: its packages and steps, this Python, and the files that they read."""
     python, build = wanted
     digest = hashlib.sha256()
     variables = (f"{name}={value}" for name, value in build.env_vars)
@@ -53,7 +53,7 @@ def key_of(wanted: VirtualenvSpec, working: Path) -> str:
 
 
 def prepare(submission: Submission, builds: Path, tell: Tell) -> PreparedEnvironment:
-    """What a run starts in: the submitter's environment, or the one that the file asks for. Raises CallError."""
+    """The environment of a run: the submitter's, or the one that the file requests. Raises CallError."""
     loaded, environment = submission.spec, submission.environment
     python, steps = loaded.environment.python, loaded.build.build_steps if loaded.build is not None else ()
 
@@ -80,12 +80,12 @@ def prepare(submission: Submission, builds: Path, tell: Tell) -> PreparedEnviron
 
 
 def _folder_to_install(submission: Submission) -> Path:
-    """The folder with the requirement files. Raises CallError: installing packages takes minutes, and nobody waits for
-    that at the other end of a request."""
+    """The folder with the requirement files. Raises CallError in a server: installing packages takes minutes, too long
+    for a request."""
     if not submission.may_install or submission.code.folder is None:
         raise CallError(
-            "a server does not install packages: name an environment that is there with `environment.python.venv` or "
-            "`conda`, or use `phalanx run` on the server's own machine"
+            "a server does not install packages: name an existing environment with `environment.python.venv` or "
+            "`conda`, or use `phalanx run` on the server's machine"
         )
     return submission.code.folder
 
@@ -93,7 +93,7 @@ def _folder_to_install(submission: Submission) -> Path:
 def ensure(
     wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str], builds: Path, say: Say
 ) -> dict[str, str]:
-    """The environment variables of a build that is done, now or before. Raises CallError when a step fails."""
+    """Build if needed, and return the environment variables of the build. Raises CallError if a step fails."""
     folder = builds / key_of(wanted, working)
     inside = variables(folder / "venv", {**environment, **dict(wanted.build.env_vars)})
     if not (folder / "done").exists() or wanted.build.nocache:
@@ -102,7 +102,7 @@ def ensure(
 
 
 def packed(wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str], builds: Path, say: Say) -> Path:
-    """The same as one file, to be unpacked on nodes that could not make it themselves. Raises CallError."""
+    """The same as one archive, for nodes that cannot build it themselves. Raises CallError."""
     inside = ensure(wanted, working, environment, builds, say)
     venv = Path(inside["VIRTUAL_ENV"])
     target = venv.with_name("venv.tar")
@@ -114,7 +114,7 @@ def packed(wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str]
 
 
 def existing_python(python: PythonOptions, environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment with a virtual or conda environment that is there already; None when the file names none.
+    """The variables with the existing virtual or conda environment of the file active; None if the file names none.
     Raises CallError."""
     kind = "venv" if python.venv else "conda"
     named = python.venv or python.conda
@@ -128,7 +128,7 @@ def existing_python(python: PythonOptions, environment: Mapping[str, str]) -> di
 
 
 def variables(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it is when a virtual environment is active."""
+    """The variables with a virtual environment active."""
     path = f"{place / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
     inside = {**environment, "VIRTUAL_ENV": str(place), "PATH": path}
     inside.pop("PYTHONHOME", None)
@@ -138,7 +138,7 @@ def variables(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
 def _make(wanted: VirtualenvSpec, working: Path, inside: dict[str, str], folder: Path, say: Say) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
-    say("making a virtual environment")
+    say("creating a virtual environment")
     venv.create(folder / "venv", with_pip=True, system_site_packages=not wanted.python.requirements, symlinks=True)
     steps = [(step, ["bash", "-c", step]) for step in wanted.build.build_steps]
     if wanted.python.requirements:
@@ -160,5 +160,5 @@ def _make(wanted: VirtualenvSpec, working: Path, inside: dict[str, str], folder:
         if done.returncode:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             why = f"build step {number} failed with code {done.returncode}: {step}"
-            raise CallError(f"{why}\n{last}\nThe whole log: {log}")
+            raise CallError(f"{why}\n{last}\nFull log: {log}")
     (folder / "done").touch()

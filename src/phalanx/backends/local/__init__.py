@@ -1,1 +1,1 @@
-"""This machine."""
+"""The local backend: runs on this machine."""

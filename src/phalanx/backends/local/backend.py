@@ -1,4 +1,4 @@
-"""This machine: every replica a process here, found at 127.0.0.1 by a port of its own."""
+"""The local backend: every replica is a process on this machine, at 127.0.0.1 with its own port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phalanx.placeholders import Value, unfold
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan, Replica
 
-# Positional parameters carry the folder and the port: unlike variables, no user's variable can be named like them.
+# Positional parameters carry the folder and the port: unlike variables, they cannot collide with a user's variable.
 _PREAMBLE = """\
 here=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}"){up}" && pwd) || exit 1
 case $here in *[\\"\\\\]*) echo "the folder's name has quotes or backslashes in it: $here" >&2; exit 1;; esac
@@ -106,17 +106,17 @@ class Local(Backend):
 
 
 def starts_itself(plan: Plan, replica: Replica) -> bool:
-    """Or a launcher starts it."""
+    """Whether the script starts the replica, not a launcher."""
     return plan.launch != "mpirun" or replica.role == LAUNCHER
 
 
 def host_files(slots: int) -> dict[str, str]:
-    """The hosts of a run as mpirun reads them, and as a script that horovodrun may ask."""
+    """The hosts of a run as a hostfile for mpirun, and as a discovery script for horovodrun."""
     return {run_paths.HOSTFILE: f"127.0.0.1 slots={slots}\n", run_paths.HOSTS_SCRIPT: f"echo localhost:{slots}\n"}
 
 
 def _start_script(plan: Plan, running: list[Replica]) -> str:
-    """Parameter servers serve for ever: the run is over when everyone else is done."""
+    """Parameter servers never exit: the run has finished when all other replicas have."""
     lines = []
     if plan.service is not None:
         words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
@@ -129,7 +129,7 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
 
 def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> str:
     exports = _exports(replica.environment, plan, ranks)
-    for name, value in replica.defaults.items():  # an assignment takes quotes as they are, where `:-` would not
+    for name, value in replica.defaults.items():  # unlike `:-`, an assignment keeps quotes
         exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, plan, ranks)}')
     return _REPLICA.format(
         name=replica.name,
@@ -151,7 +151,7 @@ def _shell(value: Value, plan: Plan, ranks: Mapping[str, int]) -> str:
 
 
 def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
-    """A value in shell quotes; only holes are left for the shell to fill in."""
+    """A value in shell quotes; the shell expands only the placeholders."""
     for part in unfold(value, plan.members):
         if isinstance(part, str):
             if part:

@@ -1,4 +1,4 @@
-"""Runs on this machine: starting, watching and ending the replicas of one attempt."""
+"""Starts, observes and ends the replicas of an attempt on this machine."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from phalanx.ends import read_end
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState, last_write, record_lost
 from phalanx.naming import is_launcher
 
-PORTS = range(20_000, 32_000)  # below what the kernel hands out by itself, so nobody is given one by chance
-LAUNCH_S = 60.0  # for the launcher to fork the agents: it takes a few hundredths
+PORTS = range(20_000, 32_000)  # below the kernel's ephemeral range, so that no process gets one by chance
+LAUNCH_S = 60.0  # for the launcher to fork the agents: usually some 10 ms
 
 
 def reserve_ports(count: int) -> dict[int, socket.socket]:
-    """Ports that nobody uses now, and that no other run on this machine will be given: each is held by a name, which
-    the agents inherit and the kernel frees when the last of them has ended. Raises OSError when there are too few.
+    """Reserve free ports that no other run on this machine gets. Each is held by an abstract socket name, which the
+    agents inherit and the kernel frees when the last of them has ended. Raises OSError if there are too few.
     """
     held: dict[int, socket.socket] = {}
-    first = random.randrange(len(PORTS))  # noqa: S311 - to be elsewhere than others, not a secret
+    first = random.randrange(len(PORTS))  # noqa: S311 - to avoid collisions, not a secret
     for step in range(len(PORTS)):
         if len(held) == count:
             return held
-        port = PORTS[(first + 7 * step) % len(PORTS)]  # 7 does not divide their number: it comes by all of them
+        port = PORTS[(first + 7 * step) % len(PORTS)]  # 7 does not divide their number, so this visits all of them
         name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             name.bind(f"\0phalanx-port-{port}")
@@ -50,10 +50,10 @@ def reserve_ports(count: int) -> dict[int, socket.socket]:
         held[port] = name
     for name in held.values():
         name.close()
-    raise OSError(f"{count} free ports are needed and only {len(held)} are there")
+    raise OSError(f"{count} free ports are needed, only {len(held)} are available")
 
 
-def start(  # noqa: PLR0913 - what a machine must know of an attempt
+def start(  # noqa: PLR0913 - the inputs of an attempt
     seat: AttemptFolder,
     *,
     working: Path,
@@ -62,9 +62,9 @@ def start(  # noqa: PLR0913 - what a machine must know of an attempt
     grace_s: float,
     agents: Path,
 ) -> None:
-    """Start the replicas, each with a port of its own; whoever comes later finds them by `look`. To be called again
-    only after `sweep`, and when no replica was ever seen. Raises OSError when nothing was started,
-    CalledProcessError or TimeoutExpired when a part may have been.
+    """Start the replicas, each with its own port; `observe` finds them, also in later processes. Call it again only
+    after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started, CalledProcessError or
+    TimeoutExpired if some replicas may have been.
     """
     for folder in (seat.run_folder / run_paths.OUTPUTS, seat.facts_file.parent, *map(seat.folder, seat.replicas)):
         make_private(folder, seat.run_folder)
@@ -122,7 +122,7 @@ def _complaints(seat: AttemptFolder) -> Path:
 
 
 def fail_start(seat: AttemptFolder, fault: Exception) -> None:
-    """After a start that failed halfway: nothing of it goes on, and every replica has an end."""
+    """Clean up after a start that failed halfway: kill its processes, and record an end for every replica."""
     sweep(seat.run_id)
     try:
         said = _complaints(seat).read_text(errors="replace").strip().splitlines()
@@ -133,12 +133,12 @@ def fail_start(seat: AttemptFolder, fault: Exception) -> None:
 
 
 def observe(seat: AttemptFolder) -> dict[str, ReplicaState]:
-    """What is seen of each replica now."""
+    """The current state of each replica."""
     return {name: observe_replica(seat.folder(name)) for name in seat.replicas}
 
 
 def observe_replica(folder: Path) -> ReplicaState:
-    """One replica, by the folder of its attempt."""
+    """The current state of one replica, from the folder of its attempt."""
     end = read_end(folder)
     if end is not None:
         return ReplicaState(ReplicaPhase.ENDED, end=end)
@@ -173,7 +173,7 @@ def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTE
 
 
 def is_starting(run_id: str, sightings: Iterable[ReplicaState]) -> bool:
-    """Whether there is still someone who may announce a replica: the launcher, or an agent that was just forked."""
+    """Whether a process may still write a replica's file: the launcher, or an agent that was just forked."""
     known = {seen.pid for seen in sightings}
     return bool(_living(processes.find_marked([(AGENT_MARK, run_id)])) - known)
 
@@ -183,7 +183,7 @@ def _living(pids: Iterable[int]) -> set[int]:
 
 
 def sweep(run_id: str) -> int:
-    """Kill whatever is left of a run: orphans of killed agents, daemons. Answers how many there were."""
+    """Kill all processes that are left of a run: orphans of killed agents, daemons. Returns their number."""
     swept = 0
     deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:

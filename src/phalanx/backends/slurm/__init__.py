@@ -1,1 +1,1 @@
-"""Slurm."""
+"""The Slurm backend."""

@@ -1,7 +1,7 @@
-"""Slurm: one job, or a heterogeneous one, whose script places an agent beside every rank.
+"""The Slurm backend: one job, possibly heterogeneous, whose script starts an agent for every rank.
 
-The script is the whole of it: it also works by plain `sbatch`, on a machine without Phalanx. Nothing that a user wrote
-stands in it unquoted, and no shell ever sees what they wrote for the agents: those read `plan.json`.
+The script is self-contained: it also works with plain `sbatch`, on a machine without Phalanx. It contains no unquoted
+user text, and no shell evaluates the users' commands and variables: the agents read them from `plan.json`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SlurmJobs(Backend):
         plan: Plan | None = None,
         *,
         options: Mapping[str, str | None] = NO_OPTIONS,
-        ask: bool = False,  # noqa: ARG002 - a profile is there so that nobody need be asked
+        ask: bool = False,  # noqa: ARG002 - a profile makes queries unnecessary
     ) -> Site | None:
         return sites.find(options.get("site") or (plan.slurm.site if plan is not None else None), home)
 
@@ -128,7 +128,7 @@ class SlurmJobs(Backend):
         files = {"run.sh": script, run_paths.PLAN: json.dumps(placed, indent=1) + "\n"}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
-    def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - its commands keep none
+    def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - it runs commands, without connections
         from phalanx.backends.slurm.engine import SlurmEngine
 
         return SlurmEngine(target.submit_interval_s if target is not None else 0.0)
@@ -140,7 +140,7 @@ class SlurmJobs(Backend):
         environment: Mapping[str, str],
         options: Mapping[str, str | None] = NO_OPTIONS,
     ) -> Review:
-        """By the profile of the site. Raises CallError, SpecErrors for a wrong profile."""
+        """Check the plans against the site profile. Raises CallError, SpecErrors for an invalid profile."""
         judged = list(plans)
         wanted = options.get("site") or next((plan.slurm.site for _, plan in judged if plan.slurm.site), None)
         profile = locate(wanted, home)
@@ -161,9 +161,7 @@ class SlurmJobs(Backend):
         site = self.target(home, options=options)
         found = super().diagnose(home, environment, options)
         if site is None:
-            return replace(
-                found, notes=["no profile of this site: `phalanx site init` writes one"], data={"site": None}
-            )
+            return replace(found, notes=["no site profile: `phalanx site init` writes one"], data={"site": None})
         return replace(found, facts={"site": site.title or site.name}, data={"site": site.name})
 
     def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
@@ -171,7 +169,7 @@ class SlurmJobs(Backend):
 
 
 def adapted(plan: Plan) -> Plan:
-    """The plan as Slurm runs it: srun starts the ranks of MPI, unless the file wants mpirun to."""
+    """The plan as Slurm runs it: srun starts the MPI ranks, unless the file selects mpirun."""
     if plan.launch != MPIRUN or plan.slurm.mpi == MPIRUN:
         return plan
     return replace(plan, launch="srun", launcher=(), replicas=tuple(r for r in plan.replicas if r.role != LAUNCHER))
@@ -184,18 +182,18 @@ def _mpi(plan: Plan) -> str:
 def _refuse(parts: list[Component], *, by_launcher: bool) -> None:
     if by_launcher and len(parts) > 1:
         raise CallError(
-            "the ranks are started by one launcher, which cannot reach into the components of a heterogeneous job: "
-            "ask for the same for all workers, or write `environment.slurm.layout: homogeneous`"
+            "one launcher starts the ranks, and it cannot reach the components of a heterogeneous job: "
+            "request the same for all workers, or write `environment.slurm.layout: homogeneous`"
         )
     if any(len(part.names) % part.size.processes for part in parts):
         raise CallError(
-            "replicas with different numbers of processes cannot lie in one grid: "
+            "replicas with different numbers of processes cannot share one component: "
             "write `environment.slurm.layout: heterogeneous`"
         )
 
 
 def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterator[str]:
-    """Options of the whole job stand with each component: not all of them reach the others by themselves."""
+    """Options of the whole job are repeated for each component: Slurm does not pass all of them on."""
     slurm = plan.slurm
     own = dict(slurm.directives)
     run_wide = {
@@ -221,7 +219,7 @@ def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterat
 
 
 def _size(part: Component, plan: Plan, site: Site | None) -> dict[str, str | None]:
-    """Memory by CPU: components of one job must all say it in the same way, wherever their replicas lie."""
+    """Memory is requested per CPU: all components of a job must use the same unit, on any distribution of replicas."""
     size = part.size
     options: dict[str, str | None] = {
         "nodes": None if part.nodes is None else str(part.nodes),
@@ -240,7 +238,7 @@ def _size(part: Component, plan: Plan, site: Site | None) -> dict[str, str | Non
 
 
 def _time(plan: Plan) -> str | None:
-    """Whole minutes, as days-hours:minutes."""
+    """The time limit in whole minutes, as days-hours:minutes."""
     times = [time for time in (plan.timeout_s, plan.slurm.segment_s) if time is not None]
     if not times:
         return None
@@ -249,7 +247,7 @@ def _time(plan: Plan) -> str | None:
 
 
 def _step(parts: list[Component]) -> str:
-    """`step MPI ARGUMENTS…`: the agent beside every rank, in one rank space."""
+    """`step MPI ARGUMENTS…`: starts the agent for every rank, in one rank space."""
     calls = []
     for number, part in enumerate(parts):
         group = f"--het-group={number} " if len(parts) > 1 else ""
@@ -276,14 +274,14 @@ def _words(parts: list[Component]) -> str:
 
 
 def _word(text: str) -> str:
-    """A text as one harmless word."""
+    """A text as one word without special characters."""
     return re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)[:200] or "_"
 
 
 def _checked(name: str, value: str) -> str:
-    """The file's reader lets nothing else through; this is where it would matter."""
+    """Check again what the reader of the file has checked: an invalid value would inject text into the script."""
     if not re.fullmatch(r"[\w.,@%+:=/&|*()\[\]!-]*", value):
-        raise CallError(f"`{value[:60]!r}` cannot be a value of --{name}")
+        raise CallError(f"{value[:60]!r} is not a valid value of --{name}")
     return value
 
 

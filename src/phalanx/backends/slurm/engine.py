@@ -1,4 +1,4 @@
-"""Jobs of Slurm: submitted, watched and ended by its own commands, as a user of a login node may call them."""
+"""The Slurm engine: submits, observes and cancels jobs with Slurm's commands, as a user on a login node."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, 
 from phalanx.ends import Cause
 from phalanx.errors import CallError
 
-PATIENCE_S = 60.0  # for a command to answer: a busy controller takes its time
+PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
 RECORDS_PATIENCE_S = 20.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
-COMMANDS = ("sbatch", "squeue", "scancel")  # without which no job can be submitted and watched
+COMMANDS = ("sbatch", "squeue", "scancel")  # required to submit and observe jobs
 
 
 class SlurmEngine(Engine):
@@ -34,7 +34,7 @@ class SlurmEngine(Engine):
         self.submit_interval_s = submit_interval_s
 
     def preflight(self, environment: Mapping[str, str]) -> None:
-        """Only whether its commands are here: a controller that is away for a moment is waited for."""
+        """Check only that the commands exist: a controller that is down for a moment is retried."""
         for command in COMMANDS:
             if shutil.which(command, path=environment.get("PATH", os.defpath)) is None:
                 raise CallError(
@@ -68,15 +68,15 @@ class SlurmEngine(Engine):
         answer = _call(command, {**_outside_of_jobs(environment), "PHALANX_FOUND_PYTHON": sys.executable})
         number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
         if not number.isdigit():
-            raise EngineUnavailable(f"sbatch did not tell the number of the job: {answer[:200]!r}")
+            raise EngineUnavailable(f"sbatch did not print a job number: {answer[:200]!r}")
         return f"{self.name}:{number}"
 
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
         answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
         found = self._observed(states.queue_rows(answer))
-        # What squeue has forgotten, who cancelled a job, and of what exactly one failed, only the records know.
+        # Only the records have jobs that left squeue, the user who cancelled a job, and the exact cause of a failure.
         asked = [handle for handle in handles if handle not in found or _is_unclear(found[handle])]
-        with suppress(EngineUnavailable):  # there may be none at this site; what squeue says is true without them
+        with suppress(EngineUnavailable):  # a site may have no records; squeue's output is valid without them
             found |= self._records(asked) if asked else {}
         return found
 
@@ -94,7 +94,7 @@ class SlurmEngine(Engine):
         words = ["sacct", "-nXP", "-j", numbers, "-o", RECORDS_FORMAT]
         rows = states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))
         told = self._observed(rows)
-        # Records come late: only what they say of the end is to be believed.
+        # Records are delayed: only the states of ended jobs are reliable.
         return {handle: seen for handle, seen in told.items() if seen.state == ENDED}
 
     def _observed(self, rows: list[Row]) -> dict[str, Observation]:
@@ -133,7 +133,7 @@ def _user() -> str:
 
 
 def _named(seen: Observation) -> Observation:
-    """Whoever cancelled it, by name: Slurm tells only the number."""
+    """Replace the id of the user who cancelled a job by the name: Slurm reports only the id."""
     import pwd
 
     def name(found: re.Match[str]) -> str:
@@ -146,13 +146,13 @@ def _named(seen: Observation) -> Observation:
 
 
 def _outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Whoever submits from within a job has variables of that one, which sbatch and srun would obey."""
+    """The environment without the variables of a surrounding job: sbatch and srun would use them."""
     kept = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
     return {name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept}
 
 
 def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> str:
-    """What a command answers. Raises Unavailable and Refused."""
+    """The output of a command. Raises EngineUnavailable and JobRejected."""
     try:
         done = subprocess.run(
             command,
@@ -163,11 +163,9 @@ def _call(command: list[str], environment: Mapping[str, str] | None = None, pati
             check=False,
         )
     except FileNotFoundError:
-        raise EngineUnavailable(
-            f"there is no `{command[0]}` on the PATH: is this a login node of the cluster?"
-        ) from None
+        raise EngineUnavailable(f"`{command[0]}` is not on the PATH: is this a login node of the cluster?") from None
     except (OSError, subprocess.TimeoutExpired) as fault:
-        raise EngineUnavailable(f"{command[0]} does not answer: {fault}") from None
+        raise EngineUnavailable(f"{command[0]} does not respond: {fault}") from None
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
     said = done.stderr.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""What Slurm's commands print, read; and what it means, in plain words. Pure.
+"""Parses the output of Slurm's commands, and explains states and reasons in plain words. Pure.
 
-Text formats, not JSON: that one changes its shape between releases, and is wrong about exit codes in some.
+It reads text formats, not JSON: the JSON changes between releases, and has wrong exit codes in some.
 """
 
 from __future__ import annotations
@@ -34,59 +34,59 @@ _CAUSES = {
     "REVOKED": (Cause.LOST, "the job was revoked"),
 }
 _RESTARTS = {
-    "NODE_FAIL": "a node failed, and Slurm starts it again",
-    "BOOT_FAIL": "a node could not be started, and Slurm starts it again",
-    "PREEMPTED": "preempted by a job of higher priority, and started again",
-    "REQUEUED": "requeued by somebody",
+    "NODE_FAIL": "a node failed, and Slurm restarts the job",
+    "BOOT_FAIL": "a node could not be started, and Slurm restarts the job",
+    "PREEMPTED": "preempted by a job of higher priority, and restarted",
+    "REQUEUED": "requeued by a user",
 }
 _REASONS = {
-    "None": "Slurm has not looked at it yet",
+    "None": "Slurm has not considered it yet",
     "Priority": "jobs of higher priority come first",
     "Resources": "it is next, and waits for enough free nodes",
-    "BeginTime": "it may not begin yet",
+    "BeginTime": "its begin time has not been reached",
     "Dependency": "another job must end first",
     "DependencyNeverSatisfied": "the job that it depends on failed: it will never start",
-    "JobHeldUser": "it is held by its user: `scontrol release` lets it go",
+    "JobHeldUser": "it is held by its user: `scontrol release` releases it",
     "JobHeldAdmin": "it is held by an administrator: ask the site",
     "JobHoldMaxRequeue": "it was requeued too often, and is held",
     "AssocMaxJobsLimit": "you run as many jobs as the account allows",
     "AssocMaxSubmitJobLimit": "you have submitted as many jobs as the account allows",
-    "MaxJobsPerAccount": "the account runs as many jobs as it may",
-    "MaxCpuPerAccount": "the account uses as many CPUs as it may",
-    "MaxGRESPerAccount": "the account uses as many GPUs as it may",
+    "MaxJobsPerAccount": "the account has reached its limit of running jobs",
+    "MaxCpuPerAccount": "the account has reached its limit of CPUs",
+    "MaxGRESPerAccount": "the account has reached its limit of GPUs",
     "QOSMaxJobsPerUserLimit": "you run as many jobs as this quality of service allows",
     "QOSMaxCpuPerUserLimit": "you use as many CPUs as this quality of service allows",
     "QOSMaxGRESPerUser": "you use as many GPUs as this quality of service allows",
     "QOSMaxMemoryPerUser": "you use as much memory as this quality of service allows",
-    "QOSMaxWallDurationPerJobLimit": "it asks for more time than the quality of service allows: it will never start",
-    "QOSGrpCpuLimit": "all who share this quality of service use as many CPUs as they may",
-    "QOSGrpGRES": "all who share this quality of service use as many GPUs as they may",
+    "QOSMaxWallDurationPerJobLimit": "it requests more time than the quality of service allows: it will never start",
+    "QOSGrpCpuLimit": "the users of this quality of service have reached their limit of CPUs",
+    "QOSGrpGRES": "the users of this quality of service have reached their limit of GPUs",
     "QOSNotAllowed": "the account may not use this quality of service: it will never start",
-    "AssocGrpCpuLimit": "the account uses as many CPUs as it may",
-    "AssocGrpGRES": "the account uses as many GPUs as it may",
+    "AssocGrpCpuLimit": "the account has reached its limit of CPUs",
+    "AssocGrpGRES": "the account has reached its limit of GPUs",
     "AssocGrpCPUMinutesLimit": "the account has used up its CPU time",
-    "AssocGrpCPURunMinutesLimit": "the account has too much CPU time promised to running jobs",
+    "AssocGrpCPURunMinutesLimit": "the account has reserved too much CPU time for running jobs",
     "AssocGrpGRESMinutes": "the account has used up its GPU time",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows: it will never start",
-    "PartitionTimeLimit": "it asks for more time than the partition allows: it will never start",
+    "PartitionNodeLimit": "it requests more nodes than the partition allows: it will never start",
+    "PartitionTimeLimit": "it requests more time than the partition allows: it will never start",
     "PartitionConfig": "the partition has no node that is large enough: it will never start",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "a node that it needs is not available, or reserved for maintenance",
     "NodeDown": "a node that it needs is down",
-    "BadConstraints": "no node has what it asks for: it will never start",
+    "BadConstraints": "no node matches its request: it will never start",
     "Reservation": "its reservation has not begun",
     "Licenses": "it waits for a licence",
     "Prolog": "its nodes are being prepared",
-    "Cleaning": "what is left of its last start is being cleaned up",
+    "Cleaning": "its previous start is being cleaned up",
     "InvalidAccount": "the account does not exist: it will never start",
     "InvalidQOS": "the quality of service does not exist: it will never start",
     "AccountNotAllowed": "the account may not use this partition: it will never start",
     "NonZeroExitCode": "it ended with an error",
     "launch_failed_requeued_held": "it could not be started, and is held",
-    "JobArrayTaskLimit": "the array runs as many tasks as it may",
+    "JobArrayTaskLimit": "the array has reached its limit of running tasks",
 }
-# What may pass: then the same call may work later. Everything else that sbatch refuses, it refuses for good.
+# Transient errors: the same call may work later. All other errors of sbatch are permanent.
 _PASSING = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection refused|"
     r"Unexpected message received|temporarily unavailable|Transport endpoint|Communication connection failure|"
@@ -98,7 +98,7 @@ _PASSING = re.compile(
 
 
 class Row(NamedTuple):
-    """One line about a job. `job` is the number of the whole: that of a heterogeneous one's first component."""
+    """One line about a job. `job` is the number of the whole job: for a heterogeneous one, of its first component."""
 
     job: int
     component: int
@@ -113,7 +113,7 @@ class Row(NamedTuple):
 
 
 def queue_rows(text: str) -> list[Row]:
-    """Of `squeue -h -o QUEUE_FORMAT`. Only names and comments may have bars in them, and ours have none."""
+    """Parse `squeue -h -o QUEUE_FORMAT`. Only names and comments can contain `|`, and those of Phalanx do not."""
     rows = []
     for line in text.splitlines():
         parts = [*line.split("|"), ""]
@@ -125,7 +125,7 @@ def queue_rows(text: str) -> list[Row]:
 
 
 def record_rows(text: str) -> list[Row]:
-    """Of `sacct -nXP -o RECORDS_FORMAT`. A job that was started again has a row for each time with `-D`."""
+    """Parse `sacct -nXP -o RECORDS_FORMAT`. With `-D`, a restarted job has a row for each start."""
     rows = []
     for line in text.splitlines():
         parts = [*line.split("|"), ""]
@@ -144,7 +144,7 @@ def _row(ident: str, *rest: str) -> Row | None:
 
 
 def observed(rows: list[Row]) -> Observation:
-    """Of the rows of one job, by component. The first component tells how it is; all tell where."""
+    """The state of a job, from the rows of its components: the state of the first, the nodes of all."""
     first = min(rows, key=lambda row: row.component)
     state = first.state.split(" ")[0].rstrip("+")
     nodes = ",".join(row.nodes for row in rows if row.nodes and row.nodes != "None assigned")
@@ -154,10 +154,10 @@ def observed(rows: list[Row]) -> Observation:
         starts_at = "" if first.starts_at in ("N/A", "Unknown", "") else first.starts_at
         reasons = [row.reason for row in rows if row.reason not in ("None", "")]
         return Observation(WAITING, waiting_for(reasons[0] if reasons else "None"), starts_at=starts_at, **known)  # type: ignore[arg-type]
-    if state in _RUNNING or state not in _CAUSES:  # a state that we have never heard of is no end
+    if state in _RUNNING or state not in _CAUSES:  # an unknown state does not count as ended
         return Observation(RUNNING, "suspended" if state == "SUSPENDED" else "", **known)  # type: ignore[arg-type]
     if state == "FAILED" and any(row.of_steps == OUT_OF_MEMORY for row in rows):
-        state = "OUT_OF_MEMORY"  # of a step, whose job only failed of it
+        state = "OUT_OF_MEMORY"  # a step ran out of memory, and the job failed because of it
     cause, words = _CAUSES[state]
     if state == "FAILED" and first.exit_code not in ("", "0:0"):
         words = f"{words} ({_exit_words(first.exit_code)})"
@@ -180,7 +180,7 @@ def owner(row: Row) -> tuple[str | None, int]:
     found = _COMMENT.match(row.comment)
     if found is not None:
         return found[1], int(found[2] or 1)
-    named = _NAME.match(row.name)  # a site may write comments of its own
+    named = _NAME.match(row.name)  # a site may overwrite comments
     return (named[1], 1) if named is not None else (None, 1)
 
 
@@ -192,35 +192,35 @@ def group_by_job(rows: list[Row]) -> dict[int, list[Row]]:
 
 
 def waiting_for(reason: str) -> str:
-    """A reason of Slurm's, as a person would say it."""
+    """A reason code of Slurm in plain words."""
     code = reason.strip("()").partition(",")[0].strip()
     if code.startswith("Nodes required"):
         return "the nodes that it needs are down, drained or reserved"
     if code not in _REASONS and "_" in code:
         code = code.partition("_")[0]
     words = _REASONS.get(code)
-    return f"{words} ({code})" if words is not None else reason or "Slurm does not say why"
+    return f"{words} ({code})" if words is not None else reason or "Slurm gives no reason"
 
 
 def restarted_for(rows: list[Row]) -> str:
-    """Why a job was started again, by the records of its earlier starts, oldest first."""
+    """Why a job was restarted, from the records of its earlier starts, oldest first."""
     for row in reversed(rows):
         words = _RESTARTS.get(row.state.split(" ")[0])
         if words is not None:
             at = f" (one of {row.nodes})" if row.state.startswith("NODE_FAIL") and row.nodes else ""
             return f"{words}{at}"
-    return "Slurm starts it again"
+    return "Slurm restarts the job"
 
 
 def may_pass(complaint: str) -> bool:
-    """Whether what a command complains of may be over in a while."""
+    """Whether the error of a command may be transient."""
     return _PASSING.search(complaint) is not None
 
 
 def error_of(text: str) -> str:
-    """What a command says is wrong, without its own name."""
+    """The error message of a command, without its name."""
     lines = [re.sub(r"^\w+: (?:error: |fatal: )?", "", line).strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(dict.fromkeys(lines))[:400] or "it did not say why"
+    return "; ".join(dict.fromkeys(lines))[:400] or "no error message"
 
 
 def _exit_words(code: str) -> str:
