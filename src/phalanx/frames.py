@@ -22,9 +22,9 @@ PREFIX = b"::phalanx "
 LONGEST = 8192  # bytes of a line: Docker and containerd split at 16 KiB
 BATCH_LINES = 64  # plain lines between two positions
 BATCH_BYTES = 32_768
-LARGEST_WHOLE = 16 << 20  # of a file that comes whole: a figure, not a model
-MOST_UNFINISHED = 16  # files of which only a part has come
-FARTHEST = 1 << 44  # where a piece may stand
+LARGEST_WHOLE = 16 << 20  # bytes of a file sent whole: enough for a figure, not for a model
+MOST_UNFINISHED = 16  # incomplete files kept at a time
+FARTHEST = 1 << 44  # largest offset of a piece
 # Folders of the run itself, whose files travel where they are small
 KEPT = (run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS)
 LONGEST_PATH = 400  # of such a file, with room for bytes of it beside

@@ -22,7 +22,7 @@ class PlannedReplica(NamedTuple):
 
     role: str
     number: int  # within its role
-    rank: int
+    rank: int | None
     local: int
     has_command: bool
 
@@ -53,6 +53,8 @@ def _replica(row: Any) -> PlannedReplica:
     if not isinstance(row, dict) or not isinstance(row.get("role"), str) or "/" in row["role"]:
         raise PlanDamaged("a replica of the plan has no role")
     number, rank, local = row.get("index"), row.get("rank"), row.get("local", 0)
-    if not (isinstance(number, int) and isinstance(rank, int) and isinstance(local, int)):
-        raise PlanDamaged("a replica of the plan has no index or rank")
+    if "rank" not in row or not isinstance(rank, (int, type(None))):
+        raise PlanDamaged("a replica of the plan has no rank")
+    if not (isinstance(number, int) and isinstance(local, int)):
+        raise PlanDamaged("a replica of the plan has no index")
     return PlannedReplica(row["role"], number, rank, local, has_command=bool(row.get("argv")))

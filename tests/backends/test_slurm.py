@@ -223,7 +223,7 @@ def test_words_of_the_scheduler_are_words(field: str, value: str) -> None:
         ({"--mail-type": "END"}, "not `--mail-type`"),
         ({"mail-type=END\n#SBATCH --x": "1"}, "is not a long option"),
         ({"mail-user": "a b"}, "without spaces"),
-        ({"comment": "x"}, "finds its jobs by it"),
+        ({"comment": "x"}, "uses it to find its jobs"),
     ],
 )
 def test_the_escape_hatch_cannot_break_what_the_job_depends_on(directives_: dict[str, str], said: str) -> None:
@@ -254,7 +254,7 @@ def test_segments_leave_time_to_compute(slurm: dict[str, str], said: str) -> Non
     [
         ({"venv": "~/env", "conda": "~/c"}, "exclude each other"),
         ({"venv": "~/env", "requirements": ["torch"]}, "nothing can be installed into an existing"),
-        ({"modules": ["python; touch pwned"]}, "the name of a module"),
+        ({"modules": ["python; touch pwned"]}, "a module name"),
         ({"requirements": ["--index-url=http://x"]}, "a package as pip takes it"),
         ({"venv": "a'b"}, "without quotes"),
     ],

@@ -96,4 +96,4 @@ def test_slurm_is_fit_where_its_commands_are(place: Place, tmp_path: Path) -> No
     answer = place.call("doctor", "--on", "slurm", PATH=str(programs), PHALANX_SITE="narval")
     assert answer.code == 0, answer.out
     assert answer.out.startswith("site        Narval")
-    assert answer.out.endswith("runs can run here\n")
+    assert answer.out.endswith("ready for runs\n")

@@ -149,8 +149,8 @@ def test_the_homes_settings_name_the_cluster(
         (["--on", "kubernets"], "no backend `kubernets` is installed"),
         (["--on", "kubernetes", "--rebuild"], "--rebuild works on a home"),
         (["--context", "lab"], "--context needs --on kubernetes"),
-        (["--on", "kubernetes", "--context", "other"], "no context `other`; there is: lab"),
-        (["--on", "kubernetes", "--kubeconfig", "/nowhere"], "there is no kubeconfig /nowhere"),
+        (["--on", "kubernetes", "--context", "other"], "no context `other`; the contexts are: lab"),
+        (["--on", "kubernetes", "--kubeconfig", "/nowhere"], "kubeconfig /nowhere does not exist"),
     ],
 )
 @pytest.mark.usefixtures("server")

@@ -72,7 +72,7 @@ def test_trials_on_slurm_are_refused_as_well(place: Place, path: str) -> None:
 def test_without_a_kubeconfig_a_run_on_kubernetes_is_refused(place: Place, on: str, options: tuple[str, ...]) -> None:
     missing = str(place.folder / "no-config")
     said = refusal(place.call("run", "-f", place.file("true"), "--on", on, *options, KUBECONFIG=missing))
-    assert "there is no kubeconfig" in said
+    assert "error: no kubeconfig" in said
     assert "--kubeconfig FILE" in said
     assert_nothing_is_left(place)
 

@@ -206,14 +206,17 @@ def test_a_run_that_may_restart_does_so_as_a_whole(place: Place) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"kind": "group", "hptuning": {"matrix": {"lr": {"values": [1, 2]}}}, "run": {"cmd": "true"}}, "many runs"),
+        (
+            {"kind": "group", "hptuning": {"matrix": {"lr": {"values": [1, 2]}}}, "run": {"cmd": "true"}},
+            "cannot start",
+        ),
         (
             {
                 "kind": "pipeline",
                 "ops": [{"name": "a", "template": {"name": "b"}}],
                 "templates": [{"kind": "job", "name": "b", "run": {"cmd": "true"}}],
             },
-            "many runs",
+            "cannot start",
         ),
         ({"kind": "experiment"}, "nothing to run"),
     ],

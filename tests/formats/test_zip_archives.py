@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SystemFault
 from phalanx.formats import zip_archives
 from phalanx.formats.foreign_run import ImportLosses
 
@@ -82,7 +82,7 @@ def test_an_archive_without_room_for_it_is_refused(tmp_path: Path, monkeypatch: 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x", "y")
     monkeypatch.setattr(zip_archives, "SPARE_BYTES", 1 << 60)
-    with pytest.raises(CallError, match="not enough space"):
+    with pytest.raises(SystemFault, match="not enough space"):
         unpacked(tmp_path / "a.zip", tmp_path / "out")
 
 

@@ -84,9 +84,9 @@ def test_a_damaged_file_lets_nobody_in_and_forgets_nobody(tmp_path: Path) -> Non
     tokens = Tokens(tmp_path)
     text = tokens.create("one")
     tokens.path.write_text('{"tokens": [')
-    with pytest.raises(SystemFault, match="cannot be read"):
+    with pytest.raises(SystemFault, match="cannot read"):
         Tokens(tmp_path).identify(text)
-    with pytest.raises(SystemFault, match="cannot be read"):
+    with pytest.raises(SystemFault, match="cannot read"):
         Tokens(tmp_path).create("two")
 
 

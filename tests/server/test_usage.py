@@ -16,6 +16,11 @@ MORE = "environment:\n  resources:\n    cpu: {requests: 0.5, limits: 2}\n    mem
 
 @pytest.fixture(scope="module")
 def run(site: Site) -> Any:
+    return measured(site)
+
+
+def measured(site: Site) -> Any:
+    """A run long enough for an advice that changes its file."""
     busy = "import time; t = time.time(); [None for _ in iter(lambda: time.time() < t + 1.2, False)]"
     found = start(site, f"python3 -c '{busy}'", MORE)
     return until(site, found["id"], "succeeded")
@@ -42,7 +47,7 @@ def test_the_advice_has_the_shape_of_advise_json(site: Site, run: Any) -> None:
 
 
 def test_a_file_that_cannot_be_changed_is_a_caveat(site: Site) -> None:
-    run_id = until(site, start(site, "sleep 0.1", MORE)["id"], "succeeded")["id"]
+    run_id = measured(site)["id"]
     (site.folder(run_id) / "spec.yml").unlink()
     told = site.get(f"/api/v1/runs/{run_id}/use")["advice"]
     assert told["environment"] is None

@@ -89,7 +89,7 @@ def test_a_machine_without_slurm_is_told_where_to_go() -> None:
 
 def test_a_cluster_that_is_down_is_told_so() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
-    with pytest.raises(SystemFault, match=r"Unable to contact.*is the cluster up"):
+    with pytest.raises(SystemFault, match=r"Unable to contact.*check that the cluster is up"):
         probe("me", {}, Told({"sinfo -h -N": CommandOutput(why=why)}))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from phalanx import backends
-from phalanx.backends.contract import Job
+from phalanx.backends.contract import Backend, Job
 from phalanx.errors import CallError, Location, Note, SpecErrors
 from phalanx.home.home import Home
 from phalanx.run_paths import RECORDS
@@ -154,14 +154,14 @@ def test_remarks_about_a_line_say_which() -> None:
     assert Remark(RemarkKind.NOTE, "said").as_json() == {"message": "said"}
 
 
-class Unrenderable:
-    """A backend of another package, with no files of ours, that can place nothing."""
+class Unrenderable(Backend):
+    """A backend of another package, without a shared folder, that can place nothing."""
 
+    name = "full"
     shares_files = False
 
-    def target(self, home: Path, plan: Any = None, *, options: Any = None, ask: bool = False) -> None: ...
-    def engine(self, place: Any, connections: Any) -> None: ...
-    def render(self, plan: Any, place: Any = None) -> Job:
+    def engine(self, target: Any, connections: Any) -> None: ...
+    def render(self, plan: Any, target: Any = None) -> Job:
         raise CallError("no room for master-0\nno room for worker-0")
 
 

@@ -1,7 +1,7 @@
 """python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
 or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
-or, in a pod, where all there is to know stands in fixed places:
+or, in a pod, where all inputs are at fixed paths:
 python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def supervise_here(task: Task) -> int:
         return 1
     end = Supervisor(task).run()
     if task.is_remote and end.cause in (Cause.FINISHED, Cause.SEGMENT, Cause.STOPPED):
-        return 0  # it is not for Slurm to take the others along
+        return 0  # so that Slurm does not end the others
     if task.is_remote:
         time.sleep(LINGER_S)
     if end.code is not None:

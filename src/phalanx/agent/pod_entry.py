@@ -340,7 +340,7 @@ class PodReplica:
         except PodError as fault:
             self._give_up(End(Cause.SETUP, None, None, str(fault)))
         except (OSError, LookupError, TypeError, ValueError) as fault:
-            self._give_up(End(Cause.SETUP, None, None, f"this pod cannot start it: {type(fault).__name__}: {fault}"))
+            self._give_up(End(Cause.SETUP, None, None, f"cannot start it in this pod: {type(fault).__name__}: {fault}"))
 
     def _give_up(self, end: End) -> None:
         for name in self.pod.names:
@@ -387,9 +387,9 @@ class PodReplica:
                 print(f"phalanx: another pod already runs {name} of this attempt", file=sys.stderr, flush=True)
                 continue
             if self.told_at is not None:
-                end = End(Cause.STOPPED, None, signal.SIGKILL, "stopped; it did not end in time, and was killed")
+                end = End(Cause.STOPPED, None, signal.SIGKILL, "stopped; it did not exit in time and was killed")
             elif processes.kernel_kills_for_memory() > self.kills_before:
-                end = End(Cause.MEMORY, None, signal.SIGKILL, "the kernel killed it for memory, and its agent")
+                end = End(Cause.MEMORY, None, signal.SIGKILL, "the kernel killed it and its agent for memory")
             else:
                 end = End(Cause.LOST, None, None, "its agent was killed")
             launcher.write_failure(folder, name, self.pod.attempt, end)
@@ -456,7 +456,7 @@ def _told(end: End | None) -> dict[str, Any]:
 
 
 def exit_code(ends: list[End | None]) -> int:
-    """As a shell has it, of the first process that did not finish."""
+    """The exit code, as in a shell, of the first process that did not finish."""
     return next((code for code in map(_code, ends) if code), 0)
 
 

@@ -118,7 +118,7 @@ class RendezvousServer(ThreadingHTTPServer):
 
 
 def serving(listener: socket.socket, sizes: Mapping[str, int]) -> RendezvousServer:
-    """A server at a socket that listens already; whoever calls lets it serve."""
+    """A server on a listening socket; the caller starts it."""
     store = KeyValueStore(sizes)
     server = RendezvousServer(listener.getsockname()[:2], type("BoundHandler", (Handler,), {"store": store}), False)
     server.store = store

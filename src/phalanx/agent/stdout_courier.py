@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from phalanx import run_paths
 from phalanx.frames import KEPT, LARGEST_WHOLE, LONGEST, Encoder, is_file
 
-STRETCH = 1 << 18  # bytes of one file at once
-MOST_WAITING = 1 << 20  # bytes that wait for the output
-TURN_S = 0.05  # of work in one turn: training needs the processor more than its log does
-CUT_S = 2.0  # after so long, a line that is not finished is passed on all the same
-STUCK_S = 30.0  # at the end, for an output that takes nothing
-LAST_S = 300.0  # for all of it
+STRETCH = 1 << 18  # bytes read from one file at once
+MOST_WAITING = 1 << 20  # bytes buffered for the output
+TURN_S = 0.05  # of work per pass: training needs the processor more than its log does
+CUT_S = 2.0  # an unfinished line is forwarded after this time
+STUCK_S = 30.0  # timeout at the end, for a blocked output
+LAST_S = 300.0  # timeout at the end, in total
 WHOLE = (run_paths.AGENT, run_paths.END)
 GROWING = (run_paths.LOG, run_paths.SPOOL, run_paths.AGENT_LOG)
 ENDINGS = (".points", ".events")

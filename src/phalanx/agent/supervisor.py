@@ -28,12 +28,12 @@ MEASURE_LIMITED_S = 0.4  # the same with a memory limit
 SAMPLE_S = 5.0  # how often usage is recorded
 ENDS_KEPT = 60  # last lines of the log in end.json: enough for a traceback
 TAIL_BYTES = 16_384
-END_RESERVED = 32_768  # bytes of disk set aside at the start, so that a full disk cannot swallow the end
-NO_SPACE = ", and no space was left on the disk of its run"
-FULL_BYTES = 64 << 10  # of free disk: what a program had to say about it found no room
-ABORT_S = 2.0  # for a command that hangs to say where
-HEAR_S = 2.0  # for a signal that was sent to all to reach us, too
-LISTEN_S = 1.0  # how often we look for what we are told by files
+END_RESERVED = 32_768  # bytes of disk reserved at the start, so that the end can be written to a full disk
+NO_SPACE = "; the disk of its run was full"
+FULL_BYTES = 64 << 10  # with less free disk, the program's own error message may be missing
+ABORT_S = 2.0  # for a hanging command to print a traceback
+HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
+LISTEN_S = 1.0  # how often requests by file are checked
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
@@ -207,7 +207,7 @@ class Supervisor:
         self._note({"checkpoint": len(heeding)})
 
     def _ask_to_end(self, child: int, cause: Cause, kill_at: float | None, *, is_told: bool = False) -> float:
-        """Asked twice is asked once: a second TERM would break into what the command does about the first."""
+        """Send TERM at most once: a second one would interrupt the handling of the first."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or cause
@@ -316,9 +316,9 @@ class Supervisor:
             return End(Cause.FINISHED, 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
             if self.deadline.cause == Cause.TIMEOUT:  # no segment follows: the time of the whole run is nearly over
-                saved = f"saved, and left before its time limit of {self.task.limits.whole_s or 0:g} s"
+                saved = f"saved and exited before its time limit of {self.task.limits.whole_s or 0:g} s"
                 return End(Cause.TIMEOUT, code, None, saved)
-            return End(Cause.SEGMENT, code, None, "saved, and left for the next segment")
+            return End(Cause.SEGMENT, code, None, "saved and exited for the next segment")
         if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
             return End(Cause.MEMORY, None, number, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
@@ -340,7 +340,7 @@ class Supervisor:
         return str(self.cause or Cause.STOPPED)
 
     def _write_end(self, end: End, ended_at: float) -> None:
-        """Into the space that was set aside, then under its name in one step."""
+        """Write into the reserved space, then rename."""
         end = end._replace(
             replica=self.task.name,
             attempt=self.task.attempt,
@@ -405,7 +405,7 @@ def _become(argv: list[str], environment: dict[str, str]) -> None:
 
 
 def _asked(task: Task) -> signal.Signals | None:
-    """What we are told where no signal reaches us: whoever schedules left word, or those we serve have ended."""
+    """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
     if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_ABORT)):
         return signal.SIGQUIT
     if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_END)):

@@ -109,7 +109,7 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
         if os.stat(place).st_uid != os.getuid():
-            raise VirtualenvError(f"{place} belongs to somebody else", [])
+            raise VirtualenvError(f"{place} belongs to another user", [])
         with locked(os.path.join(place, "lock")), open(os.path.join(place, "log"), "a") as log:
             _raise_as_before(place)
             venv = os.path.join(place, "venv")

@@ -43,7 +43,7 @@ Pieces = Callable[[Say], Iterator[bytes]]
 
 
 class DigestMismatch(SystemFault):
-    """A file is not what was recorded of it."""
+    """A file does not match its recorded digest."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=False)

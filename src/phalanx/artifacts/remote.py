@@ -118,7 +118,7 @@ class RemoteStorage:
         say(size)  # not every storage reports it
         if self.size(digest) != size:
             self.remove(digest)
-            raise SystemFault(f"{self.url}: an object did not arrive whole: push again", transient=True)
+            raise SystemFault(f"{self.url}: an object was not stored completely: push again", transient=True)
 
     def open(self, digest: str) -> BinaryIO:
         with self._telling(f"has no object {digest}"):
@@ -197,7 +197,7 @@ class RemoteStorage:
             yield
         except PhalanxError:
             raise
-        except Exception as fault:  # noqa: BLE001 - fsspec has no common base of what its storages raise
+        except Exception as fault:  # noqa: BLE001 - the exceptions of fsspec's storages have no common base
             is_final = isinstance(fault, FileNotFoundError | PermissionError)  # of the rest, most is the network
             raise SystemFault(f"{self.url} {what}: {_without_secrets(fault)}", transient=not is_final) from None
 

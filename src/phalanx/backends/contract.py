@@ -58,14 +58,14 @@ class Observation(NamedTuple):
 
 
 class EngineUnavailable(SystemFault):
-    """The engine does not answer now: try again later. A job may have been submitted all the same."""
+    """The engine does not respond now: retry later. A job may have been submitted nevertheless."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=True)
 
 
 class JobRejected(CallError):
-    """The engine does not take this job, and will not."""
+    """The engine rejects this job permanently."""
 
 
 class Closeable(Protocol):

@@ -148,7 +148,7 @@ class FileMethods(RunLookup):
             try:
                 with self._wire.stream(address, headers) as response:
                     if count and (response.status_code != 206 or response.headers.get("etag") != mark):
-                        raise SystemFault("the file changed while it was fetched: try again", transient=True)
+                        raise SystemFault("the file changed during the download: try again", transient=True)
                     mark = response.headers.get("etag")
                     for piece in response.iter_bytes(READ):
                         count += len(piece)
@@ -158,7 +158,7 @@ class FileMethods(RunLookup):
                     return
             except RequestRefused as fault:
                 if fault.status == 416 and count:
-                    raise SystemFault("the file changed while it was fetched: try again", transient=True) from None
+                    raise SystemFault("the file changed during the download: try again", transient=True) from None
                 raise
             except (httpx.HTTPError, ServerUnreachable) as fault:
                 left -= 1

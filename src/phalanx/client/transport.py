@@ -44,7 +44,7 @@ class NotFound(RequestRefused):
 
 
 class ServerUnreachable(SystemFault):
-    """Nobody answers at the address, or nobody who can now."""
+    """The server does not respond, or cannot serve the request now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=True)
@@ -148,7 +148,7 @@ class Transport:
     # responses ---------------------------------------------------------------------------------------------------
 
     def failed(self, fault: Exception) -> CallError | SystemFault:
-        """What a fault of the connection means for the user."""
+        """The error to raise for a failed connection."""
         import httpx
 
         text = str(fault)[:300] or type(fault).__name__
@@ -182,7 +182,7 @@ class Transport:
         return CallError(f"the server at {self.url} is not Phalanx: check the address")
 
     def _refusal(self, response: httpx.Response) -> CallError | SystemFault | SpecErrors:
-        """What the server said, and for the usual cases what to do."""
+        """The error to raise for an error response: the server's message and, for common cases, what to do."""
         status = response.status_code
         body = _object(response)
         error = body.get("error")
@@ -206,7 +206,7 @@ class Transport:
         return kind(message or f"{self.url} responded with {status}", status, str(hint) if hint else None)
 
     def _unworded(self, status: int) -> CallError | SystemFault:
-        """Not one of our answers: somebody stands before the server, or in its place."""
+        """The error for a response without a Phalanx error body: it comes from a proxy or another server."""
         if status in BUSY:
             return ServerUnreachable(f"{self.url} is unavailable: it, or a proxy, responded with {status}")
         if status in (401, 407):

@@ -35,8 +35,8 @@ from phalanx.ingest import external_runs
 from phalanx.spool import JSON, MAX_PAYLOAD, PointWriter, Writer, frame
 from phalanx.store import Run, Store
 
-SOURCE = "phalanx.source"  # the label that tells where a run came from
-PATIENCE_S = 3600.0  # without a sign of life for so long, an import was killed
+SOURCE = "phalanx.source"  # the label with the source of a run
+PATIENCE_S = 3600.0  # an import without activity for this long was killed
 LARGEST_PICTURE = 64 << 20
 LARGEST_LOG = 256 << 20
 _BUFFER = 1 << 20

@@ -236,7 +236,7 @@ def _outcome(state: str, own: PhalanxRun, project: str | None, run_id: str, coun
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """What is copied as it is. Replicas first: points move from there to `series` once a run is over."""
+    """The files to copy unchanged. Replicas first: points move from there to `series` once a run is over."""
     for name, path in safe_files.walk(folder / run_paths.REPLICAS):
         found = _ATTEMPT.fullmatch(name)
         if found is not None and ATTEMPT_FILES.fullmatch(found[3]):
@@ -250,7 +250,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def documents_of(folder: Path, losses: ImportLosses) -> Iterator[tuple[str, bytes]]:
-    """What is read, and written anew: how replicas ended, and what the run's surroundings were."""
+    """The documents to validate and rewrite: the ends of replicas, and the environment of the run."""
     for name, path in safe_files.walk(folder / run_paths.REPLICAS):
         if name.endswith(f"/{run_paths.END}") and _ATTEMPT.fullmatch(name):
             try:

@@ -86,7 +86,7 @@ def copy(path: Path, root: Path, target: Path) -> int:
         size = os.fstat(source.fileno()).st_size
         make_folder(target.parent)
         if size + SPARE_BYTES > shutil.disk_usage(target.parent).free:
-            raise FileRefused("files for which the disk has no room")
+            raise FileRefused("files that do not fit on the disk")
         with draft_of(target) as draft, os.fdopen(new(draft), "wb") as copied:
             left = size  # not more: it may grow for ever
             while left and (piece := source.read(min(left, _PIECE))):

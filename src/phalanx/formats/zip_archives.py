@@ -32,7 +32,7 @@ def unpack(path: Path, folder: Path, losses: ImportLosses) -> None:
             if len(entries) > MOST_ENTRIES or total > max(SMALL_BYTES, BOMB * path.stat().st_size):
                 raise CallError(f"{path} claims an implausible uncompressed size: unpack it manually")
             if total + SPARE_BYTES > shutil.disk_usage(folder).free:
-                message = f"there is no room in {folder} for what {path} holds ({total >> 20} MiB)"
+                message = f"not enough space in {folder} for the contents of {path} ({total >> 20} MiB)"
                 raise SystemFault(message, transient=True)
             for entry in entries:
                 _unpack_one(archive, entry, folder, losses)

@@ -47,12 +47,12 @@ class ReplicaPhase(StrEnum):
 
 
 class ReplicaState(NamedTuple):
-    """What is seen of a replica. `pid` is whom to tell to end; none for one that is not on this machine."""
+    """What is seen of a replica. `pid` the process to signal; None for one that is not on this machine."""
 
     state: ReplicaPhase
     pid: int | None = None
     end: End | None = None
-    message: str = "its agent was killed"  # of one that is lost
+    message: str = "its agent was killed"  # for a lost one
     cause: Cause = Cause.LOST  # as its end will have it
     lines: tuple[str, ...] = ()  # what was said last, where it has no log
 
@@ -64,7 +64,7 @@ def read_facts(seat: AttemptFolder) -> dict[str, Any]:
 
 
 def request_end(folder: Path, number: int) -> None:
-    """For an agent that no signal of ours reaches: to end its replica, or to have it say where it hangs."""
+    """For an agent that our signals do not reach: asks it to end its replica, or to dump its stack."""
     name = run_paths.ASKED_TO_ABORT if number == signal.SIGQUIT else run_paths.ASKED_TO_END
     (folder / name).touch(mode=0o600)
 

@@ -52,7 +52,7 @@ class Home:
                 if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, f"{folder} is not writable")
         except OSError as fault:
-            raise path_error(f"cannot use {path} as home", fault, "PHALANX_HOME names another") from None
+            raise path_error(f"cannot use {path} as home", fault, "set PHALANX_HOME to another folder") from None
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(self.runs / run_id)

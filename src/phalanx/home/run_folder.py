@@ -45,8 +45,8 @@ class RunFolder:
         return found
 
     def append(self, change: StatusChange) -> None:
-        """One more line of the history. That a run is over is on the disk itself before anyone is told; the steps
-        before it need not outlive the machine, which its processes do not either."""
+        """Append a line to the history. The end of a run is synced to disk before it is reported; earlier statuses need
+        not survive a crash of the machine, since its processes do not either."""
         writer = Writer(self.path / run_paths.HISTORY)
         try:
             writer.append_json({**change._asdict(), "run_id": None, "at": change.at.timestamp()})

@@ -79,7 +79,7 @@ class RunIndexer:
             raise faults[0]
 
     def _look_for_more(self) -> None:
-        """Processes that a replica started itself write beside it: `worker-0.1`."""
+        """Processes that a replica started itself write to folders next to it: `worker-0.1`."""
         for name in sorted(os.listdir(self.folder / run_paths.REPLICAS)):
             folder = self.folder / run_paths.attempt_folder(name, self.attempt)
             if name not in self.folders and name.partition(".")[0] in self.folders and folder.is_dir():
@@ -106,7 +106,7 @@ class RunIndexer:
                 if self.order[name] <= self.order[self.owners.get(metric, name)]:
                     self.owners[metric] = name
                     changed[metric] = points.summaries[metric]
-        # The attempts before it have a part in the line; and what is compacted is not in the files any more.
+        # Earlier attempts contribute to the line, and compacted points are no longer in the files.
         if is_over and (self.attempt > 1 or (self.folder / run_paths.SERIES).is_dir()):
             from phalanx.store.series.run_series import RunSeries
 

@@ -18,7 +18,7 @@ _STATUSES = {ReplicaPhase.ABSENT: "starting", ReplicaPhase.RUNNING: "running"}
 def replica_record(
     run: Run, replica: Mapping[str, Any], sight: ReplicaState, failed: FirstFailure | None = None
 ) -> ReplicaRecord:
-    """What the store has of a replica; of one that another took with it, that."""
+    """The row of a replica; for one that failed as a consequence, with that reason."""
     end = sight.end
     taken = failed.others.get(replica_name(replica)) if failed is not None else None
     record = ReplicaRecord(

@@ -42,11 +42,11 @@ class EventFileFollower:
         self.scribes: dict[str, EventFileConverter] = {}
         self.first_folder: str | None = None
         later = (folder.parent / run_paths.attempt_name(attempt + 1) for folder in replicas.values())
-        self.is_past = any(folder.exists() for folder in later)  # then what is new in the outputs is not of this one
+        self.is_past = any(folder.exists() for folder in later)  # then new outputs do not belong to this attempt
 
     def follow(self, *, is_over: bool = False) -> None:
         """Read new data, a bounded part of it unless the run has ended. Raises OSError when it cannot be stored; then
-        it is read again."""
+        it it is read again."""
         if self.is_past:
             return
         try:
@@ -153,8 +153,8 @@ class EventFileConverter:
         self.images: Counter[str] = Counter()
         self.points: PointWriter | None = None
         self.events: Writer | None = None
-        self.first_folder: str | None = None  # what was seen first in the run
-        # An earlier attempt's files are among the outputs still, and what they said is known.
+        self.first_folder: str | None = None  # the first folder seen in the run
+        # Files of an earlier attempt are still among the outputs; their data is already stored.
         earlier = [folder.parent / run_paths.attempt_name(number) / f"{NAME}.events" for number in range(1, attempt)]
         self.read_to: dict[str, int] = {}
         for path in earlier:

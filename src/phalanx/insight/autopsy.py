@@ -129,7 +129,7 @@ def symptoms_of(framework: str | None) -> re.Pattern[str]:
 
 
 def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
-    """Whether it says itself that it lost another. Whoever was killed did not."""
+    """Whether its output reports the loss of a peer. A killed replica did not fail from a loss."""
     killed = end.signal not in (None, 6)  # some frameworks abort when they lose another
     if end.cause != Cause.ERROR or killed:
         return False
@@ -144,7 +144,7 @@ def _last_fault(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _lost_whom(ends: Mapping[str, End], first: str) -> str:
-    """Of a run in which nobody failed for a reason of its own."""
+    """The verdict for a run in which no replica failed for its own reason."""
     early = sorted(name for name, end in ends.items() if end.cause == Cause.FINISHED)
     if early:
         return f"{', '.join(early[:8])} had already ended: do all ranks take the same number of steps?"
@@ -156,14 +156,14 @@ def _followed(end: End) -> bool:
 
 
 def _consequence(end: End, first: str) -> str:
-    """What is said of a replica that another took with it."""
+    """The reason for a replica that failed because another one did."""
     if end.cause == Cause.STOPPED:
-        return f"stopped, because {first} failed"
+        return f"stopped because {first} failed"
     return f"{end.message}, after {first} failed"
 
 
 def _why(end: End, lines: Sequence[str]) -> str:
-    """How it ended, and the error that it ended with where one can be told."""
+    """How the replica ended, with its error message where one is found."""
     message = end.message or "lost"
     if end.cause != Cause.ERROR:
         return message
@@ -189,7 +189,7 @@ def ends_with_exception(lines: Sequence[str]) -> bool:
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
-    """The rank that mpirun says failed, and its own lines, where all ranks are in the log of one replica."""
+    """The rank that mpirun reports as failed, and its own lines, if all ranks share one replica's log."""
     lines = end.last_lines
     if plan.get("launch", "each") == "each":
         return first, lines
@@ -257,7 +257,7 @@ def _before_stack(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _stack(end: End) -> tuple[str, ...]:
-    """What a program said of where it was, without the list of its modules."""
+    """A program's stack dump, without its list of modules."""
     lines = end.last_lines
     frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
     return tuple((frames or lines)[-LINES_TOLD:])
@@ -299,24 +299,24 @@ def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
     if end.cause == Cause.MEMORY:
         used = end.peak.get("fair_mib") or end.peak.get("memory_mib") or 0.0
         more = f"; try {_rounded(1.25 * used):g} MiB" if used else ""
-        return f"ask for more memory: `{settings}.resources.memory`{more}"
+        return f"request more memory: `{settings}.resources.memory`{more}"
     if end.cause == Cause.SETUP:
         return _advice_of_setup(end)
     if end.cause == Cause.TIMEOUT:
-        return "allow it more time: `environment.timeout`"
+        return "increase its time limit: `environment.timeout`"
     for pattern, advice in _KNOWN:
         found = re.search(pattern, why)
         if found:
             return advice.format(*found.groups(), name=name)
     if end.signal == 9:
-        return "somebody killed it, or the kernel did for memory (see `dmesg`)"
+        return "it was killed by a user, or by the kernel for its memory (see `dmesg`)"
     if end.signal in (4, 6, 7, 8, 11):
-        return f"it crashed in native code: `phalanx logs --replica {name}` has its stack"
+        return f"it crashed in native code: `phalanx logs --replica {name}` shows its stack"
     return ""
 
 
 def _advice_of_setup(end: End) -> str:
-    """Of a node that could not be prepared."""
+    """A hint for a node whose setup failed."""
     text = "\n".join(end.last_lines)
     found = re.search(r"No matching distribution found for (\S+)", text)
     if found:

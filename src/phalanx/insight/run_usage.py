@@ -18,8 +18,8 @@ SPOOLS_READ = 64  # number of replicas whose samples are read in full; for the o
 
 
 def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
-    """A run as its folder has it. Of a trial, the GPUs of the second half count. Raises OSError, ValueError, KeyError
-    or TypeError when it has no plan that can be read."""
+    """A run from its folder. For a trial, only GPU samples of the second half count. Raises OSError, ValueError,
+    KeyError or TypeError when it has no readable plan."""
     plan = json.loads((run_folder / run_paths.PLAN).read_bytes())
     uses = uses_of(run_folder, plan, is_trial=is_trial)
     return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))

@@ -115,7 +115,7 @@ def measure(run_folder: Path, names: Iterable[str], attempt: int, *, finished: b
 
 
 def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | None:
-    """When a replica's command began, and the last that was heard of it."""
+    """The start of a replica's command, and its last sign of life."""
     folder = dict(attempt_folders(run_folder / run_paths.REPLICAS / name)).get(attempt)
     notes = read_notes(folder / run_paths.SPOOL, (b'"at"',)) if folder is not None else []
     times = [float(note["at"]) for note in notes if isinstance(note.get("at"), int | float)]
@@ -127,7 +127,7 @@ def _span(run_folder: Path, name: str, attempt: int) -> tuple[float, float] | No
 
 
 def _lines_since(run_folder: Path, name: str, attempt: int, moment: float) -> int:
-    """How many lines a replica wrote after a moment, by what its agent noted of its log's size."""
+    """The number of lines that a replica wrote after a time, from its agent's notes on the log size."""
     folder = run_folder / run_paths.attempt_folder(name, attempt)
     offset = log_size_at(read_notes(folder / run_paths.SPOOL, (b'"log"',)), moment)
     count = 0

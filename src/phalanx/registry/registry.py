@@ -223,7 +223,7 @@ class Registry:
             return {}
 
     def _code(self, run_id: str, settling: TreeDigester) -> str | None:
-        """The digest of the snapshot that a run ran from."""
+        """The digest of a run's code snapshot."""
         tree = Tree(self.home.run(run_id).path / run_paths.CODE)
         files = TreeDigester(None, settling.progress).digest(tree, list(tree.walk()), {})
         return digest_of_files((path, kept.digest) for path, kept in files.items())

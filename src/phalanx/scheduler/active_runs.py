@@ -104,7 +104,7 @@ class ActiveRun:
             return signal.SIGQUIT if not picture.goes_on and self._is_dead(seat) else None
         if not failed.is_symptom:
             return signal.SIGTERM
-        # Who says that it lost another may be faster than the one it lost: that one has a moment to end by itself.
+        # A replica may report the loss of a peer before that peer has ended: the peer gets a moment to end by itself.
         return signal.SIGQUIT if now - failed.end.ended_at > SYMPTOM_S else None
 
     def _is_dead(self, seat: AttemptFolder) -> bool:
@@ -143,7 +143,7 @@ def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: Attemp
 
 
 def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Mapping[str, ReplicaState]:
-    """Agents that were told to end do not know why; their place may."""
+    """Add the engine's cause to stopped replicas: their agents got a signal without a reason."""
     if not verdict.why or verdict.cause in (Cause.STOPPED, Cause.FINISHED):
         return seen
     return {
@@ -170,6 +170,6 @@ def is_finished(sight: ReplicaState) -> bool:
 
 
 def success_reason(run: Run, seen: Mapping[str, ReplicaState]) -> str:
-    """A run that only tracks says itself how it ended; we saw all others finish."""
+    """The reason of a success. A run that is only tracked reports its own message."""
     said = [sight.end.message for sight in seen.values() if sight.end is not None] if run.backend == OUTSIDE else []
     return next(filter(None, said), "finished")

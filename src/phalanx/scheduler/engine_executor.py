@@ -188,7 +188,7 @@ class EngineExecutor:
 
     def _look_for_orders(self, seat: AttemptFolder) -> None:
         """Read the engine's jobs: a scheduler may have been killed after it submitted a job and before it wrote the
-        handle. Raises EngineUnavailable."""
+        handle. Raises Enginehandle. Raises EngineUnavailable."""
         handle = self.handle(_before(seat))
         self.known |= self.engine.observe([handle] if handle is not None else [])
 
@@ -314,7 +314,7 @@ class EngineExecutor:
             verdict = None
         said = self._said(seat) if verdict is not None and verdict.cause != Cause.STOPPED else ()
         ends = {name: read_end(seat.folder(name)) for name in seat.replicas}
-        if verdict is not None and not any(ends.values()):  # otherwise the script has nothing to add
+        if verdict is not None and not any(ends.values()):  # the script's output only explains a job without any end
             verdict = _with_complaint(verdict, said)
         return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
 
@@ -358,7 +358,7 @@ def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:
 
 
 def _sight(folder: Path, end: End | None, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
-    """`verdict`: of a job that is over; `said`: what its script said last."""
+    """`verdict`: the observation of an ended job; `said`: the last lines of its script."""
     if end is not None:
         return ReplicaState(ReplicaPhase.ENDED, end=end)
     if verdict is None:

@@ -263,7 +263,7 @@ class Scheduler(Ledger):
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
         seat = self.seat(run)
         if any(sight.end is not None and sight.end.cause == Cause.LOST for sight in seen.values()):
-            self._sweep(run)  # an agent that ended in peace left nothing behind
+            self._sweep(run)  # an agent that ended normally left no processes
         verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
         if verdict is None:
             self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)

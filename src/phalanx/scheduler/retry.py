@@ -47,7 +47,7 @@ def decide(  # noqa: PLR0913 - everything a decision depends on
     if failed.end.cause == Cause.STOPPED:
         if is_external or stopped_by_engine is not None:
             return Decision(Action.STOP, stopped_by_engine or failed.end.message)
-        reason = f"{failed.replica}: its agent was told to end, not by us"
+        reason = f"{failed.replica}: its agent was stopped from outside Phalanx"
     if restarts < max_restarts:
         return Decision(Action.RESTART, f"{reason}; restart {restarts + 1} of {max_restarts} follows")
     return Decision(Action.FAIL, reason)

@@ -61,12 +61,12 @@ def check(run: Run) -> Run:
 
 
 def place(here: Context, run: Run, replica: str = REPLICA) -> Path:
-    """The folder of a replica's present attempt, for what the server writes about the run."""
+    """The folder of a replica's current attempt, for what the server writes about the run."""
     return here.home.run(run.id).path / run_paths.attempt_folder(replica, max(1, run.attempt))
 
 
 def heartbeat(home: Home, run: Run) -> None:
-    """The watcher's file is as old as the last sign of life."""
+    """The modification time of the watcher's file is the last sign of life."""
     folder = home.run(run.id).path / run_paths.attempt_folder(REPLICA, max(1, run.attempt))
     with suppress(OSError):
         os.utime(folder / run_paths.AGENT)

@@ -95,7 +95,7 @@ def probe(user: str, environ: Mapping[str, str], asked: Ask = ask, name: str | N
 
 def _no_answer(why: str) -> str:
     known = ", ".join(shipped())
-    return f"{why}; is the cluster up, and this one of its login nodes? Other profiles need none (there are {known})"
+    return f"{why}; check that the cluster is up and that this is a login node, or use another profile ({known})"
 
 
 def _text(asked: Ask, command: list[str], remarks: list[str]) -> str:

@@ -189,7 +189,7 @@ class SqliteDatabase(Database):
 
     def _advice(self, said: str) -> str:
         if self._is_damaged(said):
-            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders have everything"
+            return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders contain all data"
         if "locked" in said:
             return f"{said} for {BUSY_S:.0f} seconds by another process"
         return said

@@ -48,8 +48,8 @@ def _missing(database: Database, revisions: Sequence[Revision]) -> Sequence[Revi
     numbers = [revision.number for revision in revisions]
     if stored not in numbers:
         raise StoreError(
-            f"{database.place} was written by a newer Phalanx (schema {stored}; this version knows {numbers[0]} to "
-            f"{numbers[-1]}): upgrade Phalanx, or use another PHALANX_HOME or PHALANX_DATABASE",
+            f"{database.place} was written by a newer Phalanx (schema {stored}; this version supports {numbers[0]} "
+            f"to {numbers[-1]}): upgrade Phalanx, or use another PHALANX_HOME or PHALANX_DATABASE",
             transient=False,
         )
     return revisions[numbers.index(stored) + 1 :]

@@ -105,7 +105,7 @@ class Store(TrackedValueQueries, RunListQueries):
                 filesystems.make_private(path.parent, os.getuid())
                 database = SqliteDatabase(path)
             except OSError as error:
-                message = f"{path} cannot be made: {error.strerror or error}"
+                message = f"cannot create {path}: {error.strerror or error}"
                 raise StoreError(message, transient=may_recover(error)) from error
         with ExitStack() as undo:
             undo.callback(database.close)

@@ -24,7 +24,7 @@ LARGEST_PRIORITY = 1_000_000
 
 
 def check_fields(submission: Submission) -> None:
-    """Check names and numbers. Raises CallError."""
+    """Check names and numbers. CallError."""
     check_project(submission.project)
     if abs(submission.priority) > LARGEST_PRIORITY:
         raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
@@ -43,7 +43,7 @@ def check_fields(submission: Submission) -> None:
 
 
 def check_project(name: str) -> None:
-    """Raises CallError."""
+    """CallError."""
     if name == ALL_PROJECTS:
         raise CallError(f"`{ALL_PROJECTS}` means all projects and cannot be a project name")
     check_text("project", name, "Cc")
@@ -57,7 +57,7 @@ def check_text(field: str, text: str, *categories: str) -> None:
 
 
 def check_runnable(home: Path, submission: Submission) -> None:
-    """Check that the submission can run, and that its engine accepts jobs now. Raises CallError."""
+    """Check that the submission can run, and that its engine accepts jobs now. CallError."""
     loaded, backend = submission.spec, submission.backend
     if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
         raise CallError(f"`run` cannot start a {loaded.kind} yet; `phalanx plan` shows its first run")
@@ -81,7 +81,7 @@ def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
 
 def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:
     """Find what the run's cluster would reject, before the run waits in a queue for days. Raises SpecErrors with all
-    errors at once, CallError."""
+    errors errors at once, CallError."""
     verdict = review(
         submission.on or submission.backend,
         [("", made)],

@@ -169,7 +169,7 @@ def _boot_id() -> str:
 
 
 def write_end(folder: str, cause: Cause, message: str, started_at: float | None, at: float | None = None) -> None:
-    """How the one replica of such a run ended: finished, error or stopped. The first word counts. Raises OSError."""
+    """Write how the replica of such a run ended: finished, error or stopped. The first end counts. Raises OSError."""
     path = os.path.join(folder, run_paths.END)
     if os.path.exists(path):
         return
@@ -187,7 +187,7 @@ def write_end(folder: str, cause: Cause, message: str, started_at: float | None,
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """A private file that is there completely or not at all."""
+    """Write a private file atomically."""
     write_atomic(path, json.dumps(content, default=str).encode())
 
 

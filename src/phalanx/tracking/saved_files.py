@@ -79,7 +79,7 @@ def copy_file(source: str, target: str) -> int:
 
 
 def save_file(save: Callable[[str], Any], target: str, ending: str = "") -> int:
-    """A file that `save` writes, there whole or not at all. Answers the size. `ending`: for libraries that go by it."""
+    """A file that `save` writes; it appears atomically. Returns the size. `ending`: the suffix that a library needs."""
     make_private(os.path.dirname(target))
     with draft_of(target, ending) as draft:
         save(draft)

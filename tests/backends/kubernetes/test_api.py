@@ -131,7 +131,7 @@ def test_a_kubeconfig_that_does_not_work_is_told_kindly(tmp_path: Path, text: st
 def test_a_cluster_that_is_down_may_come_back(server: FakeApiServer, tmp_path: Path) -> None:
     settings = Settings(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
     server.stop()
-    with pytest.raises(SystemFault, match=r"nothing answers at http://.* \(context `fake`\): connection refused"):
+    with pytest.raises(SystemFault, match=r"no response from http://.* \(context `fake`\): connection refused"):
         connect(settings)
     connect(settings, ask=False)
     server.start()

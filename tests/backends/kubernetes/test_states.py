@@ -296,7 +296,10 @@ def test_of_several_that_ended_what_came_from_outside_is_what_happened() -> None
     lost = PodEnd(Cause.LOST, "its node was lost", ended_at=2.0, is_outside=True)
     deleted = PodEnd(Cause.STOPPED, "its pod was deleted, not by us", ended_at=0.5, is_outside=True)
     assert verdict_of([error, lost, deleted]) == ("lost", "its node was lost")
-    assert verdict_of([deleted, PodEnd(Cause.FINISHED, "finished")]) == ("stopped", "its pods were deleted, not by us")
+    assert verdict_of([deleted, PodEnd(Cause.FINISHED, "finished")]) == (
+        "stopped",
+        "its pods were deleted, not by Phalanx",
+    )
     assert verdict_of([PodEnd(Cause.FINISHED, "finished")]) is None
 
 

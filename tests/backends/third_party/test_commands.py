@@ -118,7 +118,7 @@ def test_plan_shows_and_writes_the_job(place: ShellPlace) -> None:
 
 def test_doctor_looks_at_the_backend(place: ShellPlace, tmp_path: Path) -> None:
     fine = place.call("doctor", "--on", "shell")
-    assert (fine.code, fine.out) == (0, "runs can run here\n")
+    assert (fine.code, fine.out) == (0, "ready for runs\n")
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     answer = place.call("doctor", "--on", "shell", "--json", PATH=str(nothing))

@@ -55,6 +55,6 @@ def test_its_replicas_write_to_the_shared_folder_and_not_through_the_server(site
     until(site, run["id"], "running")
     path, token = f"/api/v1/pods/{run['id']}/1/files/master-0/log?offset=0", site.run_token(run["id"])
     answer = site.ask("PUT", path, token, content=b"x")
-    assert (answer.status_code, "is not in pods" in answer.text) == (409, True)
+    assert (answer.status_code, "does not run in pods" in answer.text) == (409, True)
     site.post(f"/api/v1/runs/{run['id']}/stop", {})
     until(site, run["id"])

@@ -61,7 +61,7 @@ class KubernetesJobs(Backend):
         try:
             offered = discover(api)
         except (ApiFault, ApiUnreachable) as fault:
-            raise SystemFault(f"{api.server} does not say what it offers: {fault}", transient=fault.transient) from None
+            raise SystemFault(f"{api.server} cannot be discovered: {fault}", transient=fault.transient) from None
         return ClusterTarget(
             settings._replace(
                 kubeconfig=settings.kubeconfig or _single(os.environ.get("KUBECONFIG", "")),

@@ -153,7 +153,7 @@ def observe_replica(folder: Path) -> ReplicaState:
         is_alive = time.time() - last_write(folder) < agent.get("patience_s", 0.0)
     if is_alive:
         return ReplicaState(ReplicaPhase.RUNNING, pid=pid)
-    end = read_end(folder)  # it may have ended between the two looks
+    end = read_end(folder)  # it may have ended between the two reads
     if end is not None:
         return ReplicaState(ReplicaPhase.ENDED, end=end)
     if agent.get("is_agent", True):
@@ -163,8 +163,8 @@ def observe_replica(folder: Path) -> ReplicaState:
 
 
 def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTERM) -> None:
-    """Tell agents to end their replicas; they know how long to wait. A launcher ends when those that it started have,
-    and would take them with it: it is told only when it is left alone."""
+    """Signal agents to end their replicas; the agents apply the grace period. A launcher ends after the ranks that it
+    started, and would kill them with itself: it gets a signal only if no rank is left."""
     running = {
         name: sight.pid for name, sight in seen.items() if sight.state == ReplicaPhase.RUNNING and sight.pid is not None
     }

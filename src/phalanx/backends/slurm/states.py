@@ -169,7 +169,7 @@ def observed(rows: list[Row]) -> Observation:
 
 
 def refine(seen: Observation, lines: Iterable[str]) -> Observation:
-    """With what Slurm wrote into the output of a job: its state does not say that a step was killed for memory."""
+    """Improve an observation by the output of the job: its state does not show that a step was killed for memory."""
     if seen.state == ENDED and seen.cause == Cause.LOST and any(map(_MEMORY.search, lines)):
         return seen._replace(cause=Cause.MEMORY, why=_CAUSES["OUT_OF_MEMORY"][1])
     return seen

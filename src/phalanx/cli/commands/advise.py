@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
     from phalanx.store import Run
 
-MARK = "# Advised by Phalanx"  # the first line of a copy: only such a file is ever written over
+MARK = "# Advised by Phalanx"  # first line of a copy; files without it are never overwritten
 _UNSAFE = re.compile(r"[^-.\w]+")
 
 
@@ -126,9 +126,9 @@ def lines_of(run: Run, advice: Mapping[str, Any]) -> Iterator[str]:
     took = f", took {time_words(took_s)}" if took_s is not None else ""
     yield f"{click.style(f'run {run.id}', bold=True)}{name}: {status_text(run.status)}{took}"
     for caveat in advice["caveats"]:
-        yield f"{click.style('careful', fg='yellow')}: {printable(caveat)}"
+        yield f"{click.style('caution', fg='yellow')}: {printable(caveat)}"
     yield ""
-    yield from table([["REPLICAS", "", "ASKED", "USED", "HELD IDLE", "ADVICE"], *_rows(advice)])
+    yield from table([["REPLICAS", "", "REQUESTED", "USED", "IDLE", "ADVICE"], *_rows(advice)])
     remarks = [remark for role in advice["roles"] for remark in role["remarks"]]
     if remarks:
         yield ""
@@ -250,7 +250,7 @@ def copy_fault(path: Path, *, force: bool) -> str | None:
 
 
 def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bool) -> None:
-    """There completely or not at all. Raises CallError."""
+    """Write the file atomically. Raises CallError."""
     from phalanx.atomic_files import write_atomic
     from phalanx.spec.yaml_writer import to_yaml
 

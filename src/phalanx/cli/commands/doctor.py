@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@click.option("--rebuild", is_flag=True, help="Make the database again from the folders of the runs.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the database from the run folders.")
 @click.option("--on", "backend", metavar="BACKEND", help="Check a backend and its cluster instead.")
 @cluster_options
 @json_option

@@ -134,7 +134,7 @@ def _print_all(
 def _follow(
     logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
-    """Print what comes until the run is over. Answers the exit code."""
+    """Print new lines until the run finishes. Returns the exit code."""
     from phalanx.cli.workspace.log_follower import follow, wait
 
     signals = _collect_signals()

@@ -94,7 +94,7 @@ def _rendered(loaded: Spec, made: Plan | None, backend: str | None, options: dic
     from phalanx.submission.model import backend_of
 
     place = find(backend if backend in LOCAL_BACKENDS else backend_of(made.backend, backend))
-    if not place.shares_files:  # where others have theirs, too
+    if not place.shares_files:  # job names share a namespace with those of other users: use a specific id
         made = plan_of(loaded, _id_of(made))
         assert made is not None
     job = place.render(made, place.target(default_home(), made, options=options))

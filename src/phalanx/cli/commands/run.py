@@ -104,5 +104,5 @@ def _seconds(timeout: str | None) -> float | None:
 
     found = seconds(timeout) if timeout is not None else None
     if timeout is not None and found is None:
-        raise CallError(f'--timeout {timeout!r}: write seconds, or a time such as "90m" or "1d12h"')
+        raise CallError(f'--timeout {timeout!r}: expected seconds, or a duration such as "90m" or "1d12h"')
     return found

@@ -51,7 +51,7 @@ class SizingRequest(NamedTuple):
     """The options of the call that trials need."""
 
     submission: Submission  # of the file as it is
-    document: dict[str, Any]  # of the file, in its modern form
+    document: dict[str, Any]  # the file in the current format
     name: str
     seconds: float
     role: str | None
@@ -243,7 +243,7 @@ def _parsed(text: str) -> tuple[str, list[float], list[str]]:
 
 
 def _refuse(submission: Submission) -> None:
-    """Raises CallError when the file cannot be tried."""
+    """Raises CallError if the file cannot be tried."""
     from phalanx.home.home import default_home
     from phalanx.spec import Kind
     from phalanx.submission.checks import check_fields, check_runnable
@@ -435,7 +435,7 @@ def _submitted(home: Home, store: Store, submission: Submission, asked: SizingRe
         spec=loaded,
         tree=tree,
         name=f"{asked.name}-{label(one.choice).replace('=', '').replace(' ', '-')}",
-        description=f"a trial of `phalanx size`: {label(one.choice)}",
+        description=f"trial of `phalanx size`: {label(one.choice)}",
         is_unchecked=True,
     )
     return submit(home, store, trial)
@@ -450,7 +450,7 @@ def _see_through(
     interrupted: Sequence[int],
     say: Any,
 ) -> Run:
-    """Until the trial is over: by itself, by its time, or because somebody wants to leave."""
+    """Watch a trial until it finishes, its time is over, or the user interrupts it."""
     from phalanx.cli.workspace.home import record_provenance
     from phalanx.scheduler.runner import TURN_S
 

@@ -39,7 +39,7 @@ def command(server: str | None, as_json: bool) -> None:
         rows = []
         for folder in waiting:
             if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == ReplicaPhase.RUNNING:
-                rows.append({"id": folder.name, "delivered": False, "why": "its process is still at work"})
+                rows.append({"id": folder.name, "delivered": False, "why": "its process is still running"})
                 continue
             shipper = FolderUploader(str(url), token(str(home.path)), str(folder))
             is_delivered = shipper.finish(PATIENCE_S)

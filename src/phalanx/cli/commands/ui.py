@@ -147,7 +147,8 @@ def _is_free(port: int) -> bool:
 
 
 def _open(folder: Path, address: str) -> bool:
-    """By way of a file that only its owner reads: what a browser is called with, everybody on the machine can see."""
+    """Open the address through a file that only its owner can read, because other users can see the arguments of a
+    browser."""
     from phalanx.atomic_files import write_atomic
 
     if not has_screen(os.environ, sys.platform):

@@ -148,7 +148,7 @@ def _pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise SystemFault(f"pip did not answer within {PATIENCE_S:g} s", transient=True) from None
+        raise SystemFault(f"pip did not finish within {PATIENCE_S:g} s", transient=True) from None
     except OSError as fault:
         raise CallError(f"cannot start pip: {(fault.strerror or str(fault)).lower()}") from None
 

@@ -29,7 +29,7 @@ def print_diagnosis(found: Diagnosis) -> None:
     for problem in found.problems:
         click.echo(f"{click.style('problem', fg='red')}: {printable(problem)}")
     count = len(found.problems)
-    click.echo("runs can run here" if not count else f"{count} problem{'s' if count > 1 else ''}")
+    click.echo("ready for runs" if not count else f"{count} problem{'s' if count > 1 else ''}")
 
 
 def _lines(found: FactTable) -> Iterator[str]:

@@ -112,7 +112,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def write_file(path: Path, text: str, *, force: bool) -> None:
-    """The file, whole: a new one is never half there, and an old one is only replaced by a complete one."""
+    """Write a file atomically. Raises CallError if it exists, unless `force`."""
     write = write_atomic if force else write_new
     try:
         write(path, text.encode(), sync=False, mode=0o666)  # less the umask

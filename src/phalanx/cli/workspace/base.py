@@ -72,10 +72,10 @@ class RunFiles(Protocol):
         """The remote storage that the files were pushed to."""
 
     def look(self, run: Run, path: str) -> tuple[Preview, int]:
-        """The preview of a file, and its size. Raises CallError."""
+        """The preview of a file, and its size. current. Raises CallError."""
 
     def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
-        """Download a file or folder and verify its digest. Raises CallError."""
+        """Download a file or folder and verify its digest. current. Raises CallError."""
 
 
 class RunLogs(Protocol):
@@ -106,16 +106,16 @@ class RunActions(Protocol):
     """Actions on runs."""
 
     def submit(self, submission: Submission, *, quiet: bool) -> Run:
-        """From then on signals are held, until somebody attends the run. Raises SpecErrors, CallError."""
+        """Submit a run, and block signals until it is watched. Raises SpecErrors, CallError."""
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
         """Stop runs, and wait up to `patience_s` for them to end."""
 
     def clone(self, run: Run, how: str) -> Run:
-        """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""
+        """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. current. Raises CallError."""
 
     def resume(self, run: Run) -> Run:
-        """Start the next attempt of a finished run. Raises CallError."""
+        """Start the next attempt of a finished run. current. Raises CallError."""
 
     def remove(self, runs: Sequence[Run]) -> None:
         """Delete runs. Raises CallError before deleting anything if one has not finished."""
@@ -174,7 +174,7 @@ class Workspace(Protocol):
 @contextmanager
 def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Workspace]:
     """The selected workspace. `settled`: first run one scheduler pass if no other process does, so that statuses are
-    current. Raises CallError."""
+    current. current. Raises CallError."""
     found = selected_server()
     place: Workspace
     if found is None:
@@ -194,7 +194,7 @@ def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Wor
 
 
 def selected_server() -> ServerChoice | None:
-    """The selected server; None for the local home. Raises CallError."""
+    """The selected server; None for the local home. current. Raises CallError."""
     from phalanx.client.config import choose_server
 
     return choose_server(os.environ)

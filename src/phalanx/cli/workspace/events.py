@@ -53,7 +53,7 @@ def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
     from phalanx.spool import JSON, Reader
 
     notes = (record.data() for record in Reader(folder / run_paths.SPOOL).poll() if record.kind == JSON)
-    start = next((note for note in notes if "start" in note), None)  # the first of all: no more than it is read
+    start = next((note for note in notes if "start" in note), None)  # it is the first record: stop reading there
     if start is not None:
         pid = start["start"]
         yield RunEvent(start["at"], "start", name, attempt, f"started, process {pid}", {"pid": pid})
@@ -67,7 +67,7 @@ def _end_text(facts: Mapping[str, Any]) -> str:
     cause, message = facts["cause"], facts["message"]
     text = f"ended: {message}" + (f" ({cause})" if cause != message else "")
     memory_mib = facts["peak"].get("memory_mib")
-    return text if memory_mib is None else f"{text}, at most {memory_mib:.0f} MiB"
+    return text if memory_mib is None else f"{text}, peak {memory_mib:.0f} MiB"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -64,7 +64,7 @@ def wait(seconds: float, told: Sequence[Any], *others: Sequence[Any]) -> bool:
 
 
 def _print_waiting(waits: str | None, printed: str) -> str:
-    """Once, until it waits for something else."""
+    """Print why a run waits, if that changed since `printed`. Returns the reason printed last."""
     if waits and waits != printed:
         click.echo(printable(waits), err=True)
     return waits or printed

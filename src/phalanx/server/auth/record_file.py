@@ -36,7 +36,7 @@ class RecordFile(Generic[Row]):
         except FileNotFoundError:
             self._rows, self._mark = (), None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-            message = f"{self.path} cannot be read ({fault}): remove it to begin without {self.name}"
+            message = f"cannot read {self.path} ({fault}): remove it to start without {self.name}"
             raise SystemFault(message, transient=may_recover(fault)) from None
         return self._rows
 

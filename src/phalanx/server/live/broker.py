@@ -124,8 +124,8 @@ class EventBroker:
                 return
             except (OSError, SystemFault) as fault:  # a database that restarts
                 time.sleep(TROUBLE_S if is_transient(fault) else 10 * TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would look, or even say why
-                print(f"internal error of what is told live: {type(fault).__name__}: {fault}", file=sys.stderr)
+            except Exception as fault:  # noqa: BLE001 - the edge: no other code would report it
+                print(f"internal error in live updates: {type(fault).__name__}: {fault}", file=sys.stderr)
                 time.sleep(10 * TROUBLE_S)
             if self._is_over():
                 return

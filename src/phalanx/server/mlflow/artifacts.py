@@ -38,7 +38,7 @@ from phalanx.store import Artifact, Run
 
 REGISTERED = "~models"
 OWNED = (run_paths.ARTIFACTS, run_paths.MODELS)
-UNSUPPORTED = "Multipart upload is not supported for the current artifact repository"  # clients look for these words
+UNSUPPORTED = "Multipart upload is not supported for the current artifact repository"  # clients search for this text
 
 
 class ArtifactLocation(NamedTuple):
@@ -172,7 +172,7 @@ def _writable(here: Context, request: Request, seat: ReplicaAddress | None, path
 
 
 def _keep(here: Context, place: ArtifactLocation, size: int) -> None:
-    """Tell of a file that was kept. Those of a logged model are told of together, by the model."""
+    """Record a stored file. The files of a logged model are recorded together, by the model."""
     if place.run is None or place.root.name != run_paths.ARTIFACTS:
         return
     run = here.find(place.run.id)

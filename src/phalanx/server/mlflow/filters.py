@@ -38,7 +38,7 @@ _KEYWORDS = ("LIKE", "ILIKE", "IN", "NOT", "IS", "NULL", "AND", "OR")
 
 class Condition(NamedTuple):
     """`sign` is one of = != < <= > >= LIKE ILIKE IN `NOT IN` `IS NULL` `IS NOT NULL`; the value is a string, a number,
-    or a tuple of them."""
+    or a or a tuple of them."""
 
     entity: str
     key: str

@@ -49,7 +49,7 @@ class ExternalRunSweeper:
         except CallError:
             return  # removed: then the run ends by its silence timeout
         if parent is not None and parent.is_done:
-            message = f"run {parent.id}, which began it, is over"
+            message = f"its parent, run {parent.id}, has ended"
             external_folder.write_end(
                 str(self._attempt(run)), cause_of(parent.status), message, run.created_at.timestamp()
             )

@@ -67,7 +67,7 @@ class SchedulerThread:
                     self.metrics.database_error()
                 self._tell(str(fault))
                 self._ended.wait(TROUBLE_S if is_transient(fault) else 10 * TROUBLE_S)
-            except Exception as fault:  # noqa: BLE001 - the edge: nobody else would schedule, or even say why
+            except Exception as fault:  # noqa: BLE001 - the edge: scheduling must go on, and the error be reported
                 self._tell(f"internal error: {type(fault).__name__}: {fault}")
                 self._ended.wait(10 * TROUBLE_S)
 

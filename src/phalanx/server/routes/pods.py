@@ -38,7 +38,7 @@ from phalanx.stored_plan import PlanDamaged, read_replicas
 
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
 WORDS = (run_paths.AGENT, run_paths.END)
-MAX_WORD = 1 << 20  # bytes of what an agent says of itself
+MAX_WORD = 1 << 20  # bytes of an agent's report about itself
 MEMBERS_KEPT_S = 60.0
 PACKED_WITH = 1  # zlib's fastest level: the transfer is within a cluster, to every pod of a run at once
 BLOCK = tarfile.BLOCKSIZE
@@ -86,7 +86,7 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
 
 @router.get("/code", response_class=Response)
 def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
-    """The code of the run as it was submitted, as a tar.gz: the same bytes whoever asks, and when."""
+    """The run's submitted code as a tar.gz: every request returns the same bytes."""
     folder = here.home.run(_present(here, run_id, attempt).id).path / run_paths.CODE
     if folder.is_symlink() or not folder.is_dir():
         raise RequestError(404, f"run {run_id} was submitted without code", "the code is in its image or on a volume")
@@ -104,7 +104,7 @@ def _present(here: Context, run_id: str, attempt: int) -> Run:
     """The run, if this attempt of it is active in pods. Raises RequestError."""
     run = here.find(run_id)
     if run.backend in LOCAL_BACKENDS or backends.find(run.backend).shares_files:
-        raise RequestError(409, f"run {run_id} is not in pods: its files are where it runs")
+        raise RequestError(409, f"run {run_id} does not run in pods: its files are on the machine where it runs")
     if run.attempt != attempt or run.status in WAITING or run.status in DONE:
         raise RequestError(
             409, f"attempt {attempt} of run {run_id} has ended", "no more uploads are accepted", is_over=True
@@ -137,8 +137,8 @@ def _target(here: Context, run_id: str, attempt: int, path: str) -> PodUpload:
             404, f"run {run_id} has no replica {first[:100]!r}", "allowed are REPLICA/NAME and outputs/…"
         )
     if not is_file(rest) or is_ours(rest):
-        hint = "log, spool, agent.log, agent.json, end.json, NAME.points, NAME.events and media/NAME are"
-        raise RequestError(400, f"{path[:200]!r} is not a file that an agent writes", hint)
+        hint = "allowed are log, spool, agent.log, agent.json, end.json, NAME.points, NAME.events and media/NAME"
+        raise RequestError(400, f"agents may not write the file {path[:200]!r}", hint)
     target = _inside(folder, f"{run_paths.attempt_folder(first, attempt)}/{rest}")
     return PodUpload(target, grows=is_growing(rest), most=MAX_WORD if rest in WORDS else MAX_FILE)
 
@@ -153,7 +153,7 @@ def _inside(folder: FilePath, path: str) -> FilePath:
 
 
 def members_of(run_folder: FilePath) -> frozenset[str]:
-    """The names of all processes of the run's plan. Raises Refusal when that cannot be read."""
+    """The names of all processes of the run's plan. Raises RequestError when the plan cannot be read."""
     return _members.get(run_folder, MEMBERS_KEPT_S, lambda: _read_members(run_folder))
 
 
@@ -163,7 +163,7 @@ def _read_members(run_folder: FilePath) -> frozenset[str]:
     except OSError as fault:
         raise disk_refusal(fault) from None
     except PlanDamaged:
-        raise RequestError(503, "the plan of this run cannot be read") from None
+        raise RequestError(503, "cannot read the plan of this run") from None
 
 
 # Code ---------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
         elif name and password:
             found, kind = await here.credentials.of_password(name, password, address_of(request.scope)), USER
         else:
-            raise RequestError(400, "a `token`, or a `user` and a `password`, are needed")
+            raise RequestError(400, "a `token`, or a `user` and a `password`, is required")
     except (CallError, SystemFault) as fault:
         raise RequestError(503, str(fault)) from None
     if found.run_id is not None:

@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 @router.get("/spec", response_class=Response)
 def show_spec(run_id: str, here: Here) -> Response:
-    """The file of the run, in its modern form. Values that look secret are hidden."""
+    """The file of the run, in its modern form. Values that values that look secret are hidden."""
     run = here.find(run_id)
     try:
         document = modern_document(spec_of(here.home, run))
@@ -40,7 +40,7 @@ def show_spec(run_id: str, here: Here) -> Response:
 
 @router.get("/plan")
 def show_plan(run_id: str, here: Here) -> JsonResponse:
-    """The planned replicas, ranks, resources and environments. Values that look secret are hidden."""
+    """The planned replicas, ranks, resources and environments. Values that values that look secret are hidden."""
     return JsonResponse(without_secrets(plan_of(here, run_id)))
 
 
@@ -61,7 +61,7 @@ def show_code_diff(run_id: str, here: Here) -> Response:
 @router.get("/environment/{replica}")
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
-    values that look secret are hidden."""
+    values that values that look secret are hidden."""
     run = here.find(run_id)
     plan = plan_of(here, run_id)
     try:
@@ -89,13 +89,13 @@ def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[st
 
 
 def plan_of(here: Context, run_id: str) -> dict[str, Any]:
-    """Raises Refusal when there is none."""
+    """Raises RequestError when there is none."""
     return _document(here, run_id, run_paths.PLAN, "no plan: it was tracked, not started, by Phalanx")
 
 
 def records_of(here: Context, run_id: str) -> dict[str, Any]:
-    """Raises Refusal when there are none."""
-    return _document(here, run_id, run_paths.RECORDS, "no record of its surroundings")
+    """Raises RequestError when there are none."""
+    return _document(here, run_id, run_paths.RECORDS, "no record of its environment")
 
 
 def _document(here: Context, run_id: str, name: str, missing: str) -> dict[str, Any]:

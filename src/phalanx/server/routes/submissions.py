@@ -55,10 +55,11 @@ ORDER = {
 
 @router.post("/runs/submit", status_code=201, openapi_extra=openapi.body(ORDER, "files"))
 def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
-    """Start a run: `files` (a list of `name` and `text`, later ones laid over earlier ones), `params`, `name`,
-    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` refuses
-    what asks for more than the machine has, `unchecked` submits also what a site would refuse; `git` may tell commit,
-    branch and diff of the code. All faults of the files come at once, as `faults` with their places."""
+    """Submit a run: `files` (a list of `name` and `text`; later files override earlier ones), `params`, `name`,
+    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` rejects a
+    run that requests more than the machine has; `unchecked` submits even if the site profile predicts a rejection;
+    `git` may give commit, branch and diff of the code. All errors of the files are returned at once, as `faults` with
+    their positions."""
     wanted = json_object(body)
     project = text(wanted, "project", 500) or "default"
     check_project(project)
@@ -174,7 +175,7 @@ def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
 def _priority(wanted: Mapping[str, Any]) -> int:
     found = wanted.get("priority") or 0
     if not isinstance(found, int) or isinstance(found, bool):
-        raise RequestError(400, f"`priority` is a whole number of up to {LARGEST_PRIORITY:,}")
+        raise RequestError(400, f"`priority` must be an integer of up to {LARGEST_PRIORITY:,}")
     return found
 
 
@@ -185,7 +186,7 @@ def _timeout(wanted: Mapping[str, Any]) -> float | None:
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     told = seconds(str(found)) if is_number or isinstance(found, str) else None
     if told is None:
-        raise RequestError(400, '`timeout` is a number of seconds, or a time such as "90m" or "1d12h"')
+        raise RequestError(400, '`timeout` must be a number of seconds, or a duration such as "90m" or "1d12h"')
     return told
 
 

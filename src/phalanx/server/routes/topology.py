@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:
-    """Every replica of an attempt (the newest, unless told) with the last step that it logged and how far that is
+    """Every replica of an attempt (default: the newest) with its last logged step and how far that is behind the
     behind the leading replica; the straggler; and the replica that failed first, with its last lines."""
     run = here.find(run_id)
     chosen = attempt or max(1, run.attempt)
@@ -93,7 +93,7 @@ def _waiting(run: Run, attempt: int, replica: PlannedReplica) -> ReplicaRecord:
         attempt=attempt,
         role=replica.role,
         number=replica.number,
-        rank=replica.rank,
+        rank=replica.rank or 0,
         status="waiting",
         reason="",
         host=None,

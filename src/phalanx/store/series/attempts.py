@@ -256,7 +256,7 @@ def rank_in(events: Path) -> int | None:
 
 def planned_ranks(run_folder: Path) -> dict[str, int]:
     try:
-        return {one.name: one.rank for one in read_replicas(run_folder)}
+        return {one.name: one.rank for one in read_replicas(run_folder) if one.rank is not None}
     except (OSError, PlanDamaged):
         return {}
 

@@ -224,7 +224,7 @@ class _Writing:
             _sync(self.folder)
         part = CompactedPart.open(self.leaves)
         if part is None or part.rows != directory["rows"] or not part.is_complete():
-            message = f"{self.leaves} cannot be read again: the disk may be failing; the points are kept"
+            message = f"cannot read {self.leaves} back: the disk may be failing; the points are kept"
             raise StoreError(message, transient=False)
         written_bytes = size + self.leaves.stat().st_size
         files = len(self.spent)

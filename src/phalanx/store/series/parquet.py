@@ -113,7 +113,7 @@ def write(
             columns[5] = columns[5].view(schema.field("time").type)
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP_ROWS)
     if _checksums(path) != checksums:
-        message = f"{path} does not hold what was written to it: the disk may be failing; the points are kept"
+        message = f"{path} does not contain what was written: the disk may be failing; the points are kept"
         raise StoreError(message, transient=False)
 
 

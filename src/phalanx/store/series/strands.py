@@ -168,7 +168,7 @@ def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
         try:
             points = points_of(strands)
         except (CallError, SystemFault):
-            pass  # no pyarrow here: coarse is better than nothing
+            pass  # no pyarrow: coarse is better than nothing
         else:
             return Leaves.each(points).buckets(count)
     leaves = strands[0].leaves()
@@ -274,5 +274,5 @@ def in_line(strands: Sequence[Strand]) -> list[Strand]:
     try:
         sources = [strand.points(0, strand.rows) for strand in ordered]
     except (CallError, SystemFault):
-        return ordered  # no pyarrow here: nearly in order is better than nothing
+        return ordered  # no pyarrow: nearly in order is better than nothing
     return [MemoryStrand(in_order_of_time(sources), ordered[0].attempt)]

@@ -87,8 +87,8 @@ def named(kind: ResourceKind, document: Document) -> Document:
 
 
 class ApiFault(SystemFault):
-    """The server answered, and not with success: 403 Forbidden, 404 NotFound, 409 AlreadyExists or Conflict,
-    410 Expired, 422 Invalid, 429 and 5xx when they did not pass."""
+    """The server responded with an error: 403 Forbidden, 404 NotFound, 409 AlreadyExists or Conflict, 410 Expired, 422
+    Invalid, or a 429 or 5xx that outlasted the retries."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Mapping[str, Any], retry_after_s: float | None = None
@@ -99,7 +99,7 @@ class ApiFault(SystemFault):
 
 
 class ApiUnreachable(SystemFault):
-    """No answer came. What was asked for may have been done all the same, unless `was_sent` is false."""
+    """No response arrived. The request may have taken effect all the same, unless `was_sent` is false."""
 
     def __init__(self, message: str, *, was_sent: bool = True, root: BaseException | None = None) -> None:
         super().__init__(message, transient=True)
@@ -321,8 +321,8 @@ class Api:
                     f"belongs to another server, or one of the two has expired"
                 ) from None
             raise SystemFault(
-                f"nothing answers at {at}: {fault}; is the cluster up, and can this machine reach it? "
-                f"`kubectl version` says the same",
+                f"no response from {at}: {fault}; check that the cluster is up and reachable from here: "
+                f"`kubectl version` should work",
                 transient=True,
             ) from None
         except ApiFault as fault:
@@ -331,7 +331,7 @@ class Api:
                     f"{at} rejects the credentials of `{self.user}`: they have expired or are wrong; log in "
                     f"again, until `kubectl get pods` works"
                 ) from None
-            raise SystemFault(f"{at} does not say its version: {fault}", transient=fault.transient) from None
+            raise SystemFault(f"{at} does not return its version: {fault}", transient=fault.transient) from None
         return answer
 
     def close(self) -> None:
@@ -495,7 +495,7 @@ class Stream:
 
 
 def connect(settings: Settings, *, ask: bool = True) -> Api:
-    """The cluster that the settings name. `ask`: by one request, whether it answers and takes the credentials. Raises
+    """Connect to the cluster that the settings name. `ask`: check with one request that it responds and accepts the
     CallError and SystemFault with words for people."""
     api = Api(settings, load(settings))
     if ask:

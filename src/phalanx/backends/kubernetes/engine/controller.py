@@ -338,7 +338,7 @@ class NamespaceController:
         try:
             staged_objects.apply_works(self.api, self.hands_for_one(), cargo, str(owners[0]["uid"]))
         except JobRejected as fault:
-            kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster refused it: {fault}"), ())
+            kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster rejected it: {fault}"), ())
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
 
     def hands_for_one(self) -> ThreadPoolExecutor:

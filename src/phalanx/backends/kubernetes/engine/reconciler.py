@@ -178,7 +178,7 @@ class AttemptReconciler:
         is_told = self.is_cancelled or any(name in self.told for name in tracked.names)
         fate = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_told=is_told)
         if fate is not None and fate.cause == Cause.STOPPED and tracked.is_stuck and not is_told:
-            return fate._replace(cause=Cause.LOST, message="its node does not answer any more", is_outside=True)
+            return fate._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
         if fate is not None and fate.cause == Cause.STOPPED and fate.is_outside and self.is_past_limit:
             return fate._replace(message=WITH_ANOTHER, is_outside=False)
         return fate
@@ -297,7 +297,7 @@ class AttemptReconciler:
         if said.cause == Cause.ERROR and self.hosts:
             return self._blame_host(said)
         if said.cause == Cause.ERROR and said.signal == signal.SIGKILL:
-            fate = self.fate(tracked)  # the kernel may have killed it for memory, where its agent cannot see that
+            fate = self.fate(tracked)  # the kernel may have killed it for memory, which its agent cannot see
             if fate is not None and fate.cause == Cause.MEMORY:
                 return said._replace(cause=Cause.MEMORY, message=fate.message)
             return said if fate is not None else None
@@ -317,7 +317,7 @@ class AttemptReconciler:
         return said
 
     def _blame_host(self, said: End) -> End | None:
-        """A launcher fails of a rank's pod that is taken from it."""
+        """A launcher fails if a pod of its ranks is removed."""
         for pod in self.hosts:
             fate = pod_end(pod, self.works)
             if fate is not None and _is_own_fault(fate):
@@ -384,8 +384,8 @@ class AttemptReconciler:
 
 
 def _is_past_limit(group: AttemptObjects) -> bool:
-    """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete those that still run when one has
-    failed; operators, when one was started again too often."""
+    """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete the running pods when one has
+    failed; operators do so after too many restarts."""
     if any(starts_again(work) and _has_failed(work) for work in group.works):
         return True
     conditions = (one for work in group.works for one in conditions_of(work))
@@ -401,7 +401,7 @@ def _has_failed(work: Object) -> bool:
 
 
 def _starts_again(of: AttemptReconciler, tracked: TrackedPod, said: End) -> bool:
-    """Whether that was not its last word: its kubelet starts it once more, as long as its job goes on."""
+    """Return whether that end is not final: its kubelet restarts it as long as its job exists."""
     if said.cause == Cause.FINISHED or tracked.over_at is not None or deleted_at(tracked.pod) is not None:
         return False
     return any(starts_again(work) and states.end_of_work(work) is None for work in of.works)
@@ -448,8 +448,8 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
 
 
 def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
-    """A launcher comes when the pods of its ranks are ready: it never does when one of them has failed. One that is
-    there may wait for such a pod itself; one that is at work finds out, if it does so before long."""
+    """A launcher starts once the pods of its ranks are ready: never, if one of them has failed. A launcher that exists
+    may itself wait for such a pod; a running one gets some time to notice."""
     ended = [(pod, fate) for pod in of.hosts if (fate := pod_end(pod, of.works)) and fate.cause != Cause.FINISHED]
     if not ended or of.is_cancelled:
         of.hostless_at = None
@@ -483,10 +483,10 @@ def _end_what_cannot_come(
         for name in absent:
             cause, told = next(
                 (end for work, end in zip(group.works, ends, strict=True) if end and _makes(work, name)),
-                (Cause.LOST, "its pod never came"),
+                (Cause.LOST, "its pod was never created"),
             )
             bad = cause if cause != Cause.FINISHED else Cause.LOST
-            of.ends.write(name, PodEnd(bad, told if cause != Cause.FINISHED else "its pod never came"))
+            of.ends.write(name, PodEnd(bad, told if cause != Cause.FINISHED else "its pod was never created"))
 
 
 def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
@@ -511,7 +511,7 @@ def _podless(of: AttemptReconciler) -> list[str]:
 
 
 def _is_own_fault(fate: PodEnd) -> bool:
-    """Of a pod in which a launcher starts ranks: whether it says more than the launcher will."""
+    """Whether the end of a rank's pod says more than the launcher's will."""
     return fate.is_outside or fate.cause in (Cause.MEMORY, Cause.SETUP)
 
 

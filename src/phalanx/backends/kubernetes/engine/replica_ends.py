@@ -26,7 +26,7 @@ class ReplicaEnds:
 
     def __init__(self, seat: AttemptFolder) -> None:
         self.seat = seat
-        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # looked at all the time
+        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # read very often
         self.ended: dict[str, End] = {}
         self.held: dict[str, End] = {}
         self.guard = threading.Lock()
@@ -71,7 +71,7 @@ class ReplicaEnds:
             atomic_files.write_atomic(folder / run_paths.AGENT, json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
 
     def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
-        """As its agent would have. Does nothing when there is one."""
+        """Write an end in the agent's format. Does nothing if there is one."""
         end = End(
             fate.cause,
             fate.code,
@@ -92,7 +92,7 @@ class ReplicaEnds:
             self.write(name, fate, lines)
 
     def take(self, name: str, end: End) -> None:
-        """How it ended, once. Does nothing when that is known."""
+        """Record an end once. Does nothing if there is one."""
         folder = self.seat.folder(name)
         atomic_files.make_private(folder, self.seat.run_folder)
         with self.guard:

@@ -96,11 +96,11 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
     if state is None or state.get("reason") == "ContainerStatusUnknown":
         if is_told or state is None:
             return PodEnd(
-                Cause.STOPPED, "stopped" if is_told else "its pod was deleted, not by us", is_outside=not is_told
+                Cause.STOPPED, "stopped" if is_told else "its pod was deleted, not by Phalanx", is_outside=not is_told
             )
-        return PodEnd(Cause.LOST, "its node lost sight of its container", is_outside=True)
+        return PodEnd(Cause.LOST, "its node lost track of its container", is_outside=True)
     if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
-        words = "stopped" if is_told else "its pod was deleted, not by us"
+        words = "stopped" if is_told else "its pod was deleted, not by Phalanx"
         return PodEnd(Cause.STOPPED, words, code, number, is_outside=not is_told)
     return _failed(state, code, number)
 
@@ -116,23 +116,23 @@ def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
         return PodEnd(Cause.LOST, _POD_REASONS[reason], is_outside=True)
     if reason == "Terminated" and "shutdown" in message:
         return PodEnd(Cause.LOST, _POD_REASONS["NodeShutdown"], is_outside=True)
-    if reason and message.startswith(REJECTED):  # by its kubelet, for whatever reason
+    if reason and message.startswith(REJECTED):  # by its kubelet, for any reason
         said = short(message.removeprefix(REJECTED).lstrip(": ")) or reason
-        return PodEnd(Cause.LOST, f"its node did not take it: {said}", is_outside=True)
+        return PodEnd(Cause.LOST, f"its node rejected it: {said}", is_outside=True)
     if reason == "Evicted":
         return _evicted(message)
     if reason.startswith("OutOf") or reason in ("NodeAffinity", "UnexpectedAdmissionError", "NodePorts"):
-        return PodEnd(Cause.LOST, f"its node did not take it: {short(message) or reason}", is_outside=True)
+        return PodEnd(Cause.LOST, f"its node rejected it: {short(message) or reason}", is_outside=True)
     target = condition_of(pod, "DisruptionTarget")
     if target is not None and target.get("status") == "True":
-        words = _DISRUPTIONS.get(str(target.get("reason")), f"taken down by the cluster ({target.get('reason')})")
+        words = _DISRUPTIONS.get(str(target.get("reason")), f"terminated by the cluster ({target.get('reason')})")
         return PodEnd(Cause.LOST, words, is_outside=True)
     ended = condition_of(pod, "TerminationTarget")
     if ended is not None and ended.get("status") == "True":
         said = short(str(ended.get("message") or ended.get("reason") or ""))
-        return PodEnd(Cause.LOST, f"taken down by Kueue: {said}", is_outside=True)
+        return PodEnd(Cause.LOST, f"preempted by Kueue: {said}", is_outside=True)
     if any(map(is_suspended, works)):
-        return PodEnd(Cause.LOST, "suspended after it had begun: by Kueue, when others come first", is_outside=True)
+        return PodEnd(Cause.LOST, "suspended after it had started: by Kueue, if other jobs come first", is_outside=True)
     return None
 
 
@@ -158,11 +158,11 @@ def _evicted(message: str) -> PodEnd:
     if low is not None:
         what = {"ephemeral-storage": "disk", "pids": "process IDs"}.get(low[1], low[1])
         used = re.search(r"was using (\S+), request is (\S+),", message)
-        more = f"; it used {used[1]}, and had asked for {used[2]}" if used is not None else ""
+        more = f"; it used {used[1]} and requested {used[2]}" if used is not None else ""
         return PodEnd(Cause.LOST, f"evicted: its node was low on {what}{more}", is_outside=True)
     if re.search(r"exceed(?:s|ed)? (?:the total |its local |the )?(?:limit|ephemeral)|exceeds the limit", message):
-        return PodEnd(Cause.ERROR, f"evicted, as it used more disk than it may: {short(message)}")
-    return PodEnd(Cause.LOST, f"evicted: {short(message) or 'its node does not say why'}", is_outside=True)
+        return PodEnd(Cause.ERROR, f"evicted for exceeding its disk limit: {short(message)}")
+    return PodEnd(Cause.LOST, f"evicted: {short(message) or 'its node gives no reason'}", is_outside=True)
 
 
 def _is_late(work: Object) -> bool:
@@ -184,7 +184,7 @@ def _failed_init(pod: Object) -> PodEnd | None:
             code, number = exit_of(ended)
             if one.get("name") == "init-pytorch":  # added by training-operator to workers
                 return PodEnd(
-                    Cause.MEETING, "its master was not there in time: training-operator waits some minutes for it"
+                    Cause.MEETING, "its master did not start in time: training-operator waits a few minutes for it"
                 )
             how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
             return PodEnd(Cause.SETUP, f"step `{one.get('name')}` {how}", code, number)
@@ -266,7 +266,7 @@ def _starts_again(pod: Object) -> bool:
 
 
 def end_of_work(work: Object) -> tuple[Cause, str] | None:
-    """(cause, words) of a Job or an operator's job that is over; None while it is not."""
+    """(cause, message) of a finished Job or operator's job; None while it is not finished."""
     for one in conditions_of(work):
         if one.get("status") != "True":
             continue
@@ -280,7 +280,7 @@ def end_of_work(work: Object) -> tuple[Cause, str] | None:
 
 
 def has_enough(work: Object) -> bool:
-    """Whether it is done, and may have been so with fewer pods than it asked for."""
+    """Return whether it is done, possibly with fewer pods than requested."""
     end = end_of_work(work)
     is_elastic = bool((work.get("spec") or {}).get("elasticPolicy"))
     return is_elastic and end is not None and end[0] == Cause.FINISHED
@@ -329,7 +329,7 @@ def _verdict(group: AttemptObjects) -> tuple[Cause, str]:
 
 
 def verdict_of(fates: Iterable[PodEnd]) -> tuple[Cause, str] | None:
-    """What ended an attempt: what came from outside before what its replicas did. None when nothing went wrong."""
+    """What ended an attempt: causes from outside take precedence over the replicas' ends. None if nothing failed."""
     bad = [fate for fate in fates if fate.cause != Cause.FINISHED]
     first = min(
         bad, key=lambda fate: (not fate.is_outside, fate.cause == Cause.STOPPED, fate.ended_at or 0.0), default=None
