@@ -107,7 +107,7 @@ def _print(found: Sequence[AdvisedRun], targets: Mapping[str, Path], *, as_json:
             click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
     if len(found) > 1:
         idle = {unit: sum(one.advice["idle_hours"][unit] for one in found) for unit in found[0].advice["idle_hours"]}
-        click.echo(f"\nall together held idle: {_idle_words(idle)}")
+        click.echo(f"\nidle in total: {_idle_words(idle)}")
 
 
 def _json_row(one: AdvisedRun, target: Path | None) -> dict[str, Any]:
