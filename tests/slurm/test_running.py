@@ -466,7 +466,7 @@ def test_nothing_that_a_user_writes_is_run_or_breaks_anything(odd: SlurmPlace, t
         odd,
         the("showing", 0) + " '{{ text }}'",
         "--name",
-        "$(touch pwned) 'é漢\n#SBATCH --hold",
+        "$(touch pwned) 'é漢 #SBATCH --hold",
         framework="pytorch",
         description=HOSTILE,
         tags=["$(touch pwned)", "#SBATCH"],
