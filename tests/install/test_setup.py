@@ -89,7 +89,7 @@ def test_a_wheelhouse_is_enough_without_network(
     assert "everything else works without it" in setup.err
     assert must([tree / ".venv" / "bin" / "ruff", "--version"], within_s=VERB_S).out
     told = must([tree / ".venv" / "bin" / "phalanx", "doctor"], env=env, within_s=VERB_S).out
-    assert "missing: `make page`" in told
+    assert "missing: run `make page`" in told
     again = must(["make", "setup", f"WHEELHOUSE={relative}"], cwd=tree, env=env)  # at once, and no word of the page
     assert "page" not in again.err
 
