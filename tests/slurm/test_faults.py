@@ -219,7 +219,7 @@ def test_whoever_must_make_way_goes_on_later(again: Again) -> None:
     found = see(again.place, again.preempted)
     assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
-    assert why == "preempted by a job of higher priority, and started again"
+    assert why == "preempted by a job of higher priority, and restarted"
     continues(series(again.place, again.preempted, "loss")["master-0"], 32)
 
 
