@@ -19,7 +19,7 @@ import pytest
 from phalanx.artifacts.downloads import download, free_local, open_output, restore
 from phalanx.artifacts.outputs import browse, read_manifest
 from phalanx.artifacts.remote import RemoteStorage, push
-from phalanx.errors import CallError
+from phalanx.errors import SystemFault
 from tests.artifacts.test_outputs import sha256
 from tests.ports import free_port
 from tests.scheduler.leftovers import Left, left_fixture  # noqa: F401 - found by its name
@@ -115,7 +115,7 @@ def test_damage_there_is_found(left: Left, url: str, storage: Any, tmp_path: Pat
     left.run("r1", {"outputs/a": b"one"})
     push(left.home, "r1", url)
     storage.pipe_file(f"{url}/objects/{sha256(b'one')}", b"eno")
-    with pytest.raises(CallError, match="is damaged"):
+    with pytest.raises(SystemFault, match="is damaged"):
         free_local(left.home, "r1")
     assert (left.folder("r1").path / "outputs/a").read_bytes() == b"one"
 
@@ -148,7 +148,7 @@ push(Home(Path(sys.argv[1])), "r1", sys.argv[2])
 
 def test_a_bucket_that_is_not_there_is_said_and_not_made(left: Left, storage: Any) -> None:
     left.run("r1", {"outputs/a": b"one"})
-    with pytest.raises(CallError, match="s3://no-such-bucket-of-ours"):
+    with pytest.raises(SystemFault, match="s3://no-such-bucket-of-ours"):
         push(left.home, "r1", "s3://no-such-bucket-of-ours/x")
     assert not storage.exists("no-such-bucket-of-ours")
     assert read_manifest(left.folder("r1").path).url is None
@@ -158,7 +158,7 @@ def test_a_server_that_is_away_is_said(left: Left, url: str, monkeypatch: pytest
     left.run("r1", {"outputs/a": b"one"})
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    with pytest.raises(CallError, match="cannot be"):
+    with pytest.raises(SystemFault, match="cannot be"):
         push(left.home, "r1", url)
 
 
