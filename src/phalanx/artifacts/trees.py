@@ -19,7 +19,7 @@ from phalanx.errors import CallError
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 ROOTS = (run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS)  # of a run's folder
-OWNED = (run_paths.ARTIFACTS, run_paths.MODELS)  # we put the files there, and nobody changes them in place
+OWNED = (run_paths.ARTIFACTS, run_paths.MODELS)  # Phalanx puts the files there, and they are never changed in place
 CHUNK = 1 << 20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

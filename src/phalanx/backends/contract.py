@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
     state: str  # WAITING (queued), RUNNING or ENDED
     why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
-    cause: Cause = Cause.LOST  # of an ended one: FINISHED, ERROR, MEMORY, TIMEOUT, STOPPED, or LOST if nobody knows
+    cause: Cause = Cause.LOST  # of an ended one: FINISHED, ERROR, MEMORY, TIMEOUT, STOPPED, or LOST if unknown
     nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start
     run_id: str | None = None  # as stored in the job
