@@ -137,25 +137,25 @@ def _rate(count: int) -> float:
         settings = Settings(kubeconfig=str(server.kubeconfig(folder / "config")))
         place = ClusterTarget(settings._replace(home_claim="home"), OFFLINE)  # logs are not what is counted here
         engine = KubernetesEngine(ClusterTarget(settings, OFFLINE), connections)
-        seats = {}
+        attempt_folders = {}
         for number in range(count):
             run_id = f"r{number}"
             run = queued(folder, run_id, made_of(2, run_id, different=False), place)
             handle = engine.submit(run, run_id, 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
-            seat = seats[handle] = AttemptFolder(run, run_id, 1, ("master-0", "worker-0"))
-            for name in seat.replicas:  # their agents have come
-                seat.folder(name).mkdir(parents=True)
-                (seat.folder(name) / "agent.json").write_text("{}")
+            attempt_folder = attempt_folders[handle] = AttemptFolder(run, run_id, 1, ("master-0", "worker-0"))
+            for name in attempt_folder.replicas:  # their agents have come
+                attempt_folder.folder(name).mkdir(parents=True)
+                (attempt_folder.folder(name) / "agent.json").write_text("{}")
             for job in server.names("Job"):
                 if f"-{run_id}-" in f"{job}-":
                     for pod in server.spawn_pods(job):
                         server.set_pod_phase(pod, "Running")
-        for handle, seat in seats.items():
-            engine.fetch(seat, handle)
+        for handle, attempt_folder in attempt_folders.items():
+            engine.fetch(attempt_folder, handle)
         time.sleep(3.0)
         before, began = len(server.requests), time.perf_counter()
         while time.perf_counter() - began < WATCH_S:
-            assert len(engine.observe(seats)) == count
+            assert len(engine.observe(attempt_folders)) == count
             time.sleep(1.0)
         return (len(server.requests) - before) / (time.perf_counter() - began)
 

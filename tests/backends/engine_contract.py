@@ -25,7 +25,7 @@ class Rig(ABC):
         """A job that runs until it is told to finish, and its handle."""
 
     @abstractmethod
-    def finish(self, seat: AttemptFolder) -> None:
+    def finish(self, attempt_folder: AttemptFolder) -> None:
         """Let the job end well."""
 
     @abstractmethod
@@ -41,11 +41,11 @@ def until(condition: Callable[[], Observation | None]) -> Observation:
     return found
 
 
-def seen(engine: Engine, seat: AttemptFolder, handle: str, *states: str) -> Observation:
+def seen(engine: Engine, attempt_folder: AttemptFolder, handle: str, *states: str) -> Observation:
     """What is observed of a job once it is in one of these states; its files are fetched, as the scheduler does."""
 
     def look() -> Observation | None:
-        engine.fetch(seat, handle)
+        engine.fetch(attempt_folder, handle)
         found = engine.observe([handle]).get(handle)
         return found if found is not None and found.state in states else None
 
@@ -54,43 +54,43 @@ def seen(engine: Engine, seat: AttemptFolder, handle: str, *states: str) -> Obse
 
 class EngineContract:
     def test_a_job_carries_its_run_and_attempt(self, rig: Rig) -> None:
-        seat, handle = rig.submit("one")
-        found = seen(rig.engine, seat, handle, WAITING, RUNNING)
+        attempt_folder, handle = rig.submit("one")
+        found = seen(rig.engine, attempt_folder, handle, WAITING, RUNNING)
         assert (found.run_id, found.attempt) == ("one", 1)
         assert handle.startswith(f"{rig.engine.name}:")
 
     def test_a_job_that_finished_is_observed_as_ended_for_as_long_as_it_is_asked_for(self, rig: Rig) -> None:
-        seat, handle = rig.submit("one")
-        seen(rig.engine, seat, handle, RUNNING)
-        rig.finish(seat)
-        assert seen(rig.engine, seat, handle, ENDED).cause == "finished"
+        attempt_folder, handle = rig.submit("one")
+        seen(rig.engine, attempt_folder, handle, RUNNING)
+        rig.finish(attempt_folder)
+        assert seen(rig.engine, attempt_folder, handle, ENDED).cause == "finished"
         assert rig.engine.observe([handle])[handle].state == ENDED
 
     def test_a_job_is_cancelled_once_or_twice(self, rig: Rig) -> None:
-        seat, handle = rig.submit("one")
-        seen(rig.engine, seat, handle, RUNNING)
+        attempt_folder, handle = rig.submit("one")
+        seen(rig.engine, attempt_folder, handle, RUNNING)
         rig.engine.cancel([handle])
-        assert seen(rig.engine, seat, handle, ENDED).cause != "finished"
+        assert seen(rig.engine, attempt_folder, handle, ENDED).cause != "finished"
         rig.engine.cancel([handle])
 
     def test_a_job_that_nobody_submitted_is_unknown_and_cancelled_without_a_fault(self, rig: Rig) -> None:
-        seat, handle = rig.submit("one")
+        attempt_folder, handle = rig.submit("one")
         foreign = handle.replace("one", "none")
         assert foreign != handle
         assert foreign not in rig.engine.observe([foreign])
         rig.engine.cancel([foreign])
-        assert seen(rig.engine, seat, handle, RUNNING).run_id == "one"
+        assert seen(rig.engine, attempt_folder, handle, RUNNING).run_id == "one"
 
     def test_all_jobs_are_observed_in_one_call_and_those_of_a_run_are_told_apart(self, rig: Rig) -> None:
         jobs = {run_id: rig.submit(run_id) for run_id in ("one", "two")}
-        for seat, handle in jobs.values():
-            seen(rig.engine, seat, handle, WAITING, RUNNING)
+        for attempt_folder, handle in jobs.values():
+            seen(rig.engine, attempt_folder, handle, WAITING, RUNNING)
         assert {handle for _, handle in jobs.values()} <= set(rig.engine.observe(()))
         assert list(rig.engine.history("two")) == [jobs["two"][1]]
 
     def test_another_process_finds_a_job_by_its_handle_and_by_its_run(self, rig: Rig) -> None:
-        seat, handle = rig.submit("one")
-        seen(rig.engine, seat, handle, RUNNING)
+        attempt_folder, handle = rig.submit("one")
+        seen(rig.engine, attempt_folder, handle, RUNNING)
         other = rig.restart()
-        assert seen(other, seat, handle, RUNNING).run_id == "one"
+        assert seen(other, attempt_folder, handle, RUNNING).run_id == "one"
         assert list(other.history("one")) == [handle]

@@ -149,8 +149,8 @@ def test_as_many_replicas_share_a_node_as_fit() -> None:
     (by_gres,) = directives(rendered(file, SITE._replace(gpu_option="gres")))
     assert by_gres["gres"] == "gpu:4"
     file["environment"]["slurm"] = {"replicas_per_node": 3}
-    (told,) = directives(rendered(file, SITE))
-    assert (told["nodes"], told["ntasks-per-node"], told["gpus-per-node"]) == ("2", "3", "3")
+    (component,) = directives(rendered(file, SITE))
+    assert (component["nodes"], component["ntasks-per-node"], component["gpus-per-node"]) == ("2", "3", "3")
 
 
 def test_the_processes_of_a_replica_stay_on_its_node() -> None:

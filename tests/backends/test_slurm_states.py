@@ -232,9 +232,9 @@ def test_refusals_of_a_real_controller_are_final_and_its_silence_is_not(release:
     for refused in _answers(json.loads((release / "refused.json").read_text())):
         assert may_pass(refused) == ("MaxSubmit" in refused), refused  # jobs that end make room for others
     silent = json.loads((release / "silent.json").read_text())
-    told = _answers(silent)
-    assert told
-    assert all(map(may_pass, told)), told
+    answers = _answers(silent)
+    assert answers
+    assert all(map(may_pass, answers)), answers
 
 
 def _answers(content: object) -> list[str]:

@@ -26,7 +26,7 @@ from tests.submission.samples import submission_of
 FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
 
 
-class Told(Engine):
+class ScriptedEngine(Engine):
     """An engine that does what it is told: jobs are states, which the test sets."""
 
     name = "slurm"
@@ -76,13 +76,13 @@ class Told(Engine):
 
 class Cluster:
     def __init__(self, works: Works) -> None:
-        self.works, self.engine = works, Told()
+        self.works, self.engine = works, ScriptedEngine()
         self.scheduler = self.new_scheduler()
 
     def new_scheduler(self) -> Scheduler:
         """As whoever comes after one that was killed."""
         scheduler = Scheduler(self.works.home, self.works.store)
-        scheduler.places.known = [("slurm", None, EngineExecutor(self.engine))]
+        scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine))]
         return scheduler
 
     def submit(self, environment: bytes = b"") -> str:
@@ -93,7 +93,7 @@ class Cluster:
         """`at_once`: the engine is asked each time, however long it took the last time."""
         for _ in range(times):
             if at_once:
-                self.scheduler.places.elsewhere[0].poll_at = float("-inf")
+                self.scheduler.executors.elsewhere[0].poll_at = float("-inf")
             self.scheduler.run_pass()
 
     def run(self, run_id: str) -> Run:
@@ -159,8 +159,8 @@ def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.Mon
     assert {cluster.run(run).status for run in runs} == {"scheduled"}
     before = cluster.engine.polls
     monkeypatch.setattr(engine_executor, "POLL_S", 60.0)
-    monkeypatch.setattr(Told, "slowest_poll_s", 60.0)
-    place = cluster.scheduler.places.elsewhere[0]
+    monkeypatch.setattr(ScriptedEngine, "slowest_poll_s", 60.0)
+    place = cluster.scheduler.executors.elsewhere[0]
     place.poll_s = 60.0
     cluster.turn(20, at_once=False)
     assert cluster.engine.polls <= before + 2
@@ -212,7 +212,7 @@ def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None
     cluster.engine.fault = EngineUnavailable("the controller is down")
     cluster.turn()
     assert cluster.run(run).status == "scheduled"
-    assert cluster.scheduler.places.elsewhere[0].trouble == "the controller is down"
+    assert cluster.scheduler.executors.elsewhere[0].trouble == "the controller is down"
     cluster.engine.fault = None
     cluster.turn()
     assert list(cluster.engine.jobs) == ["slurm:1"]

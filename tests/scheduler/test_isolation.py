@@ -62,8 +62,8 @@ def test_a_port_is_held_as_long_as_anybody_of_its_run_is_there(pair: tuple[Works
     mine, _ = pair
     run_id = mine.submit("echo up; sleep 60", workers=1)
     mine.says(run_id, "up")
-    seat = attempts.AttemptFolder(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    ports = attempts.read_facts(seat)["port"].values()
+    attempt_folder = attempts.AttemptFolder(mine.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    ports = attempts.read_facts(attempt_folder)["port"].values()
     assert not any(is_free(port) for port in ports)
     mine.run_folder(run_id).ask_to_stop("make room")
     mine.settle(run_id)

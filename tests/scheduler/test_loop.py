@@ -423,8 +423,8 @@ def test_a_start_that_was_interrupted_after_the_facts_were_written_is_made_again
 def test_a_start_that_was_interrupted_when_one_replica_was_already_over_is_settled(works: Works) -> None:
     run_id = works.submit("echo once", workers=1)
     interrupted(works, run_id)
-    seat = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
-    attempts.record_lost(seat, "master-0", "for the test")
+    attempt_folder = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0", "worker-0"))
+    attempts.record_lost(attempt_folder, "master-0", "for the test")
     end = works.place(run_id) / "end.json"
     end.write_text(json.dumps({**json.loads(end.read_text()), "cause": "finished", "code": 0}))
     run = works.settle(run_id)
@@ -483,11 +483,11 @@ def test_a_start_that_fails_halfway_leaves_nothing_and_says_why(works: Works) ->
 def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
     run_id = works.submit("echo once; sleep 0.5")
     works.says(run_id, "once")
-    seat = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0",))
+    attempt_folder = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0",))
     environment = {**os.environ}
-    started = attempts.read_facts(seat)
+    started = attempts.read_facts(attempt_folder)
     runner.start(
-        seat, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
+        attempt_folder, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
         agents=works.home.agents,
     )  # fmt: skip
     assert works.settle(run_id).status == "succeeded"

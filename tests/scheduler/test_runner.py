@@ -130,7 +130,7 @@ def test_who_leaves_closes_what_engines_opened(works: Works) -> None:
     attendant = SchedulerRunner(works.home, works.store)
     attendant.run_pass()
     assert attendant.scheduler is not None
-    connections = attendant.scheduler.places.connections
+    connections = attendant.scheduler.executors.connections
     opened = connections.get("cluster", Connection)
     assert connections.get("cluster", Connection) is opened
     other = connections.get("another", Connection)
@@ -145,7 +145,7 @@ def test_a_background_scheduler_that_fails_closes_what_engines_opened(
     opened = Connection()
 
     def run_pass(scheduler: Scheduler) -> int:
-        scheduler.places.connections.get("cluster", lambda: opened)
+        scheduler.executors.connections.get("cluster", lambda: opened)
         raise RuntimeError("nobody thought of it")
 
     monkeypatch.setattr(Scheduler, "run_pass", run_pass)

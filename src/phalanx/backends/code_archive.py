@@ -163,8 +163,8 @@ class _Unpacking:
                 if header.kind == _LONG_NAME:
                     name = _decoded(text.rstrip(b"\0"))
                 elif header.kind == _PAX:
-                    told = _pax(text)
-                    name, size = told.get("path", name), _whole(told.get("size", str(size)))
+                    pax_headers = _pax(text)
+                    name, size = pax_headers.get("path", name), _whole(pax_headers.get("size", str(size)))
                 continue
             if header.kind in _OTHERS or header.kind not in (*_FILES, _FOLDER):
                 what = _OTHERS.get(header.kind, "something")
@@ -269,11 +269,11 @@ def _octal(field: bytes) -> int:
 
 def _pax(text: bytes) -> dict[str, str]:
     """Parse records such as `27 path=NAME`, each preceded by its length."""
-    found, place = {}, 0
-    while place < len(text) and text[place:].strip(b"\0"):
-        head = text[place : place + 8].split(b" ", 1)[0]
+    found, position = {}, 0
+    while position < len(text) and text[position:].strip(b"\0"):
+        head = text[position : position + 8].split(b" ", 1)[0]
         length = _whole(_decoded(head))
-        row = text[place : place + length]
+        row = text[position : position + length]
         key, equals, value = row[len(head) + 1 :].partition(b"=")
         if length <= len(head) or not equals or not row.endswith(b"\n"):
             raise CallError("the archive is damaged")
@@ -281,7 +281,7 @@ def _pax(text: bytes) -> dict[str, str]:
             raise CallError("the archive has a sparse file: only ordinary files are accepted")
         if key in (b"path", b"size"):
             found[key.decode()] = _decoded(value[:-1])
-        place += length
+        position += length
     return found
 
 

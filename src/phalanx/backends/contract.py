@@ -183,13 +183,13 @@ class Engine(ABC):
         """
         return folder / run_paths.JOB / f"{handle.partition(':')[2]}.out"
 
-    def fetch(self, seat: AttemptFolder, handle: str) -> None:  # noqa: B027
+    def fetch(self, attempt_folder: AttemptFolder, handle: str) -> None:  # noqa: B027
         """Copy what replicas wrote elsewhere into the attempt's folder. Called often.
 
         Default: nothing, which is right where `Backend.shares_files`. Raises EngineUnavailable (retried later).
         """
 
-    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
+    def signal(self, attempt_folder: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:  # noqa: ARG002
         """Ask single replicas to end (SIGTERM) or to print where they hang (SIGQUIT).
 
         Default: a file in the replica's folder, which its agent reads once per second; right where
@@ -197,7 +197,7 @@ class Engine(ABC):
         print where it hangs would be killed by it. Raises EngineUnavailable.
         """
         for name in names:
-            attempts.request_end(seat.folder(name), number)
+            attempts.request_end(attempt_folder.folder(name), number)
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:  # noqa: ARG002
         """Return the observation of an ended job, improved by the last lines of `log_of`. Default: unchanged."""

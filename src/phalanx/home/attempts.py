@@ -57,9 +57,9 @@ class ReplicaState(NamedTuple):
     lines: tuple[str, ...] = ()  # what was said last, where it has no log
 
 
-def read_facts(seat: AttemptFolder) -> dict[str, Any]:
+def read_facts(attempt_folder: AttemptFolder) -> dict[str, Any]:
     """The facts that an attempt was started with; empty when it was not started."""
-    found = read_json(seat.facts_file)
+    found = read_json(attempt_folder.facts_file)
     return found if isinstance(found, dict) else {}
 
 
@@ -80,15 +80,15 @@ def tail_of(log: Path) -> tuple[str, ...]:
     return tuple(last_lines(str(log)))
 
 
-def replica_tail(seat: AttemptFolder, replica: str) -> list[str]:
+def replica_tail(attempt_folder: AttemptFolder, replica: str) -> list[str]:
     """The end of a replica's log."""
-    return last_lines(str(seat.folder(replica) / run_paths.LOG))
+    return last_lines(str(attempt_folder.folder(replica) / run_paths.LOG))
 
 
-def last_activity(seat: AttemptFolder) -> float:
+def last_activity(attempt_folder: AttemptFolder) -> float:
     """When any replica, or a process that it started, last wrote a line or a metric; their start, if none has."""
     newest = 0.0
-    for place in seat.run_folder.glob(run_paths.attempt_folder("*", seat.attempt)):
+    for place in attempt_folder.run_folder.glob(run_paths.attempt_folder("*", attempt_folder.attempt)):
         try:
             with os.scandir(place) as entries:
                 said = (entry for entry in entries if entry.name in SAID or entry.name.endswith((".points", ".events")))
@@ -99,7 +99,7 @@ def last_activity(seat: AttemptFolder) -> float:
 
 
 def record_lost(  # noqa: PLR0913
-    seat: AttemptFolder,
+    attempt_folder: AttemptFolder,
     replica: str,
     message: str,
     *,
@@ -109,15 +109,15 @@ def record_lost(  # noqa: PLR0913
 ) -> None:
     """Write the end record that a killed agent could not. Does nothing when one exists. `just_now`: it was there a
     moment ago; otherwise its end is its last sign of life, which shows whether it was the first to fail."""
-    folder = seat.folder(replica)
-    make_private(folder, seat.run_folder)
+    folder = attempt_folder.folder(replica)
+    make_private(folder, attempt_folder.run_folder)
     end = End(
         cause,
         None,
         None,
         message,
         replica=replica,
-        attempt=seat.attempt,
+        attempt=attempt_folder.attempt,
         ended_at=time.time() if just_now else last_write(folder),
         host=socket.gethostname(),
         last_lines=tuple(last_lines(str(folder / run_paths.LOG))) or lines,

@@ -61,7 +61,7 @@ def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
         seen = {name: ReplicaState(ReplicaPhase.ENDED, end=end) for name, end in ends.items() if name in planned}
         failed = autopsy.first_failure(plan, ends) if status == Status.FAILED and attempt == run.attempt else None
         again = run._replace(attempt=attempt)
-        store.put_replicas([replica_record(again, planned[name], sight, failed) for name, sight in seen.items()])
+        store.put_replicas([replica_record(again, planned[name], observed, failed) for name, observed in seen.items()])
         if failed is not None:
             store.put_fact(run.id, "failure", failed.as_fact(attempt))
 

@@ -16,10 +16,10 @@ _STATUSES = {ReplicaPhase.ABSENT: "starting", ReplicaPhase.RUNNING: "running"}
 
 
 def replica_record(
-    run: Run, replica: Mapping[str, Any], sight: ReplicaState, failed: FirstFailure | None = None
+    run: Run, replica: Mapping[str, Any], observed: ReplicaState, failed: FirstFailure | None = None
 ) -> ReplicaRecord:
     """The row of a replica; for one that failed as a consequence, with that reason."""
-    end = sight.end
+    end = observed.end
     taken = failed.others.get(replica_name(replica)) if failed is not None else None
     record = ReplicaRecord(
         run_id=run.id,
@@ -28,10 +28,10 @@ def replica_record(
         number=replica["index"],
         local=replica.get("local", 0),
         rank=replica["rank"],
-        status=_STATUSES.get(sight.state, "failed"),
+        status=_STATUSES.get(observed.state, "failed"),
         reason=taken or "",
         host=None,
-        pid=sight.pid,
+        pid=observed.pid,
         cause=None,
         code=None,
         signal=None,

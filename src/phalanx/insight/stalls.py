@@ -27,19 +27,19 @@ class UsageSample(NamedTuple):
     threads: int
 
 
-def silent_s(seat: AttemptFolder) -> float:
+def silent_s(attempt_folder: AttemptFolder) -> float:
     """For how long no replica has written a line or a metric."""
-    return time.time() - attempts.last_activity(seat)
+    return time.time() - attempts.last_activity(attempt_folder)
 
 
-def is_stuck(seat: AttemptFolder) -> bool:
+def is_stuck(attempt_folder: AttemptFolder) -> bool:
     """Whether a rank raised and cannot exit: its log ends with an exception, and all replicas are silent and idle.
     Ranks of JAX, MXNet and MPI wait for the others at exit, and those wait for them."""
-    if len(seat.replicas) < 2 or silent_s(seat) < STUCK_S:
+    if len(attempt_folder.replicas) < 2 or silent_s(attempt_folder) < STUCK_S:
         return False
-    if not any(ends_with_exception(attempts.replica_tail(seat, name)) for name in seat.replicas):
+    if not any(ends_with_exception(attempts.replica_tail(attempt_folder, name)) for name in attempt_folder.replicas):
         return False
-    uses = [newest_use(seat.folder(name) / run_paths.SPOOL) for name in seat.replicas]
+    uses = [newest_use(attempt_folder.folder(name) / run_paths.SPOOL) for name in attempt_folder.replicas]
     if any(use is not None and (use.cpu_percent is None or time.time() - use.at > STUCK_S) for use in uses):
         return False  # unknown
     return sum(use.cpu_percent or 0.0 for use in uses if use is not None) < IDLE_PERCENT

@@ -42,14 +42,14 @@ class AttemptOutcome(NamedTuple):
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], seen: Mapping[str, ReplicaState], *, is_stopping: bool) -> AttemptOutcome:
-        essential = [sight for name, sight in seen.items() if not is_helper(name)]
-        finished = all(is_finished(sight) for sight in essential or seen.values())
-        ends = {name: sight.end for name, sight in seen.items() if sight.end is not None}
+        essential = [observed for name, observed in seen.items() if not is_helper(name)]
+        finished = all(is_finished(observed) for observed in essential or seen.values())
+        ends = {name: observed.end for name, observed in seen.items() if observed.end is not None}
         failed = autopsy.first_failure(plan, ends)
         goes_on = failed is None and not finished and any(end.cause == Cause.SEGMENT for end in ends.values())
         if failed is None and not (is_stopping or finished or goes_on):
-            failed = autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))  # somebody else told its agent to end
-        states = {sight.state for sight in seen.values()}
+            failed = autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))  # somebody else stopped its agent
+        states = {observed.state for observed in seen.values()}
         is_running = ReplicaPhase.RUNNING in states
         has_run = is_running or any(end.started_at is not None for end in ends.values())
         return cls(
@@ -94,50 +94,56 @@ class ActiveRun:
         )
 
     def how_to_end(
-        self, seat: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None
+        self, attempt_folder: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None
     ) -> signal.Signals | None:
         """The signal for the replicas that still run; None to let them run. SIGQUIT makes them print their stacks."""
         if stop is not None or picture.is_finished:
             return signal.SIGTERM
         failed = picture.failed
         if failed is None:
-            return signal.SIGQUIT if not picture.goes_on and self._is_dead(seat) else None
+            return signal.SIGQUIT if not picture.goes_on and self._is_dead(attempt_folder) else None
         if not failed.is_symptom:
             return signal.SIGTERM
         # A replica may report the loss of a peer before that peer has ended: the peer gets a moment to end by itself.
         return signal.SIGQUIT if now - failed.end.ended_at > SYMPTOM_S else None
 
-    def _is_dead(self, seat: AttemptFolder) -> bool:
+    def _is_dead(self, attempt_folder: AttemptFolder) -> bool:
         """Whether all replicas have been silent for longer than `stall_timeout` allows, or are stuck for good."""
         began = time.monotonic()
         if began < self.listen_at:
             return False
         allowed_s: float | None = self.plan.get("stall_timeout_s")
-        is_dead = (allowed_s is not None and silent_s(seat) > allowed_s) or is_stuck(seat)
+        is_dead = (allowed_s is not None and silent_s(attempt_folder) > allowed_s) or is_stuck(attempt_folder)
         self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # reading many logs is slow
         return is_dead
 
 
-def observe_replicas(place: Executor, watched: ActiveRun, run: Run, seat: AttemptFolder) -> dict[str, ReplicaState]:
+def observe_replicas(
+    executor: Executor, watched: ActiveRun, run: Run, attempt_folder: AttemptFolder
+) -> dict[str, ReplicaState]:
     """Observe the replicas that have a command. Replicas that lost their agent, or never got one, are recorded as
     lost."""
     idle = {replica_name(r) for r in watched.plan["replicas"] if not r["argv"]}
-    seat = seat._replace(replicas=tuple(name for name in seat.replicas if name not in idle))
+    attempt_folder = attempt_folder._replace(
+        replicas=tuple(name for name in attempt_folder.replicas if name not in idle)
+    )
     before = watched.kept[1] if watched.kept is not None and watched.kept[0] == run.attempt else {}
     while True:  # until no new loss is found: one replica may be lost while another is recorded
-        seen = place.observe(seat)
-        lost = [name for name, sight in seen.items() if sight.state == ReplicaPhase.LOST]
+        seen = executor.observe(attempt_folder)
+        lost = [name for name, observed in seen.items() if observed.state == ReplicaPhase.LOST]
         for name in lost:
             seen_before = before.get(name, ("",))[0] == ReplicaPhase.RUNNING
-            sight = seen[name]
-            attempts.record_lost(seat, name, sight.message, cause=sight.cause, lines=sight.lines, just_now=seen_before)
-        missing = [name for name, sight in seen.items() if sight.state == ReplicaPhase.ABSENT]
+            observed = seen[name]
+            attempts.record_lost(
+                attempt_folder, name, observed.message, cause=observed.cause, lines=observed.lines, just_now=seen_before
+            )
+        missing = [name for name, observed in seen.items() if observed.state == ReplicaPhase.ABSENT]
         if missing and watched.absent_since is None:
             watched.absent_since = time.monotonic()
         interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then it is started again
-        if missing and not interrupted and not place.may_appear(run, seen, watched.absent_since or 0.0):
+        if missing and not interrupted and not executor.may_appear(run, seen, watched.absent_since or 0.0):
             for name in missing:
-                attempts.record_lost(seat, name, "its agent never started")
+                attempts.record_lost(attempt_folder, name, "its agent never started")
         elif not lost:
             return seen
 
@@ -147,10 +153,10 @@ def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Map
     if not verdict.why or verdict.cause in (Cause.STOPPED, Cause.FINISHED):
         return seen
     return {
-        name: sight._replace(end=sight.end._replace(cause=verdict.cause, message=verdict.why))
-        if sight.end is not None and sight.end.cause == Cause.STOPPED
-        else sight
-        for name, sight in seen.items()
+        name: observed._replace(end=observed.end._replace(cause=verdict.cause, message=verdict.why))
+        if observed.end is not None and observed.end.cause == Cause.STOPPED
+        else observed
+        for name, observed in seen.items()
     }
 
 
@@ -158,18 +164,19 @@ def save_replicas(
     store: Store, watched: ActiveRun, run: Run, seen: Mapping[str, ReplicaState], failed: FirstFailure | None = None
 ) -> None:
     """Write the replicas to the store if their states have changed."""
-    facts = {name: (sight.state, sight.pid) for name, sight in seen.items()}
+    facts = {name: (observed.state, observed.pid) for name, observed in seen.items()}
     if watched.kept != (run.attempt, facts) or failed is not None:
         planned = {replica_name(r): r for r in watched.plan["replicas"]}
-        store.put_replicas([replica_record(run, planned[name], sight, failed) for name, sight in seen.items()])
+        store.put_replicas([replica_record(run, planned[name], observed, failed) for name, observed in seen.items()])
         watched.kept = (run.attempt, facts)
 
 
-def is_finished(sight: ReplicaState) -> bool:
-    return sight.end is not None and sight.end.cause == Cause.FINISHED
+def is_finished(observed: ReplicaState) -> bool:
+    return observed.end is not None and observed.end.cause == Cause.FINISHED
 
 
 def success_reason(run: Run, seen: Mapping[str, ReplicaState]) -> str:
     """The reason of a success. A run that is only tracked reports its own message."""
-    said = [sight.end.message for sight in seen.values() if sight.end is not None] if run.backend == OUTSIDE else []
+    ends = [observed.end for observed in seen.values() if observed.end is not None]
+    said = [end.message for end in ends] if run.backend == OUTSIDE else []
     return next(filter(None, said), "finished")

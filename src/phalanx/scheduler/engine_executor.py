@@ -43,7 +43,7 @@ SUBMITTING_S = 20.0  # for a submission to reach the engine
 class StartRequest(NamedTuple):
     """An attempt to be started."""
 
-    seat: AttemptFolder
+    attempt_folder: AttemptFolder
     working: Path
     environment: Mapping[str, str]
 
@@ -74,13 +74,13 @@ class EngineExecutor:
             self.pool.shutdown(wait=True)
             self.pool = None
 
-    def handle(self, seat: AttemptFolder) -> str | None:
+    def handle(self, attempt_folder: AttemptFolder) -> str | None:
         """The engine's handle of an attempt; None if it was not submitted, or the handle is unknown."""
-        known = self.handles.get((seat.run_id, seat.attempt))
-        if known is None and seat.attempt > 0:
-            known = handle_of(seat)
+        known = self.handles.get((attempt_folder.run_id, attempt_folder.attempt))
+        if known is None and attempt_folder.attempt > 0:
+            known = handle_of(attempt_folder)
             if known is not None:
-                self.handles[seat.run_id, seat.attempt] = known
+                self.handles[attempt_folder.run_id, attempt_folder.attempt] = known
         return known
 
     # state of the engine -----------------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ class EngineExecutor:
         now = time.monotonic()
         if now < self.poll_at or not runs:
             return
-        live = {(seat.run_id, seat.attempt - earlier) for seat in runs.values() for earlier in (0, 1)}
+        live = {(folder.run_id, folder.attempt - earlier) for folder in runs.values() for earlier in (0, 1)}
         self.handles = {key: handle for key, handle in self.handles.items() if key in live}
         self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
-        handles = {handle for seat in runs.values() if (handle := self.handle(seat)) is not None}
+        handles = {handle for folder in runs.values() if (handle := self.handle(folder)) is not None}
         before = {handle: self.known.get(handle) for handle in handles}
         self._ask(handles)
         self._cancel_strays(runs, is_over)
@@ -132,12 +132,12 @@ class EngineExecutor:
         self.poll_at = min(self.poll_at, time.monotonic() + 0.2)
         self.poll_s = min(POLL_S, self.engine.slowest_poll_s)
 
-    def observation(self, seat: AttemptFolder) -> Observation | None:
+    def observation(self, attempt_folder: AttemptFolder) -> Observation | None:
         """The job of an attempt; None if its engine has not reported it yet. A job that the engine has forgotten, and
         whose end is not recorded, counts as ended."""
-        handle = self.handle(seat)
+        handle = self.handle(attempt_folder)
         seen = self.known.get(handle) if handle is not None else None
-        if seen is not None and seen.run_id not in (None, seat.run_id):
+        if seen is not None and seen.run_id not in (None, attempt_folder.run_id):
             seen = None  # job numbers are reused, after some years or a reset
         if seen is None and handle is not None and self._since(handle) > FORGOTTEN_S:
             return Observation(ENDED, f"{self.engine.name} no longer knows job {handle}")
@@ -147,15 +147,15 @@ class EngineExecutor:
         began = self.unseen_since.get(handle)
         return 0.0 if began is None else time.monotonic() - began
 
-    def waits_for(self, seat: AttemptFolder) -> str:
+    def waits_for(self, attempt_folder: AttemptFolder) -> str:
         """Why an attempt waits, in words; empty if it does not wait."""
         if self.trouble:
             return f"{self.engine.name} does not respond: {self.trouble}"
-        seen = self.observation(seat)
+        seen = self.observation(attempt_folder)
         if seen is None or seen.state != WAITING:
             return ""
         expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
-        return f"{self.handle(seat)} waits: {seen.why}{expected}"
+        return f"{self.handle(attempt_folder)} waits: {seen.why}{expected}"
 
     def token_for(self, home: Path, run: Run) -> dict[str, str]:
         """The token with which an attempt reports to a server, if its engine needs one."""
@@ -165,31 +165,31 @@ class EngineExecutor:
 
     def order(self, order: StartRequest) -> None:
         """Submit an attempt in a thread; several are submitted at the same time. Raises OSError."""
-        run_id, now = order.seat.run_id, time.monotonic()
+        run_id, now = order.attempt_folder.run_id, time.monotonic()
         if now < max(self.retry_at.get(run_id, 0.0), self.next_order_at):
             return
         self.next_order_at = now + self.engine.submit_interval_s
         try:
             if not self.orders and not self.engine.makes_room:
-                self._look_for_orders(order.seat)
-            known = self._known(order.seat)
+                self._look_for_orders(order.attempt_folder)
+            known = self._known(order.attempt_folder)
         except EngineUnavailable as fault:
             self.trouble = str(fault)
             self.retry_at[run_id] = now + RETRY_S
             return
         answer: Future[str | JobRejected | None] = Future()
         if known is None:
-            _write_handle(order.seat, None)
+            _write_handle(order.attempt_folder, None)
             self.pool = self.pool or ThreadPoolExecutor(max_workers=AT_ONCE)
             answer = self.pool.submit(self._submit, order)
         else:
             answer.set_result(known)
         self.orders[run_id] = (order, answer)
 
-    def _look_for_orders(self, seat: AttemptFolder) -> None:
+    def _look_for_orders(self, attempt_folder: AttemptFolder) -> None:
         """Read the engine's jobs: a scheduler may have been killed after it submitted a job and before it wrote the
         handle. Raises Enginehandle. Raises EngineUnavailable."""
-        handle = self.handle(_before(seat))
+        handle = self.handle(_before(attempt_folder))
         self.known |= self.engine.observe([handle] if handle is not None else [])
 
     def answers(self) -> dict[str, str | JobRejected | None]:
@@ -199,22 +199,22 @@ class EngineExecutor:
         for run_id, (order, future) in ordered.items():
             answer = answers[run_id] = future.result()
             if isinstance(answer, str):
-                _write_handle(order.seat, answer)
+                _write_handle(order.attempt_folder, answer)
                 self.hurry()
             elif answer is None:
                 self.retry_at[run_id] = time.monotonic() + RETRY_S
             else:
-                _handle_file(order.seat).unlink(missing_ok=True)
+                _handle_file(order.attempt_folder).unlink(missing_ok=True)
         return answers
 
     def _submit(self, order: StartRequest) -> str | JobRejected | None:
-        seat = order.seat
+        attempt_folder = order.attempt_folder
         try:
             return self.engine.submit(
-                seat.run_folder,
-                seat.run_id,
-                seat.attempt,
-                first_of(seat),
+                attempt_folder.run_folder,
+                attempt_folder.run_id,
+                attempt_folder.attempt,
+                first_of(attempt_folder),
                 working=order.working,
                 environment=order.environment,
             )
@@ -224,46 +224,46 @@ class EngineExecutor:
             self.trouble = str(fault)
             return None
 
-    def _known(self, seat: AttemptFolder) -> str | None:
+    def _known(self, attempt_folder: AttemptFolder) -> str | None:
         """The handle of an attempt that was submitted already."""
         for handle, seen in self.known.items():
-            if (seen.run_id, seen.attempt) == (seat.run_id, seat.attempt):
+            if (seen.run_id, seen.attempt) == (attempt_folder.run_id, attempt_folder.attempt):
                 return handle
-        return self._inherited(seat) or self._recalled(seat)
+        return self._inherited(attempt_folder) or self._recalled(attempt_folder)
 
-    def _inherited(self, seat: AttemptFolder) -> str | None:
+    def _inherited(self, attempt_folder: AttemptFolder) -> str | None:
         """The job of the previous attempt, if its engine has restarted it, or will."""
-        handle = self.handle(_before(seat))
-        return handle if handle is not None and self._goes_on(handle, _before(seat)) else None
+        handle = self.handle(_before(attempt_folder))
+        return handle if handle is not None and self._goes_on(handle, _before(attempt_folder)) else None
 
-    def _recalled(self, seat: AttemptFolder) -> str | None:
+    def _recalled(self, attempt_folder: AttemptFolder) -> str | None:
         """A job that has ended, and whose handle was not written because the scheduler was killed. Raises
         EngineUnavailable while the submission may still be in progress: its command outlives the scheduler briefly."""
         if self.engine.makes_room:
             return None  # its `submit` is idempotent
         try:
-            age_s = time.time() - _handle_file(seat).stat().st_mtime
+            age_s = time.time() - _handle_file(attempt_folder).stat().st_mtime
         except OSError:
             return None
         if age_s < SUBMITTING_S:
             raise EngineUnavailable("a scheduler that was killed may have just submitted it")
-        found = self.engine.history(seat.run_id)
-        return next((handle for handle, seen in found.items() if seen.attempt == seat.attempt), None)
+        found = self.engine.history(attempt_folder.run_id)
+        return next((handle for handle, seen in found.items() if seen.attempt == attempt_folder.attempt), None)
 
-    def _goes_on(self, handle: str, seat: AttemptFolder) -> bool:
+    def _goes_on(self, handle: str, attempt_folder: AttemptFolder) -> bool:
         """Whether the job of an attempt waits to run the next attempt, or runs it already."""
-        if _job_of(seat._replace(attempt=seat.attempt + 1)) == handle:
+        if _job_of(attempt_folder._replace(attempt=attempt_folder.attempt + 1)) == handle:
             return True
-        if self._state(handle) != WAITING or _job_of(seat) != handle:
+        if self._state(handle) != WAITING or _job_of(attempt_folder) != handle:
             return False
         # The state WAITING may be older than the start of the attempt.
-        noticed = self.noticed.setdefault((handle, seat.attempt), time.monotonic())
+        noticed = self.noticed.setdefault((handle, attempt_folder.attempt), time.monotonic())
         if self.asked_at <= noticed:
             self._ask([handle])
         return self._state(handle) == WAITING and self.asked_at > noticed
 
-    def is_free(self, seat: AttemptFolder) -> bool:
-        before = _before(seat)
+    def is_free(self, attempt_folder: AttemptFolder) -> bool:
+        before = _before(attempt_folder)
         handle = self.handle(before)
         if handle is None or self.engine.makes_room or self._goes_on(handle, before):
             return True
@@ -271,73 +271,87 @@ class EngineExecutor:
             self._ask([handle])
         return self._state(handle) == ENDED or self._since(handle) > FORGOTTEN_S or self._goes_on(handle, before)
 
-    def has_begun(self, run: Run, seat: AttemptFolder) -> bool:  # noqa: ARG002
-        return self.handle(seat) is not None
+    def has_begun(self, run: Run, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
+        return self.handle(attempt_folder) is not None
 
     # watching ----------------------------------------------------------------------------------------------------
 
-    def pause_s(self, seat: AttemptFolder) -> float:
-        seen = self.observation(seat)
+    def pause_s(self, attempt_folder: AttemptFolder) -> float:
+        seen = self.observation(attempt_folder)
         is_waiting = seen is not None and seen.state == WAITING
         return min(WAITING_LOOK_S, self.engine.slowest_poll_s) if is_waiting else LOOK_S
 
-    def restart_reason(self, seat: AttemptFolder) -> str | None:
+    def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
         """Why the engine has requeued the job of an attempt; None if it has not."""
-        handle = self.handle(seat)
-        if handle is None or not self._goes_on(handle, seat):
+        handle = self.handle(attempt_folder)
+        if handle is None or not self._goes_on(handle, attempt_folder):
             return None
-        ends = [read_end(seat.folder(name)) for name in seat.replicas]
+        ends = [read_end(attempt_folder.folder(name)) for name in attempt_folder.replicas]
         if any(end is not None and end.cause == Cause.SEGMENT for end in ends):
             return SEGMENT_OVER
         return self.engine.why_restarted(handle)
 
-    def verdict(self, seat: AttemptFolder) -> Observation | None:
-        seen = self.observation(seat)
-        return self.engine.refine(seen, self._said(seat)) if seen is not None and seen.state == ENDED else None
+    def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:
+        seen = self.observation(attempt_folder)
+        if seen is None or seen.state != ENDED:
+            return None
+        return self.engine.refine(seen, self._said(attempt_folder))
 
-    def _said(self, seat: AttemptFolder) -> tuple[str, ...]:
+    def _said(self, attempt_folder: AttemptFolder) -> tuple[str, ...]:
         """The last output lines of the script of an ended job."""
-        log = self.engine.log_of(seat.run_folder, self.handle(seat) or "")
-        if log.exists() or seat.facts_file.exists():
+        log = self.engine.log_of(attempt_folder.run_folder, self.handle(attempt_folder) or "")
+        if log.exists() or attempt_folder.facts_file.exists():
             return attempts.tail_of(log)
-        where = f"it could not write to {seat.run_folder}: set PHALANX_HOME to a path that the nodes can write"
-        return (f"{COMPLAINT}{where}",)
+        fault = f"it could not write to {attempt_folder.run_folder}"
+        return (f"{COMPLAINT}{fault}: set PHALANX_HOME to a path that the nodes can write",)
 
-    def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
-        handle = self.handle(seat)
+    def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
+        handle = self.handle(attempt_folder)
         if handle is not None:
             with suppress(EngineUnavailable):  # fetched later
-                self.engine.fetch(seat, handle)
-        verdict = self.verdict(seat)
+                self.engine.fetch(attempt_folder, handle)
+        verdict = self.verdict(attempt_folder)
         # An attempt that never started has no writes to wait for.
-        if verdict is not None and self._since(self.handle(seat) or "") <= SETTLES_S and seat.facts_file.exists():
+        if (
+            verdict is not None
+            and self._since(self.handle(attempt_folder) or "") <= SETTLES_S
+            and attempt_folder.facts_file.exists()
+        ):
             verdict = None
-        said = self._said(seat) if verdict is not None and verdict.cause != Cause.STOPPED else ()
-        ends = {name: read_end(seat.folder(name)) for name in seat.replicas}
+        said = self._said(attempt_folder) if verdict is not None and verdict.cause != Cause.STOPPED else ()
+        ends = {name: read_end(attempt_folder.folder(name)) for name in attempt_folder.replicas}
         if verdict is not None and not any(ends.values()):  # the script's output only explains a job without any end
             verdict = _with_complaint(verdict, said)
-        return {name: _sight(seat.folder(name), end, verdict, said) for name, end in ends.items()}
+        return {name: _replica_state(attempt_folder.folder(name), end, verdict, said) for name, end in ends.items()}
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:  # noqa: ARG002
         return True  # while the job exists; when it has ended they are lost
 
     def signal(
-        self, seat: AttemptFolder, seen: Mapping[str, ReplicaState], number: signal.Signals, *, all_of_it: bool
+        self,
+        attempt_folder: AttemptFolder,
+        seen: Mapping[str, ReplicaState],
+        number: signal.Signals,
+        *,
+        all_of_it: bool,
     ) -> None:
-        handle = self.handle(seat)
+        handle = self.handle(attempt_folder)
         if all_of_it or handle is None:
-            self._cancel(seat)
+            self._cancel(attempt_folder)
             return
         try:
             self.engine.signal(
-                seat, handle, [name for name, sight in seen.items() if sight.state == ReplicaPhase.RUNNING], number
+                attempt_folder,
+                handle,
+                [name for name, observed in seen.items() if observed.state == ReplicaPhase.RUNNING],
+                number,
             )
         except EngineUnavailable as fault:
             self.trouble = str(fault)
         self.hurry()
 
-    def _cancel(self, seat: AttemptFolder) -> None:
-        handle = self.handle(seat)
+    def _cancel(self, attempt_folder: AttemptFolder) -> None:
+        handle = self.handle(attempt_folder)
         if handle is None or time.monotonic() - self.cancelled_at.get(handle, float("-inf")) < CANCEL_S:
             return
         self.cancelled_at[handle] = time.monotonic()
@@ -357,7 +371,7 @@ def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:
     return seen._replace(why=f"{seen.why}: {complaint}") if complaint else seen
 
 
-def _sight(folder: Path, end: End | None, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
+def _replica_state(folder: Path, end: End | None, verdict: Observation | None, said: tuple[str, ...]) -> ReplicaState:
     """`verdict`: the observation of an ended job; `said`: the last lines of its script."""
     if end is not None:
         return ReplicaState(ReplicaPhase.ENDED, end=end)
@@ -366,37 +380,37 @@ def _sight(folder: Path, end: End | None, verdict: Observation | None, said: tup
     return ReplicaState(ReplicaPhase.LOST, message=verdict.why, cause=verdict.cause, lines=said)
 
 
-def first_of(seat: AttemptFolder) -> int:
+def first_of(attempt_folder: AttemptFolder) -> int:
     """The attempt from which a run's time is counted: the first in the chain of segments that ends in this one."""
-    if seat.attempt == 1:
+    if attempt_folder.attempt == 1:
         return 1
-    ends = [read_end(_before(seat).folder(name)) for name in seat.replicas]
+    ends = [read_end(_before(attempt_folder).folder(name)) for name in attempt_folder.replicas]
     if any(end is not None and end.cause == Cause.SEGMENT for end in ends):
-        return int(attempts.read_facts(_before(seat)).get("first", seat.attempt))
-    return seat.attempt
+        return int(attempts.read_facts(_before(attempt_folder)).get("first", attempt_folder.attempt))
+    return attempt_folder.attempt
 
 
-def _before(seat: AttemptFolder) -> AttemptFolder:
-    return seat._replace(attempt=seat.attempt - 1)
+def _before(attempt_folder: AttemptFolder) -> AttemptFolder:
+    return attempt_folder._replace(attempt=attempt_folder.attempt - 1)
 
 
-def _handle_file(seat: AttemptFolder) -> Path:
-    return seat.run_folder / run_paths.handle_file(seat.attempt)
+def _handle_file(attempt_folder: AttemptFolder) -> Path:
+    return attempt_folder.run_folder / run_paths.handle_file(attempt_folder.attempt)
 
 
-def _write_handle(seat: AttemptFolder, handle: str | None) -> None:
+def _write_handle(attempt_folder: AttemptFolder, handle: str | None) -> None:
     """Written before the submission (None) and after it. If the file is lost, the handle is found in the engine."""
-    atomic_files.make_private(_handle_file(seat).parent, seat.run_folder)
-    atomic_files.write_atomic(_handle_file(seat), json.dumps({"handle": handle}).encode(), sync=False)
+    atomic_files.make_private(_handle_file(attempt_folder).parent, attempt_folder.run_folder)
+    atomic_files.write_atomic(_handle_file(attempt_folder), json.dumps({"handle": handle}).encode(), sync=False)
 
 
-def handle_of(seat: AttemptFolder) -> str | None:
+def handle_of(attempt_folder: AttemptFolder) -> str | None:
     """The engine's handle of an attempt; None if it was not submitted."""
-    found: Any = atomic_files.read_json(_handle_file(seat))
+    found: Any = atomic_files.read_json(_handle_file(attempt_folder))
     return found.get("handle") if isinstance(found, dict) else None
 
 
-def _job_of(seat: AttemptFolder) -> str | None:
+def _job_of(attempt_folder: AttemptFolder) -> str | None:
     """The job that runs an attempt, as the job itself has recorded."""
-    job = attempts.read_facts(seat).get("job")
+    job = attempts.read_facts(attempt_folder).get("job")
     return str(job) if job is not None else None

@@ -30,29 +30,34 @@ class Executor(Protocol):
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
         """Update the states of these runs. `is_over`: whether a run of this home is finished."""
 
-    def pause_s(self, seat: AttemptFolder) -> float:
+    def pause_s(self, attempt_folder: AttemptFolder) -> float:
         """How long to wait before the next look at a run."""
 
-    def is_free(self, seat: AttemptFolder) -> bool:
+    def is_free(self, attempt_folder: AttemptFolder) -> bool:
         """Whether the previous attempt has ended, so that this one can start."""
 
-    def restart_reason(self, seat: AttemptFolder) -> str | None:
+    def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
         """Why the engine restarts an attempt; None if it does not."""
 
-    def verdict(self, seat: AttemptFolder) -> Observation | None:
+    def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:
         """How an attempt ended; None while it may still be restarted."""
 
-    def has_begun(self, run: Run, seat: AttemptFolder) -> bool:
+    def has_begun(self, run: Run, attempt_folder: AttemptFolder) -> bool:
         """Whether the start of an attempt without visible agents was made, so that agents may still appear."""
 
-    def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
+    def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
         """The current state of each replica."""
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:
         """Whether missing agents may still start."""
 
     def signal(
-        self, seat: AttemptFolder, seen: Mapping[str, ReplicaState], number: signal.Signals, *, all_of_it: bool
+        self,
+        attempt_folder: AttemptFolder,
+        seen: Mapping[str, ReplicaState],
+        number: signal.Signals,
+        *,
+        all_of_it: bool,
     ) -> None:
         """Signal the running replicas; `all_of_it`: end the whole run."""
 
@@ -72,8 +77,8 @@ class Executors:
 
     def close(self) -> None:
         """Close the connections and threads of all engines. Submissions without a result are found again later."""
-        for there in self.elsewhere:
-            there.close()
+        for executor in self.elsewhere:
+            executor.close()
         self.connections.close()
 
     def of(self, run: Run) -> Executor:
@@ -93,26 +98,26 @@ class Executors:
         from phalanx import backends
 
         backend = backends.find(run.backend)
-        place = backend.target_of_run(self.home, self.home / "runs" / run.id)
-        for name, other, there in self.known:
-            if (name, other) == (run.backend, place):
-                return there
-        engine = backend.engine(place, self.connections)
+        target = backend.target_of_run(self.home, self.home / "runs" / run.id)
+        for name, other, executor in self.known:
+            if (name, other) == (run.backend, target):
+                return executor
+        engine = backend.engine(target, self.connections)
         if engine is None:
             return None
-        there = EngineExecutor(engine)
-        self.known.append((run.backend, place, there))
-        return there
+        executor = EngineExecutor(engine)
+        self.known.append((run.backend, target, executor))
+        return executor
 
     @property
     def elsewhere(self) -> list[EngineExecutor]:
-        return [there for _, _, there in self.known]
+        return [executor for _, _, executor in self.known]
 
     def poll(self, runs: Iterable[tuple[Run, AttemptFolder]], is_over: Callable[[str], bool]) -> None:
         """Poll each executor once for all its runs. `is_over`: whether a run of this home is finished."""
-        seats: dict[EngineExecutor | None, dict[str, AttemptFolder]] = {there: {} for there in (None, *self.elsewhere)}
-        for run, seat in runs:
-            seats[self.of_runs.get(run.id)][run.id] = seat
-        for there in self.elsewhere:
-            there.poll(seats[there], is_over)
-        self.here.poll(seats[None], is_over)
+        folders: dict[Executor | None, dict[str, AttemptFolder]] = {known: {} for known in (None, *self.elsewhere)}
+        for run, attempt_folder in runs:
+            folders[self.of_runs.get(run.id)][run.id] = attempt_folder
+        for executor in self.elsewhere:
+            executor.poll(folders[executor], is_over)
+        self.here.poll(folders[None], is_over)

@@ -59,7 +59,7 @@ class Ledger:
             raise RunUnreadable from None
         return run
 
-    def seat(self, run: Run) -> AttemptFolder:
+    def attempt_folder(self, run: Run) -> AttemptFolder:
         names = tuple(replica_name(replica) for replica in self.watched[run.id].plan["replicas"])
         return AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
 
@@ -69,7 +69,7 @@ class Ledger:
         if watched is None:
             return {}
         if watched.facts is None:
-            watched.facts = attempts.read_facts(self.seat(run)) or None
+            watched.facts = attempts.read_facts(self.attempt_folder(run)) or None
         return watched.facts or {}
 
     def record_waiting(self, run: Run, why: str) -> None:

@@ -31,36 +31,36 @@ class LocalExecutor:
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
         self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}
 
-    def pause_s(self, seat: AttemptFolder) -> float:  # noqa: ARG002
+    def pause_s(self, attempt_folder: AttemptFolder) -> float:  # noqa: ARG002
         return 0.0
 
-    def is_free(self, seat: AttemptFolder) -> bool:  # noqa: ARG002
+    def is_free(self, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
         return True
 
-    def restart_reason(self, seat: AttemptFolder) -> str | None:  # noqa: ARG002
+    def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:  # noqa: ARG002
         return None
 
-    def verdict(self, seat: AttemptFolder) -> Observation | None:  # noqa: ARG002
+    def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:  # noqa: ARG002
         return Observation(ENDED)
 
-    def has_begun(self, run: Run, seat: AttemptFolder) -> bool:
+    def has_begun(self, run: Run, attempt_folder: AttemptFolder) -> bool:
         """A scheduler may have been killed during the start: kill the processes that it left. True if an agent had
         already started."""
         runner.sweep(run.id)
-        return any(sight.state != ReplicaPhase.ABSENT for sight in runner.observe(seat).values())
+        return any(observed.state != ReplicaPhase.ABSENT for observed in runner.observe(attempt_folder).values())
 
-    def observe(self, seat: AttemptFolder) -> dict[str, ReplicaState]:
-        return {name: self._with_full_disk(sight) for name, sight in runner.observe(seat).items()}
+    def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
+        return {name: self._with_full_disk(observed) for name, observed in runner.observe(attempt_folder).items()}
 
-    def _with_full_disk(self, sight: ReplicaState) -> ReplicaState:
+    def _with_full_disk(self, observed: ReplicaState) -> ReplicaState:
         """Add the cause: the scheduler may have freed space on a full disk before the agent checked."""
-        end = sight.end
+        end = observed.end
         if end is None or end.cause != Cause.ERROR or end.message.endswith(NO_SPACE):
-            return sight
+            return observed
         full_at = self.home.full_at()
         if full_at is None or not (end.started_at or 0.0) <= full_at <= end.ended_at + FULL_S:
-            return sight
-        return sight._replace(end=end._replace(message=end.message + NO_SPACE))
+            return observed
+        return observed._replace(end=end._replace(message=end.message + NO_SPACE))
 
     def may_appear(self, run: Run, seen: Mapping[str, ReplicaState], since: float) -> bool:
         now = time.monotonic()
@@ -71,7 +71,7 @@ class LocalExecutor:
 
     def signal(
         self,
-        seat: AttemptFolder,  # noqa: ARG002
+        attempt_folder: AttemptFolder,  # noqa: ARG002
         seen: Mapping[str, ReplicaState],
         number: signal.Signals,
         *,

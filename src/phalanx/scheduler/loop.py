@@ -58,13 +58,13 @@ class Scheduler(Ledger):
         self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
-        self.places = Executors(home)
+        self.executors = Executors(home)
         home.reserve_disk()
         home.tidy()
 
     def close(self) -> None:
         """Close all connections and threads of its engines."""
-        self.places.close()
+        self.executors.close()
 
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
@@ -72,10 +72,11 @@ class Scheduler(Ledger):
         for run_id in self.home.asked_to_stop():
             self._heed_stop(run_id)
         self.started = self.store.runs(STARTED, sort="created_at", limit=None)
-        self.places.poll([(run, self.seat(run)) for run in self.started if run.id in self.watched], self.is_over)
+        watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
+        self.executors.poll(watched, self.is_over)
         used = NOTHING
         for run in self.started:
-            if not self._guarded(self._settle, run, False) and self.places.of(run).is_here:
+            if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
@@ -167,13 +168,15 @@ class Scheduler(Ledger):
             self.finish(run, Status.STOPPED, stop)
             return NOTHING
         attempt = run.attempt + 1
-        place, asked, beyond = self.places.of(run), NOTHING, None
-        if place.is_here:
+        executor, asked, beyond = self.executors.of(run), NOTHING, None
+        if executor.is_here:
             asked = self.watched[run.id].share
             beyond = excess(asked, self.room)
             if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
                 return None
-        elif not self._is_due(run, place) or not place.is_free(self.seat(run._replace(attempt=attempt))):
+        elif not self._is_due(run, executor) or not executor.is_free(
+            self.attempt_folder(run._replace(attempt=attempt))
+        ):
             return NOTHING
         reason = f"attempt {attempt}" + (f"; requests more than this machine has: {beyond}" if beyond else "")
         if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
@@ -183,44 +186,45 @@ class Scheduler(Ledger):
         self._start(run)
         return asked
 
-    def _is_due(self, run: Run, place: Executor) -> bool:
+    def _is_due(self, run: Run, executor: Executor) -> bool:
         """Whether to look at a run in this pass."""
         watched, now = self.watched[run.id], time.monotonic()
         if now < watched.look_at:
             return False
-        pause_s = place.pause_s(self.seat(run))
+        pause_s = executor.pause_s(self.attempt_folder(run))
         watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, 0.3))
         return True
 
     def _start(self, run: Run) -> None:
-        seat, place = self.seat(run), self.places.of(run)
+        attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
-            working = Path(json.loads((seat.run_folder / run_paths.SUBMITTED).read_bytes())["working"])
-            if isinstance(place, EngineExecutor):
+            working = Path(json.loads((attempt_folder.run_folder / run_paths.SUBMITTED).read_bytes())["working"])
+            if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
-                place.order(StartRequest(seat, working, {**given, **place.token_for(self.home.path, run)}))
+                given |= executor.token_for(self.home.path, run)
+                executor.order(StartRequest(attempt_folder, working, given))
             else:
-                self._start_here(run, seat, working)
+                self._start_here(run, attempt_folder, working)
         except SubprocessError as fault:  # the next pass finds all replicas lost, and retries or fails the run
-            runner.fail_start(seat, fault)
+            runner.fail_start(attempt_folder, fault)
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
     def _heed_answers(self) -> None:
         """Fail the runs whose submission in this pass was rejected."""
-        for place in self.places.elsewhere:
-            failed = {run_id: answer for run_id, answer in place.answers().items() if not isinstance(answer, str)}
+        for executor in self.executors.elsewhere:
+            failed = {run_id: answer for run_id, answer in executor.answers().items() if not isinstance(answer, str)}
             for run_id, refusal in failed.items():
                 run = self.store.find(run_id)
                 if refusal is not None:
-                    self.finish(run, Status.FAILED, f"{place.engine.name} refused the job: {refusal}")
+                    self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
-    def _start_here(self, run: Run, seat: AttemptFolder, working: Path) -> None:
+    def _start_here(self, run: Run, attempt_folder: AttemptFolder, working: Path) -> None:
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL_BACKENDS]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
         runner.start(
-            seat,
+            attempt_folder,
             working=working,
             environment={**given, **server_environment(self.home.path, run, given)},
             gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
@@ -236,37 +240,38 @@ class Scheduler(Ledger):
         found = self._up_to_date(run)
         if found is None or found.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             return True
-        run, seat = found, self.seat(found)
-        watched, place = self.watched[run.id], self.places.of(run)
-        if not self._is_due(run, place):
+        run, attempt_folder = found, self.attempt_folder(found)
+        watched, executor = self.watched[run.id], self.executors.of(run)
+        if not self._is_due(run, executor):
             return False
         stop = self.home.run(run.id).stop_reason()
-        if isinstance(place, EngineExecutor):
-            self.record_job(run, place.handle(seat), place.observation(seat))
-            self.record_waiting(run, place.waits_for(seat))
-        again = place.restart_reason(seat) if stop is None else None
+        if isinstance(executor, EngineExecutor):
+            self.record_job(run, executor.handle(attempt_folder), executor.observation(attempt_folder))
+            self.record_waiting(run, executor.waits_for(attempt_folder))
+        again = executor.restart_reason(attempt_folder) if stop is None else None
         if again is not None:
-            return self._go_on(run, seat, again)
-        seen = active_runs.observe_replicas(place, watched, run, seat)
-        if run.status == Status.SCHEDULED and all(sight.state == ReplicaPhase.ABSENT for sight in seen.values()):
-            return self._start_again(run, seat, seen, stop)
+            return self._go_on(run, attempt_folder, again)
+        seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
+        if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
+            return self._start_again(run, attempt_folder, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen)
-        self.gatherers.run_pass(run, seat.replicas)
+        self.gatherers.run_pass(run, attempt_folder.replicas)
         now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
             run = run._replace(status=Status.RUNNING)
         if now.is_running:
-            self._end(run, seat, seen, watched.how_to_end(seat, now, self.clock(), stop), all_of_it=stop is not None)
+            number = watched.how_to_end(attempt_folder, now, self.clock(), stop)
+            self._end(run, attempt_folder, seen, number, all_of_it=stop is not None)
         return now.is_settled and self._conclude(run, seen, now, stop)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
-        seat = self.seat(run)
-        if any(sight.end is not None and sight.end.cause == Cause.LOST for sight in seen.values()):
+        attempt_folder = self.attempt_folder(run)
+        if any(observed.end is not None and observed.end.cause == Cause.LOST for observed in seen.values()):
             self._sweep(run)  # an agent that ended normally left no processes
-        verdict = Observation(ENDED) if now.is_finished else self.places.of(run).verdict(seat)
+        verdict = Observation(ENDED) if now.is_finished else self.executors.of(run).verdict(attempt_folder)
         if verdict is None:
-            self._end(run, seat, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
+            self._end(run, attempt_folder, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         watched = self.watched[run.id]
         if now.failed is not None and not now.is_finished and stop is None:
@@ -294,7 +299,7 @@ class Scheduler(Ledger):
             case Action.STOP:
                 self.finish(run, Status.STOPPED, decision.reason)
             case Action.RESUME:
-                self._go_on(run, self.seat(run), decision.reason)
+                self._go_on(run, self.attempt_folder(run), decision.reason)
             case Action.RESTART:
                 self._keep_failure(run, now)
                 self.gatherers.finish(run)
@@ -308,30 +313,32 @@ class Scheduler(Ledger):
         if now.failed is not None:
             self.store.put_fact(run.id, "failure", now.failed.as_fact(run.attempt))
 
-    def _go_on(self, run: Run, seat: AttemptFolder, why: str) -> bool:
+    def _go_on(self, run: Run, attempt_folder: AttemptFolder, why: str) -> bool:
         """Continue with the next attempt, without a failure: the engine restarts the job, or its segment ended."""
         watched = self.watched[run.id]
-        for name in seat.replicas:
-            if (seat.folder(name) / run_paths.AGENT).exists():
-                attempts.record_lost(seat, name, why)
+        for name in attempt_folder.replicas:
+            if (attempt_folder.folder(name) / run_paths.AGENT).exists():
+                attempts.record_lost(attempt_folder, name, why)
         active_runs.save_replicas(
-            self.store, watched, run, active_runs.observe_replicas(self.places.of(run), watched, run, seat)
+            self.store, watched, run, active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
         )
         self.gatherers.finish(run)
         self.change(run, Status.RESUMING, why)
         self.watched.pop(run.id, None)
         return True
 
-    def _start_again(self, run: Run, seat: AttemptFolder, seen: Mapping[str, ReplicaState], stop: str | None) -> bool:
+    def _start_again(
+        self, run: Run, attempt_folder: AttemptFolder, seen: Mapping[str, ReplicaState], stop: str | None
+    ) -> bool:
         """No replica is visible yet: start the attempt again if it has not begun."""
-        place = self.places.of(run)
-        if place.has_begun(run, seat):
-            if isinstance(place, EngineExecutor):
-                seen_there = place.observation(seat)
+        executor = self.executors.of(run)
+        if executor.has_begun(run, attempt_folder):
+            if isinstance(executor, EngineExecutor):
+                seen_there = executor.observation(attempt_folder)
                 if seen_there is not None and seen_there.state == RUNNING:
-                    self.change(run, Status.STARTING, f"{place.handle(seat)} on {seen_there.nodes}")
+                    self.change(run, Status.STARTING, f"{executor.handle(attempt_folder)} on {seen_there.nodes}")
                 if stop is not None:
-                    self._end(run, seat, seen, signal.SIGTERM, all_of_it=True)
+                    self._end(run, attempt_folder, seen, signal.SIGTERM, all_of_it=True)
             return False  # a later pass observes it
         if stop is not None:
             self.finish(run, Status.STOPPED, stop)
@@ -342,7 +349,7 @@ class Scheduler(Ledger):
     def _end(
         self,
         run: Run,
-        seat: AttemptFolder,
+        attempt_folder: AttemptFolder,
         seen: Mapping[str, ReplicaState],
         number: signal.Signals | None,
         *,
@@ -353,9 +360,9 @@ class Scheduler(Ledger):
             return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
-            self.places.of(run).signal(seat, seen, number, all_of_it=all_of_it)
+            self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
     def _sweep(self, run: Run) -> None:
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
-            self.places.of(run).sweep(run)
+            self.executors.of(run).sweep(run)

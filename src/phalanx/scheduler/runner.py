@@ -88,16 +88,16 @@ def run_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
 def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
     home, store = attendant.home, attendant.store
     quiet_since = well_since = time.monotonic()
-    told = ""
+    logged = ""
     while True:
         try:
             left = attendant.run_pass()
             well_since = time.monotonic()
-            told = _tell(attendant.scheduler.trouble if attendant.scheduler else "", told)
+            logged = _log_once(attendant.scheduler.trouble if attendant.scheduler else "", logged)
         except (OSError, SystemFault) as fault:  # a full disk, a database that restarts
             if not is_transient(fault) or not home.runs.is_dir() or time.monotonic() - well_since > TROUBLE_S:
                 raise
-            told = _tell(str(fault), told)
+            logged = _log_once(str(fault), logged)
             time.sleep(1.0)
             continue
         if left is None:
@@ -110,9 +110,9 @@ def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
         time.sleep(attendant.pause_s)
 
 
-def _tell(trouble: str, told: str) -> str:
+def _log_once(trouble: str, logged: str) -> str:
     """Write an error to the background scheduler's log, once."""
-    if trouble != told:
+    if trouble != logged:
         print(f"{datetime.now(UTC):%F %T} {trouble}", file=sys.stderr, flush=True)
     return trouble
 

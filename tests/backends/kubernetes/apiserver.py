@@ -247,8 +247,8 @@ class FakeApiServer:
                 state = {
                     "waiting": {"reason": waiting or "ContainerCreating", **({"message": message} if message else {})}
                 }
-            told = {"name": container["name"], "image": container.get("image", ""), "restartCount": 0, "imageID": ""}
-            statuses.append({**told, "state": state, "lastState": {}, "ready": phase == "Running"})
+            status = {"name": container["name"], "image": container.get("image", ""), "restartCount": 0, "imageID": ""}
+            statuses.append({**status, "state": state, "lastState": {}, "ready": phase == "Running"})
         if phase != "Pending" or waiting:
             pod["spec"]["nodeName"] = node
         pod["status"] = {"phase": phase, "containerStatuses": statuses, "conditions": [dict(one) for one in conditions]}

@@ -99,9 +99,9 @@ class Failure(Exception):
         self.code, self.reason, self.message, self.details = code, reason, message, details
 
     def status(self) -> Document:
-        told: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        told |= {"message": self.message, "reason": self.reason}
-        return {**told, **({"details": self.details} if self.details else {}), "code": self.code}
+        body: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body |= {"message": self.message, "reason": self.reason}
+        return {**body, **({"details": self.details} if self.details else {}), "code": self.code}
 
 
 def success(resource: Resource, document: Document) -> Document:

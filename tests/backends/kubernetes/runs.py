@@ -74,18 +74,23 @@ class Works:
         replicas = json.loads(job.files["plan.json"])["replicas"]
         return AttemptFolder(folder, run_id, 1, tuple(replica_name(one) for one in replicas if one["argv"]))
 
-    def submit(self, engine: KubernetesEngine, seat: AttemptFolder) -> str:
+    def submit(self, engine: KubernetesEngine, attempt_folder: AttemptFolder) -> str:
         return engine.submit(
-            seat.run_folder, seat.run_id, seat.attempt, 1, working=seat.run_folder, environment=ENVIRONMENT
+            attempt_folder.run_folder,
+            attempt_folder.run_id,
+            attempt_folder.attempt,
+            1,
+            working=attempt_folder.run_folder,
+            environment=ENVIRONMENT,
         )
 
-    def spawn(self, seat: AttemptFolder, *, phase: str | None = "Running") -> dict[str, str]:
+    def spawn(self, attempt_folder: AttemptFolder, *, phase: str | None = "Running") -> dict[str, str]:
         """The pods of all Jobs of a run, by the replica that each is for."""
         found = {}
         for job in self.server.names("Job"):
             document = self.server.get("Job", job)
             assert document is not None
-            if document["metadata"]["labels"]["phalanx.dev/run"] != seat.run_id:
+            if document["metadata"]["labels"]["phalanx.dev/run"] != attempt_folder.run_id:
                 continue
             members = document["metadata"]["annotations"]["phalanx.dev/members"].split(",")
             for member, pod in zip(members, self.server.spawn_pods(job), strict=True):
@@ -106,7 +111,7 @@ def works(folder: Path, **options: Any) -> Iterator[Works]:
             yield made
 
 
-def told(name: str, log: bytes, end: Mapping[str, Any] | None = None) -> list[bytes]:
+def log_lines(name: str, log: bytes, end: Mapping[str, Any] | None = None) -> list[bytes]:
     """What an agent says of a replica: that it is there, its log, how it ended."""
     encoder = Encoder(name)
     lines = [*encoder.whole(name, "agent.json", b'{"pid": 7, "started": 1, "boot": "b"}'), *encoder.log(0, log)]
@@ -139,9 +144,9 @@ def until(holds: Callable[[], Any], patience_s: float = 60.0) -> Any:
         time.sleep(0.02)
 
 
-def read_end(seat: AttemptFolder, name: str) -> Any:
+def read_end(attempt_folder: AttemptFolder, name: str) -> Any:
     try:
-        return json.loads((seat.folder(name) / "end.json").read_bytes())
+        return json.loads((attempt_folder.folder(name) / "end.json").read_bytes())
     except OSError:
         return None
 

@@ -27,8 +27,8 @@ from tests.examples import examples
 HERE = ClusterTarget(Settings(context="prod", namespace="team"))
 
 
-def completed(document: dict[str, Any], place: ClusterTarget = PLAIN, code: bytes | None = b"packed") -> Job:
-    whole = find("kubernetes").render(made_of(document), place).completed
+def completed(document: dict[str, Any], target: ClusterTarget = PLAIN, code: bytes | None = b"packed") -> Job:
+    whole = find("kubernetes").render(made_of(document), target).completed
     assert whole is not None
     return whole(code)
 
@@ -59,15 +59,15 @@ def test_a_run_stays_where_it_went_whatever_is_the_current_cluster_now(tmp_path:
 
 def test_a_place_is_what_the_home_says_and_the_command_line_over_it(tmp_path: Path) -> None:
     (tmp_path / "kubernetes.yml").write_text("context: other\nimage: 'ours:1'\n")
-    place = find("kubernetes").target(tmp_path, options={"context": "prod", "kubeconfig": "some/file", "assume": None})
-    assert (place.settings.context, place.settings.image) == ("prod", "ours:1")
-    assert Path(place.settings.kubeconfig).is_absolute()
-    assert place.cluster.is_assumed
+    target = find("kubernetes").target(tmp_path, options={"context": "prod", "kubeconfig": "some/file", "assume": None})
+    assert (target.settings.context, target.settings.image) == ("prod", "ours:1")
+    assert Path(target.settings.kubeconfig).is_absolute()
+    assert target.cluster.is_assumed
 
 
 def test_a_place_may_be_assumed_without_a_cluster(tmp_path: Path) -> None:
-    place = find("kubernetes").target(tmp_path, options={"assume": "kubernetes=1.20,volcano"})
-    assert (place.cluster.version, place.cluster.gang) == ((1, 20), "volcano")
+    target = find("kubernetes").target(tmp_path, options={"assume": "kubernetes=1.20,volcano"})
+    assert (target.cluster.version, target.cluster.gang) == ((1, 20), "volcano")
 
 
 def test_a_cluster_that_may_be_asked_says_what_it_offers_and_which_it_is(
@@ -76,9 +76,9 @@ def test_a_cluster_that_may_be_asked_says_what_it_offers_and_which_it_is(
     with FakeApiServer() as server:
         server.serve("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "config", namespace="team", context="prod")))
-        place = find("kubernetes").target(tmp_path, ask=True)
-        assert place.settings[:3] == (str(tmp_path / "config"), "prod", "team")
-        assert (place.cluster.gang, place.cluster.is_assumed) == ("volcano", False)
+        target = find("kubernetes").target(tmp_path, ask=True)
+        assert target.settings[:3] == (str(tmp_path / "config"), "prod", "team")
+        assert (target.cluster.gang, target.cluster.is_assumed) == ("volcano", False)
         server.fail_next(403, path="/apis", method="GET")
         with pytest.raises(SystemFault):
             find("kubernetes").target(tmp_path, ask=True)
@@ -108,10 +108,10 @@ def test_whole_manifests_are_valid_documents_with_all_that_is_carried(case: str)
 
 
 def test_whole_manifests_depend_on_nobody_of_ours() -> None:
-    place = ClusterTarget(Settings(server="https://phalanx.example", home_claim="home"))
-    found = documents(completed(file(None), place))
-    told = json.loads(found[0]["data"]["place.json"])
-    assert (told["courier"], told["server"], told["code"]["kind"]) == ("none", None, "bundle")
+    target = ClusterTarget(Settings(server="https://phalanx.example", home_claim="home"))
+    found = documents(completed(file(None), target))
+    place_json = json.loads(found[0]["data"]["place.json"])
+    assert (place_json["courier"], place_json["server"], place_json["code"]["kind"]) == ("none", None, "bundle")
     assert not any(one["kind"] == "Secret" for one in found)
 
 

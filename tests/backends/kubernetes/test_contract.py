@@ -12,7 +12,7 @@ from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
 from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.home.attempts import AttemptFolder
 from tests.backends.engine_contract import EngineContract, Rig
-from tests.backends.kubernetes.runs import ONE, Works, told, works
+from tests.backends.kubernetes.runs import ONE, Works, log_lines, works
 
 
 class KubernetesRig(Rig):
@@ -24,15 +24,15 @@ class KubernetesRig(Rig):
         self.pods: dict[str, str] = {}
 
     def submit(self, run_id: str) -> tuple[AttemptFolder, str]:
-        seat = self.there.run(ONE, run_id, on=self.name)
-        handle = self.there.submit(self.own, seat)
-        self.pods[run_id] = self.there.spawn(seat)["master-0"]
-        self.there.say(self.pods[run_id], *told("master-0", b"hello\n"))
-        return seat, handle
+        attempt_folder = self.there.run(ONE, run_id, on=self.name)
+        handle = self.there.submit(self.own, attempt_folder)
+        self.pods[run_id] = self.there.spawn(attempt_folder)["master-0"]
+        self.there.say(self.pods[run_id], *log_lines("master-0", b"hello\n"))
+        return attempt_folder, handle
 
-    def finish(self, seat: AttemptFolder) -> None:
-        pod = self.pods[seat.run_id]
-        self.there.say(pod, *told("master-0", b"", {})[-1:])
+    def finish(self, attempt_folder: AttemptFolder) -> None:
+        pod = self.pods[attempt_folder.run_id]
+        self.there.say(pod, *log_lines("master-0", b"", {})[-1:])
         self.there.server.set_pod_phase(pod, "Succeeded")
 
     def restart(self) -> Engine:

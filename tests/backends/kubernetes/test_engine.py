@@ -23,9 +23,9 @@ from tests.backends.kubernetes.runs import (
     Works,
     an_end,
     group_of,
+    log_lines,
     mode_of,
     read_end,
-    told,
     until,
     works,
 )
@@ -44,16 +44,16 @@ class Attended:
         self, there: Works, text: str, *, on: str = "kubernetes", phase: str | None = "Running", **more: Any
     ) -> None:
         self.there, self.engine = there, there.engine(on, **more)
-        self.seat = there.run(text, on=on, **more)
-        self.handle = there.submit(self.engine, self.seat)
-        self.pods = there.spawn(self.seat, phase=phase)
-        self.engine.fetch(self.seat, self.handle)
+        self.attempt_folder = there.run(text, on=on, **more)
+        self.handle = there.submit(self.engine, self.attempt_folder)
+        self.pods = there.spawn(self.attempt_folder, phase=phase)
+        self.engine.fetch(self.attempt_folder, self.handle)
 
     def seen(self) -> Observation | None:
         return self.engine.observe([self.handle]).get(self.handle)
 
     def end(self, name: str) -> Any:
-        return until(lambda: read_end(self.seat, name))
+        return until(lambda: read_end(self.attempt_folder, name))
 
     def over(self) -> Observation:
         seen = until(lambda: (found := self.seen()) and found.state == ENDED and found)
@@ -62,7 +62,7 @@ class Attended:
 
     def log(self, name: str) -> bytes:
         try:
-            return (self.seat.folder(name) / "log").read_bytes()
+            return (self.attempt_folder.folder(name) / "log").read_bytes()
         except OSError:
             return b""
 
@@ -73,20 +73,20 @@ def test_a_run_from_its_start_to_its_end(there: Works) -> None:
     assert (seen.run_id, seen.attempt) == ("abc", 1)
     for name, pod in run.pods.items():
         there.server.set_pod_phase(pod, "Running", node=f"node-{name}")
-        there.say(pod, *told(name, b"hello\nworld\n"))
-    until(lambda: all(run.log(name) == b"hello\nworld\n" for name in run.seat.replicas))
+        there.say(pod, *log_lines(name, b"hello\nworld\n"))
+    until(lambda: all(run.log(name) == b"hello\nworld\n" for name in run.attempt_folder.replicas))
     seen = run.seen()
     assert seen is not None
     assert (seen.state, seen.nodes) == (RUNNING, "node-master-0,node-worker-0,node-worker-1")
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"", {})[-1:])
+        there.say(pod, *log_lines(name, b"", {})[-1:])
         there.server.set_pod_phase(pod, "Succeeded")
     assert run.over().cause == "finished"
-    for name in run.seat.replicas:
+    for name in run.attempt_folder.replicas:
         assert run.end(name)["peak"] == {"memory_mib": 12.0}  # the agent's own word
-        assert json.loads((run.seat.folder(name) / "agent.json").read_bytes())["pid"] == 7
-        assert mode_of(run.seat.folder(name) / "log") == 0o600
-        assert mode_of(run.seat.folder(name)) == 0o700
+        assert json.loads((run.attempt_folder.folder(name) / "agent.json").read_bytes())["pid"] == 7
+        assert mode_of(run.attempt_folder.folder(name) / "log") == 0o600
+        assert mode_of(run.attempt_folder.folder(name)) == 0o700
     until(lambda: not there.server.names("ConfigMap") and not there.server.names("Pod"))
     assert run.over().state == ENDED  # also when nothing of it is left: the next attempt may come
 
@@ -94,17 +94,17 @@ def test_a_run_from_its_start_to_its_end(there: Works) -> None:
 def test_what_the_cluster_warns_of_is_kept_with_the_run(there: Works) -> None:
     there.server.warnings = ['unknown field "spec.nonsense"']
     run = Attended(there, ONE)
-    said = run.engine.log_of(run.seat.run_folder, run.handle)
+    said = run.engine.log_of(run.attempt_folder.run_folder, run.handle)
     assert said.read_text() == 'the cluster warns: unknown field "spec.nonsense"\n'
     assert mode_of(said) == 0o600
 
 
 def test_looking_asks_nothing_of_the_server(there: Works) -> None:
     engine = there.engine()
-    seats = [there.run(ONE, f"run-{number}") for number in range(10)]
-    handles = [there.submit(engine, seat) for seat in seats]
-    for seat in seats:
-        there.spawn(seat)
+    attempt_folders = [there.run(ONE, f"run-{number}") for number in range(10)]
+    handles = [there.submit(engine, attempt_folder) for attempt_folder in attempt_folders]
+    for attempt_folder in attempt_folders:
+        there.spawn(attempt_folder)
     until(lambda: all(seen.state == RUNNING for seen in engine.observe(handles).values()))
     before = len(there.server.requests)
     for _ in range(50):
@@ -128,8 +128,8 @@ def test_closing_ends_every_thread_and_stream(there: Works) -> None:
     before = set(threading.enumerate())
     run = Attended(there, GANG)
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"one\n"))
-    until(lambda: all(run.log(name) == b"one\n" for name in run.seat.replicas))
+        there.say(pod, *log_lines(name, b"one\n"))
+    until(lambda: all(run.log(name) == b"one\n" for name in run.attempt_folder.replicas))
     names = {thread.name for thread in threading.enumerate()}
     assert names >= {"phalanx-logs", "phalanx-kubernetes-turns", "watch of pods"}  # a log is being followed
     there.connections.close()
@@ -143,7 +143,7 @@ def test_closing_ends_every_thread_and_stream(there: Works) -> None:
 def test_a_pod_killed_for_memory_leaves_an_end_with_that_cause(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"step 1\nstep 2\n"))
+    there.say(pod, *log_lines(name, b"step 1\nstep 2\n"))
     until(lambda: run.log(name) == b"step 1\nstep 2\n")
     there.server.set_pod_phase(pod, "Failed", exit_code=137, container_why="OOMKilled")
     end = run.end(name)
@@ -161,7 +161,7 @@ def test_an_image_without_python_is_told_by_the_kubelet(there: Works) -> None:
     (name, pod), *_ = run.pods.items()
     there.say(pod, b"phalanx: no Python of at least 3.8 in this image: the command runs without an agent\n", b"42\n")
     until(lambda: b"42\n" in run.log(name))
-    until((run.seat.folder(name) / "agent.json").exists)  # it runs
+    until((run.attempt_folder.folder(name) / "agent.json").exists)  # it runs
     there.say(pod, b"bye\n")
     there.server.set_pod_phase(pod, "Failed", exit_code=3)
     end = run.end(name)
@@ -186,7 +186,7 @@ def test_a_step_that_failed_before_the_start_says_its_last_lines(there: Works) -
 def test_a_kill_that_the_agent_cannot_explain_is_the_kernel_s_for_memory(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"x\n", {"cause": "error", "code": None, "signal": 9, "message": "killed"}))
+    there.say(pod, *log_lines(name, b"x\n", {"cause": "error", "code": None, "signal": 9, "message": "killed"}))
     there.server.set_pod_phase(pod, "Failed", exit_code=137, container_why="OOMKilled")
     end = run.end(name)
     assert end["cause"] == "memory"
@@ -197,7 +197,7 @@ def test_an_agent_that_was_told_to_end_by_the_cluster_gets_the_cluster_s_reason(
     run = Attended(there, GANG)
     evicted = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     pod = run.pods["worker-0"]
-    there.say(pod, *told("worker-0", b"x\n", {"cause": "stopped", "message": "stopped", "code": None}))
+    there.say(pod, *log_lines("worker-0", b"x\n", {"cause": "stopped", "message": "stopped", "code": None}))
     there.server.set_pod_phase(pod, "Failed", exit_code=143, conditions=evicted)
     end = run.end("worker-0")
     assert (end["cause"], end["message"]) == ("lost", "preempted by a pod of higher priority")
@@ -224,7 +224,9 @@ def test_replicas_that_still_wait_when_another_fails_need_not_start(
 ) -> None:
     monkeypatch.setattr(reconciler, "HELD_S", 0.2)
     run = Attended(there, GANG, phase=None)
-    there.say(run.pods["master-0"], *told("master-0", b"x\n", {"cause": "error", "code": 1, "message": "exit code 1"}))
+    there.say(
+        run.pods["master-0"], *log_lines("master-0", b"x\n", {"cause": "error", "code": 1, "message": "exit code 1"})
+    )
     there.server.set_pod_phase(run.pods["master-0"], "Failed")
     assert run.end("worker-1")["message"] == "stopped before it started"
     assert run.end("worker-0")["cause"] == "stopped"
@@ -233,16 +235,16 @@ def test_replicas_that_still_wait_when_another_fails_need_not_start(
 
 
 def test_what_ended_before_anybody_looked_is_not_over_until_it_is_home(there: Works) -> None:
-    engine, seat = there.engine(), there.run(ONE)
-    handle = there.submit(engine, seat)
-    (pod,) = there.spawn(seat).values()
-    there.say(pod, *told("master-0", b"x\n", {"cause": "error", "code": 5, "message": "exit code 5"}))
+    engine, attempt_folder = there.engine(), there.run(ONE)
+    handle = there.submit(engine, attempt_folder)
+    (pod,) = there.spawn(attempt_folder).values()
+    there.say(pod, *log_lines("master-0", b"x\n", {"cause": "error", "code": 5, "message": "exit code 5"}))
     there.server.set_pod_phase(pod, "Failed", exit_code=5)
     until(lambda: (group := group_of(engine)) and [pod["status"]["phase"] for pod in group.pods] == ["Failed"])
     assert engine.observe([handle])[handle].state == RUNNING
-    engine.fetch(seat, handle)
+    engine.fetch(attempt_folder, handle)
     until(lambda: engine.observe([handle])[handle].state == ENDED)
-    assert read_end(seat, "master-0")["code"] == 5
+    assert read_end(attempt_folder, "master-0")["code"] == 5
 
 
 # ending them
@@ -252,12 +254,12 @@ def test_a_run_that_is_stopped_has_its_grace(there: Works) -> None:
     there.server.is_graceful = True
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"x\n"))
+    there.say(pod, *log_lines(name, b"x\n"))
     until(lambda: run.log(name))
     run.engine.cancel([run.handle])
     until(lambda: (found := there.server.get("Pod", pod)) and found["metadata"].get("deletionTimestamp"))
     assert there.server.get("ConfigMap", "phalanx-abc")  # its agent reads it
-    there.say(pod, *told(name, b"", {"cause": "stopped", "message": "stopped", "code": None})[-1:])
+    there.say(pod, *log_lines(name, b"", {"cause": "stopped", "message": "stopped", "code": None})[-1:])
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
     seen = run.over()
     assert (seen.cause, seen.why) == ("stopped", "stopped")
@@ -271,12 +273,12 @@ def test_a_run_that_is_stopped_while_it_waits_is_over_at_once(there: Works) -> N
     until(run.seen)
     run.engine.cancel([run.handle])
     assert run.over().cause == "stopped"
-    assert {run.end(name)["cause"] for name in run.seat.replicas} == {"stopped"}
+    assert {run.end(name)["cause"] for name in run.attempt_folder.replicas} == {"stopped"}
 
 
 def test_a_run_that_is_stopped_before_anybody_looked_is_removed(there: Works) -> None:
-    engine, seat = there.engine(), there.run(ONE)
-    handle = there.submit(engine, seat)
+    engine, attempt_folder = there.engine(), there.run(ONE)
+    handle = there.submit(engine, attempt_folder)
     until(lambda: engine.observe([handle]))
     engine.cancel([handle])
     until(lambda: not there.server.names("Job") and not there.server.names("ConfigMap"))
@@ -285,21 +287,21 @@ def test_a_run_that_is_stopped_before_anybody_looked_is_removed(there: Works) ->
 def test_replicas_are_told_to_end_by_deleting_their_pods(there: Works) -> None:
     there.server.is_graceful = True
     run = Attended(there, SERVED)
-    assert set(run.seat.replicas) == {"master-0", "worker-0", "ps-0"}
+    assert set(run.attempt_folder.replicas) == {"master-0", "worker-0", "ps-0"}
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"x\n"))
-    until(lambda: all(run.log(name) for name in run.seat.replicas))
+        there.say(pod, *log_lines(name, b"x\n"))
+    until(lambda: all(run.log(name) for name in run.attempt_folder.replicas))
     for name in ("master-0", "worker-0"):
-        there.say(run.pods[name], *told(name, b"", {})[-1:])
+        there.say(run.pods[name], *log_lines(name, b"", {})[-1:])
         there.server.set_pod_phase(run.pods[name], "Succeeded")
         run.end(name)
     assert (seen := run.seen())
     assert seen.state == RUNNING
-    run.engine.signal(run.seat, run.handle, ["ps-0"], signal.SIGTERM)
+    run.engine.signal(run.attempt_folder, run.handle, ["ps-0"], signal.SIGTERM)
     server = there.server.get("Pod", run.pods["ps-0"])
     assert server is not None
     assert server["metadata"]["deletionTimestamp"]
-    there.say(run.pods["ps-0"], *told("ps-0", b"", {"cause": "stopped", "message": "stopped"})[-1:])
+    there.say(run.pods["ps-0"], *log_lines("ps-0", b"", {"cause": "stopped", "message": "stopped"})[-1:])
     there.server.set_pod_phase(run.pods["ps-0"], "Failed", exit_code=143)
     assert run.end("ps-0")["message"] == "stopped"
     run.over()
@@ -309,10 +311,10 @@ def test_replicas_that_hang_are_stalled(there: Works) -> None:
     there.server.is_graceful = True
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"x\n"))
+    there.say(pod, *log_lines(name, b"x\n"))
     until(lambda: run.log(name))
-    run.engine.signal(run.seat, run.handle, [name], signal.SIGQUIT)
-    there.say(pod, *told(name, b"", {"cause": "stopped", "message": "stopped"})[-1:])
+    run.engine.signal(run.attempt_folder, run.handle, [name], signal.SIGQUIT)
+    there.say(pod, *log_lines(name, b"", {"cause": "stopped", "message": "stopped"})[-1:])
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
     assert run.end(name)["cause"] == "stalled"
 
@@ -320,7 +322,7 @@ def test_replicas_that_hang_are_stalled(there: Works) -> None:
 def test_objects_are_kept_where_the_file_says_so(there: Works) -> None:
     run = Attended(there, ONE.replace("environment: {", "environment: {kubernetes: {ttl: 1h}, "))
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"x\n", {}))
+    there.say(pod, *log_lines(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
     run.over()
     time.sleep(0.5)
@@ -334,22 +336,22 @@ def anew(there: Works, run: Attended) -> KubernetesEngine:
     """As whoever comes after one that was killed."""
     there.connections.close()
     engine = there.engine()
-    engine.fetch(run.seat, run.handle)
+    engine.fetch(run.attempt_folder, run.handle)
     return engine
 
 
 def test_whoever_comes_after_one_that_was_killed_reads_on(there: Works) -> None:
     run = Attended(there, GANG)
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"one\ntwo\n"))
-    until(lambda: all(run.log(name) == b"one\ntwo\n" for name in run.seat.replicas))
-    until((run.seat.run_folder / "job" / "attempt-1.positions.json").exists)
+        there.say(pod, *log_lines(name, b"one\ntwo\n"))
+    until(lambda: all(run.log(name) == b"one\ntwo\n" for name in run.attempt_folder.replicas))
+    until((run.attempt_folder.run_folder / "job" / "attempt-1.positions.json").exists)
     run.engine = anew(there, run)
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"one\ntwo\nthree\n")[1:])
-    until(lambda: all(run.log(name) == b"one\ntwo\nthree\n" for name in run.seat.replicas))
+        there.say(pod, *log_lines(name, b"one\ntwo\nthree\n")[1:])
+    until(lambda: all(run.log(name) == b"one\ntwo\nthree\n" for name in run.attempt_folder.replicas))
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"", {})[-1:])
+        there.say(pod, *log_lines(name, b"", {})[-1:])
         there.server.set_pod_phase(pod, "Succeeded")
     run.over()
     until(lambda: not there.server.names("ConfigMap"))
@@ -370,7 +372,7 @@ def test_what_ended_while_nobody_looked_is_found(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
     there.connections.close()
-    there.say(pod, *told(name, b"x\n", {}))
+    there.say(pod, *log_lines(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
     run.engine = anew(there, run)
     assert run.end(name)["cause"] == "finished"
@@ -384,11 +386,11 @@ def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Wor
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
     there.server.deny("delete", "configmaps")
-    there.say(pod, *told(name, b"x\n", {}))
+    there.say(pod, *log_lines(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
-    until((run.seat.folder(name) / "end.held").exists)
+    until((run.attempt_folder.folder(name) / "end.held").exists)
     until(lambda: "delete" in run.engine.keeper.trouble or "forbidden" in run.engine.keeper.trouble)
-    assert read_end(run.seat, name) is None
+    assert read_end(run.attempt_folder, name) is None
     assert (seen := run.seen())
     assert seen.state == RUNNING
     there.connections.close()
@@ -403,17 +405,17 @@ def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Wor
 def test_a_server_that_is_restarted_costs_nothing(there: Works) -> None:
     run = Attended(there, GANG)
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"one\n"))
-    until(lambda: all(run.log(name) == b"one\n" for name in run.seat.replicas))
+        there.say(pod, *log_lines(name, b"one\n"))
+    until(lambda: all(run.log(name) == b"one\n" for name in run.attempt_folder.replicas))
     there.server.stop()
     with pytest.raises(EngineUnavailable):
         until(lambda: run.seen() is None)
     for name, pod in run.pods.items():
-        there.say(pod, *told(name, b"one\ntwo\n")[1:], *told(name, b"", {})[-1:])
+        there.say(pod, *log_lines(name, b"one\ntwo\n")[1:], *log_lines(name, b"", {})[-1:])
         there.server.set_pod_phase(pod, "Succeeded")
     there.server.start()
-    until(lambda: all(read_end(run.seat, name) for name in run.seat.replicas), 20.0)
-    assert {run.log(name) for name in run.seat.replicas} == {b"one\ntwo\n"}
+    until(lambda: all(read_end(run.attempt_folder, name) for name in run.attempt_folder.replicas), 20.0)
+    assert {run.log(name) for name in run.attempt_folder.replicas} == {b"one\ntwo\n"}
 
 
 def test_a_watch_that_expired_is_no_end(there: Works) -> None:
@@ -422,19 +424,19 @@ def test_a_watch_that_expired_is_no_end(there: Works) -> None:
     there.server.expire_watches()
     there.server.drop_connections()
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *told(name, b"x\n", {}))
+    there.say(pod, *log_lines(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
-    until(lambda: read_end(run.seat, name), 20.0)
+    until(lambda: read_end(run.attempt_folder, name), 20.0)
 
 
 def test_a_cluster_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     with works(tmp_path) as there:
-        engine, seat = there.engine(), there.run(ONE)
+        engine, attempt_folder = there.engine(), there.run(ONE)
         there.server.stop()
         with pytest.raises(EngineUnavailable):
             engine.observe([])
         with pytest.raises(EngineUnavailable):
-            there.submit(engine, seat)
+            there.submit(engine, attempt_folder)
     broken = KubernetesEngine(ClusterTarget(there.settings._replace(kubeconfig="/nowhere")), there.connections)
     with pytest.raises(EngineUnavailable, match="/nowhere"):
         broken.observe([])

@@ -32,10 +32,10 @@ SPREAD = file(replicas={"n_workers": 3, "default_worker": ASKED}, **ASKED)
 ALONE = file(None)
 
 
-def rendered(document: dict[str, Any], place: ClusterTarget, **kubernetes: Any) -> list[dict[str, Any]]:
+def rendered(document: dict[str, Any], target: ClusterTarget, **kubernetes: Any) -> list[dict[str, Any]]:
     if kubernetes:
         document = {**document, "environment": {**document["environment"], "kubernetes": kubernetes}}
-    return native_jobs.objects(made_of(document), place)
+    return native_jobs.objects(made_of(document), target)
 
 
 def group(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def test_kueue_that_is_there_besides_volcano_can_be_asked_for() -> None:
 def test_the_queue_is_the_one_that_is_named_or_the_only_one(
     queues: tuple[str, ...], named: str | None, taken: str
 ) -> None:
-    place = ClusterTarget(Settings(queue=named), Cluster(gang="kueue", queues=queues, is_assumed=False))
-    assert gang_scheduling.chosen(made_of(ALONE), place) == gang_scheduling.GangScheduler("kueue", taken)
+    target = ClusterTarget(Settings(queue=named), Cluster(gang="kueue", queues=queues, is_assumed=False))
+    assert gang_scheduling.chosen(made_of(ALONE), target) == gang_scheduling.GangScheduler("kueue", taken)
 
 
 def test_kueue_without_a_queue_for_us_is_as_none() -> None:
@@ -173,9 +173,9 @@ def test_kueue_without_a_queue_for_us_is_as_none() -> None:
 
 def test_volcano_gets_a_group_with_everything_that_its_pods_ask_for() -> None:
     found = rendered(SPREAD, VOLCANO, queue="train", priority_class="high")
-    told = group(found)
-    assert told["apiVersion"] == "scheduling.volcano.sh/v1beta1"
-    assert told["spec"] == {
+    pod_group = group(found)
+    assert pod_group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert pod_group["spec"] == {
         "minMember": 4,
         "minResources": {"cpu": "2", "memory": "6Gi", "nvidia.com/gpu": "4"},
         "queue": "train",
@@ -185,17 +185,20 @@ def test_volcano_gets_a_group_with_everything_that_its_pods_ask_for() -> None:
     assert kinds.index("PodGroup") < kinds.index("Job")
     for pod in pods_of(found):
         assert pod["spec"]["schedulerName"] == "volcano"
-        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == told["metadata"]["name"]
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == pod_group["metadata"]["name"]
 
 
 def test_scheduler_plugins_get_a_group_of_theirs() -> None:
     found = rendered(SPREAD, PLUGINS)
-    told = group(found)
-    assert told["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
-    assert (told["spec"]["minMember"], told["spec"]["scheduleTimeoutSeconds"]) == (4, gang_scheduling.SCHEDULE_S)
+    pod_group = group(found)
+    assert pod_group["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
+    assert (pod_group["spec"]["minMember"], pod_group["spec"]["scheduleTimeoutSeconds"]) == (
+        4,
+        gang_scheduling.SCHEDULE_S,
+    )
     for pod in pods_of(found):
         assert pod["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == told["metadata"]["name"]
+        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == pod_group["metadata"]["name"]
 
 
 def test_a_scheduler_that_the_file_names_stays() -> None:
@@ -208,13 +211,13 @@ def test_one_pod_is_no_gang_unless_somebody_wants_it() -> None:
     assert group(rendered(ALONE, VOLCANO, gang="volcano"))["spec"]["minMember"] == 1
 
 
-@pytest.mark.parametrize("place", [KUEUE, VOLCANO, PLUGINS])
-def test_none_turns_it_off(place: ClusterTarget) -> None:
-    assert rendered(SPREAD, place, gang="none")[1:] == rendered(SPREAD, NOBODY, gang="none")[1:]
+@pytest.mark.parametrize("target", [KUEUE, VOLCANO, PLUGINS])
+def test_none_turns_it_off(target: ClusterTarget) -> None:
+    assert rendered(SPREAD, target, gang="none")[1:] == rendered(SPREAD, NOBODY, gang="none")[1:]
 
 
 @pytest.mark.parametrize(
-    ("place", "asked", "words"),
+    ("target", "asked", "words"),
     [
         (NOBODY, {"gang": "volcano"}, "has none of Kueue, Volcano and scheduler-plugins"),
         (VOLCANO, {"gang": "kueue"}, "this cluster has volcano"),
@@ -230,10 +233,10 @@ def test_none_turns_it_off(place: ClusterTarget) -> None:
     ],
 )
 def test_what_the_cluster_does_not_have_is_said_with_what_it_has(
-    place: ClusterTarget, asked: dict[str, str], words: str
+    target: ClusterTarget, asked: dict[str, str], words: str
 ) -> None:
     with pytest.raises(CallError, match=words):
-        rendered(SPREAD, place, **asked)
+        rendered(SPREAD, target, **asked)
 
 
 def test_a_second_one_that_is_served_can_be_asked_for() -> None:
@@ -250,9 +253,9 @@ def test_a_cluster_that_nobody_asked_may_have_whatever_the_file_names() -> None:
     ) == gang_scheduling.GangScheduler("volcano")
 
 
-@pytest.mark.parametrize("place", [KUEUE, VOLCANO, PLUGINS])
-def test_jobs_of_gangs_are_valid(place: ClusterTarget) -> None:
-    for job in jobs(rendered(SPREAD, place)).values():
+@pytest.mark.parametrize("target", [KUEUE, VOLCANO, PLUGINS])
+def test_jobs_of_gangs_are_valid(target: ClusterTarget) -> None:
+    for job in jobs(rendered(SPREAD, target)).values():
         validate(job, "1.34")
 
 
@@ -265,7 +268,7 @@ def test_amounts_are_read_as_kubernetes_writes_them(written: str, amount: float)
 
 @given(st.lists(st.integers(1, 64_000), min_size=1, max_size=5))
 def test_sums_of_amounts_are_exact(millis: list[int]) -> None:
-    told = [
+    jobs_of_gang = [
         {
             "spec": {
                 "parallelism": 2,
@@ -274,7 +277,7 @@ def test_sums_of_amounts_are_exact(millis: list[int]) -> None:
         }
         for each in millis
     ]
-    assert gang_scheduling.quantity(gang_scheduling.asked_for(told)["cpu"]) * 1000 == 2 * sum(millis)
+    assert gang_scheduling.quantity(gang_scheduling.asked_for(jobs_of_gang)["cpu"]) * 1000 == 2 * sum(millis)
 
 
 # in words
@@ -290,23 +293,23 @@ SHORT = "couldn't assign flavors to pod set main: insufficient unused quota for 
 
 def test_kueue_says_why_it_does_not_admit_a_job() -> None:
     held = seen.job(suspend=True, labels={gang_scheduling.QUEUE_LABEL: "team"})
-    told = [
+    events = [
         of_workload("job-phalanx-abc-worker-1a2b3", SHORT),
         of_workload("job-phalanx-abc-worker-1a2b3", "an older word", at=seen.STARTED),
         of_workload("job-phalanx-abc-worker-1a2b3", "Quota reserved in ClusterQueue", "QuotaReserved"),
         of_workload("job-phalanx-other-1a2b3", "of another"),
     ]
-    words = waiting_for(seen.group(works=[held], events=told))
+    words = waiting_for(seen.group(works=[held], events=events))
     assert words == f"Kueue has not admitted it yet: {SHORT}"
     operated = {**held, "kind": "PyTorchJob"}
-    told = [of_workload("pytorchjob-phalanx-abc-worker-1a2b3", SHORT)]
-    assert waiting_for(seen.group(works=[operated], events=told)).endswith(SHORT)
+    events = [of_workload("pytorchjob-phalanx-abc-worker-1a2b3", SHORT)]
+    assert waiting_for(seen.group(works=[operated], events=events)).endswith(SHORT)
 
 
 def test_kueue_says_why_an_image_is_not_built_yet() -> None:
     held = seen.job(suspend=True, labels={gang_scheduling.QUEUE_LABEL: "team"}, name="phalanx-abc-build")
-    told = [of_workload("job-phalanx-abc-build-1a2b3", SHORT)]
-    why = observed(seen.group(builds=[held], events=told)).why
+    events = [of_workload("job-phalanx-abc-build-1a2b3", SHORT)]
+    why = observed(seen.group(builds=[held], events=events)).why
     assert why == f"its image is being built: Kueue has not admitted it yet: {SHORT}"
 
 
@@ -320,8 +323,8 @@ def test_kueue_says_why_it_does_not_admit_a_group_of_pods() -> None:
 
 def test_what_kueue_says_of_a_run_is_heard(tmp_path: Path) -> None:
     with works(tmp_path, operators=["kueue"]) as there:
-        engine, seat = there.engine(), there.run(ONE, queue="team")
-        handle = there.submit(engine, seat)
+        engine, attempt_folder = there.engine(), there.run(ONE, queue="team")
+        handle = there.submit(engine, attempt_folder)
         (job,) = there.server.names("Job")
         held = there.server.get("Job", job)
         assert held is not None
@@ -331,17 +334,17 @@ def test_what_kueue_says_of_a_run_is_heard(tmp_path: Path) -> None:
         there.server.put(
             {"apiVersion": "v1", "kind": "Event", "metadata": meta, **of_workload(f"job-{job}-1a2b3", SHORT)}
         )
-        told = f"Kueue has not admitted it yet: {SHORT}"
-        until(lambda: (seen := engine.observe([handle]).get(handle)) is not None and seen.why == told)
+        reason = f"Kueue has not admitted it yet: {SHORT}"
+        until(lambda: (seen := engine.observe([handle]).get(handle)) is not None and seen.why == reason)
 
 
 def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path) -> None:
     with works(tmp_path, operators=["kueue"]) as there:
-        engine, seat = there.engine(), there.run(ONE, queue="team")
-        handle = there.submit(engine, seat)
-        engine.fetch(seat, handle)
+        engine, attempt_folder = there.engine(), there.run(ONE, queue="team")
+        handle = there.submit(engine, attempt_folder)
+        engine.fetch(attempt_folder, handle)
         (job,) = there.server.names("Job")
-        (pod,) = there.spawn(seat, phase=None).values()
+        (pod,) = there.spawn(attempt_folder, phase=None).values()
         attempt = until(lambda: next((one.attempt for one in engine.keeper.kept.values() if one.attempt.pods), None))
 
         def suspend(is_held: bool) -> None:
@@ -355,7 +358,7 @@ def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path)
         until(lambda: not attempt.pods)
         assert engine.observe([handle])[handle].state == WAITING
         suspend(False)
-        there.spawn(seat)
+        there.spawn(attempt_folder)
         until(lambda: engine.observe([handle])[handle].state == RUNNING)
         assert attempt.ends.all == {}
 
@@ -374,9 +377,9 @@ def test_long_names_are_found_as_kueue_cuts_them(name: str) -> None:
 def test_pods_that_kueue_takes_down_are_no_failures_of_the_program() -> None:
     said = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
     target = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": said}
-    fate = pod_end(seen.pod(phase="Failed", containerStatuses=[seen.ended(143)], conditions=[target]))
-    assert fate is not None
-    assert (fate.cause, fate.is_outside, fate.message) == ("lost", True, f"preempted by Kueue: {said}")
+    outcome = pod_end(seen.pod(phase="Failed", containerStatuses=[seen.ended(143)], conditions=[target]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.is_outside, outcome.message) == ("lost", True, f"preempted by Kueue: {said}")
 
 
 def unplaced(name: str, message: str, reason: str = "Unschedulable") -> dict[str, Any]:

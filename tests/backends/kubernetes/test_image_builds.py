@@ -35,7 +35,7 @@ def planned(build: Build | None, run_id: str = "run1", project: str = "default",
     return replace(made, build=build, kubernetes=KubernetesOptions(**kubernetes))
 
 
-def place(version: tuple[int, int] = (1, 34), **settings: Any) -> ClusterTarget:
+def target(version: tuple[int, int] = (1, 34), **settings: Any) -> ClusterTarget:
     return ClusterTarget(REGISTRY._replace(**settings), Cluster(version=version))
 
 
@@ -70,15 +70,15 @@ def test_an_image_is_built_where_one_is_asked_for_and_can_be_kept(
 
 
 def test_a_dockerfile_without_a_registry_says_what_to_do() -> None:
-    with pytest.raises(CallError, match=r"`registry: .*kubernetes\.yml.*build: \{image") as told:
+    with pytest.raises(CallError, match=r"`registry: .*kubernetes\.yml.*build: \{image") as raised:
         image_builds.is_wanted(planned(Build(dockerfile="docker/Dockerfile")), Settings())
-    assert "docker/Dockerfile" in str(told.value)
+    assert "docker/Dockerfile" in str(raised.value)
 
 
 def test_the_pods_of_the_run_have_the_image_that_is_built() -> None:
     for build in (SOME, Build(dockerfile="D")):
         made = planned(build)
-        found = native_jobs.objects(made, place())
+        found = native_jobs.objects(made, target())
         tag = image_builds.tag_of(made, REGISTRY)
         builds = [obj for obj in found if obj["metadata"]["labels"].get("phalanx.dev/stage") == "build"]
         assert [obj["kind"] for obj in builds] == ["ConfigMap", "Job"]
@@ -92,7 +92,7 @@ def test_the_pods_of_the_run_have_the_image_that_is_built() -> None:
     [(None, None, True), ("image", None, True), (None, "home", False), ("image", "home", False)],
 )
 def test_code_that_only_the_build_needs_goes_along_too(code: str | None, claim: str | None, carried: bool) -> None:
-    at = place(home_claim=claim)
+    at = target(home_claim=claim)
     objects = native_jobs.objects(planned(SOME, code=code), at)
     assert image_builds.carries_code(objects) is carried
     assert image_builds.carries_code(objects[:1]) is (carried and code is None)
@@ -204,8 +204,8 @@ def test_no_text_becomes_an_instruction(steps: list[str], value: str, name: str,
         if line.startswith("ENV "):
             quoted = re.fullmatch(r'ENV (\w+)="((?:[^"\\$]|\\["\\$])*)"', line, re.DOTALL)
             assert quoted is not None, "what ends the quotes or is expanded has a backslash before it, and nothing else"
-            told = quoted[1] + "=" + re.sub(r"\\(.)", lambda one: one[1], quoted[2])
-            assert told in (f"{name}={value}", *(f"{one}={locale}" for one in ("LC_ALL", "LANG", "LANGUAGE")))
+            assignment = quoted[1] + "=" + re.sub(r"\\(.)", lambda one: one[1], quoted[2])
+            assert assignment in (f"{name}={value}", *(f"{one}={locale}" for one in ("LC_ALL", "LANG", "LANGUAGE")))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_what_builds_is_what_kubernetes_takes(
 ) -> None:
     settings = {name: value for name, value in more.items() if name != "code"}
     made = planned(build, **{name: value for name, value in more.items() if name == "code"})
-    for obj in image_builds.build_objects(made, place(version, builder=builder, **settings)):
+    for obj in image_builds.build_objects(made, target(version, builder=builder, **settings)):
         validate(obj, f"{version[0]}.{version[1]}")
         assert obj["metadata"]["labels"]["phalanx.dev/stage"] == "build"
         assert obj["metadata"]["labels"]["phalanx.dev/run"] == "run1"
@@ -246,7 +246,7 @@ def test_what_builds_is_what_kubernetes_takes(
 
 
 def test_buildkit_builds_from_the_code_and_pushes() -> None:
-    found = job(planned(Build(dockerfile="docker/my file", context="sub/dir")), place(registry_secret="pushing"))
+    found = job(planned(Build(dockerfile="docker/my file", context="sub/dir")), target(registry_secret="pushing"))
     main = main_of(found)
     assert main["command"] == ["buildctl-daemonless.sh"]
     args = main["args"]
@@ -266,7 +266,7 @@ def test_buildkit_builds_from_the_code_and_pushes() -> None:
 
 def test_the_code_is_brought_by_an_init_step_that_is_restricted() -> None:
     for builder in ("buildkit", "kaniko"):
-        found = job(planned(SOME), place(builder=builder))["spec"]["template"]["spec"]
+        found = job(planned(SOME), target(builder=builder))["spec"]["template"]["spec"]
         [prepare] = found["initContainers"]
         assert prepare["command"][-1] == "prepare"
         assert prepare["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -278,30 +278,30 @@ def test_the_code_is_brought_by_an_init_step_that_is_restricted() -> None:
 
 def test_code_from_git_is_of_the_revision_that_the_build_names() -> None:
     made = planned(SOME._replace(commit="abc123"), repository="https://git.example/x")
-    found = job(made, place())["spec"]["template"]["spec"]
+    found = job(made, target())["spec"]["template"]["spec"]
     [fetch] = found["initContainers"]
     assert fetch["command"][-3:] == ["https://git.example/x", "abc123", "/phalanx/code/source"]
-    args = main_of(job(made, place()))["args"]
+    args = main_of(job(made, target()))["args"]
     assert "context=/phalanx/code/source" in args
 
 
 def test_the_builder_reads_a_place_of_its_own_that_repeats_no_steps() -> None:
-    reads, found = image_builds.build_objects(planned(SOME, code="image"), place(server="http://phalanx.example"))
-    told = json.loads(reads["data"]["place.json"])
-    assert told["steps"] == []
-    assert told["code"]["kind"] == "bundle", "the pods have it in the image, and the image has it from the bundle"
+    reads, found = image_builds.build_objects(planned(SOME, code="image"), target(server="http://phalanx.example"))
+    place_json = json.loads(reads["data"]["place.json"])
+    assert place_json["steps"] == []
+    assert place_json["code"]["kind"] == "bundle", "the pods have it in the image, and the image has it from the bundle"
     [volume] = [volume for volume in found["spec"]["template"]["spec"]["volumes"] if volume["name"] == "job"]
     assert volume["configMap"]["name"] == reads["metadata"]["name"] == found["metadata"]["name"]
     assert reads["data"]["Dockerfile"].startswith("FROM python:3.12\n")
 
 
 def test_the_init_step_really_brings_the_code(tmp_path: Path) -> None:
-    reads, found = image_builds.build_objects(planned(SOME, code="image"), place())
+    reads, found = image_builds.build_objects(planned(SOME, code="image"), target())
     for name in ("job", "agent", "bundle", "code"):
         (tmp_path / name).mkdir()
-    told = json.loads(reads["data"]["place.json"])
-    told["code"]["path"] = str(tmp_path / "code")  # a pod has its own root
-    files = {**reads["data"], "place.json": json.dumps(told)}
+    place_json = json.loads(reads["data"]["place.json"])
+    place_json["code"]["path"] = str(tmp_path / "code")  # a pod has its own root
+    files = {**reads["data"], "place.json": json.dumps(place_json)}
     for name, text in files.items():
         (tmp_path / "job" / name).write_text(text)
     (tmp_path / "job" / "plan.json.gz").write_bytes(b64decode(reads["binaryData"]["plan.json.gz"]))
@@ -326,7 +326,7 @@ def test_the_init_step_really_brings_the_code(tmp_path: Path) -> None:
 
 
 def test_a_builder_has_what_it_needs_and_no_more() -> None:
-    buildkit, kaniko = (main_of(job(planned(SOME), place(builder=name))) for name in ("buildkit", "kaniko"))
+    buildkit, kaniko = (main_of(job(planned(SOME), target(builder=name))) for name in ("buildkit", "kaniko"))
     assert buildkit["securityContext"] == {
         "runAsUser": 1000,
         "runAsGroup": 1000,
@@ -334,7 +334,7 @@ def test_a_builder_has_what_it_needs_and_no_more() -> None:
         "appArmorProfile": {"type": "Unconfined"},
     }
     assert kaniko["securityContext"] == {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
-    older = job(planned(SOME), place((1, 29)))["spec"]["template"]
+    older = job(planned(SOME), target((1, 29)))["spec"]["template"]
     assert "appArmorProfile" not in main_of({"spec": {"template": older}})["securityContext"]
     assert older["metadata"]["annotations"]["container.apparmor.security.beta.kubernetes.io/build"] == "unconfined"
     for main in (buildkit, kaniko):
@@ -349,29 +349,29 @@ def test_a_build_asks_for_some_of_what_its_run_does_and_is_not_held_to_it(builde
         "environment: {resources: {cpu: {requests: 0.5, limits: 8}, memory: {limits: 64Gi}, gpu: {limits: 2}}}\n"
     )
     made = replace(plan.make(spec.load([("x.yml", file.encode())]), "run1"), build=SOME)
-    found = job(made, place(builder=builder))["spec"]["template"]["spec"]
+    found = job(made, target(builder=builder))["spec"]["template"]["spec"]
     boxes = [*found["initContainers"], *found["containers"]]
     assert [box["name"] for box in boxes] == ["prepare", "build"]
     for box in boxes:
         assert box["resources"] == {"requests": {"cpu": "500m", "memory": "4096Mi"}}
-    assert "resources" not in main_of(job(planned(SOME), place(builder=builder)))
+    assert "resources" not in main_of(job(planned(SOME), target(builder=builder)))
 
 
 def test_kaniko_is_taken_where_the_file_or_the_home_says_so() -> None:
-    for made, at in ((planned(SOME._replace(backend="kaniko")), place()), (planned(SOME), place(builder="kaniko"))):
+    for made, at in ((planned(SOME._replace(backend="kaniko")), target()), (planned(SOME), target(builder="kaniko"))):
         main = main_of(job(made, at))
         assert main["args"][0] == "--context=dir:///phalanx/code"
         assert main["args"][1] == "--dockerfile=/phalanx/build/Dockerfile"
         assert main["args"][2].startswith("--destination=registry.example:5000/team/default:")
         assert "--force" in main["args"], "it takes a pod without a service account's token for a machine"
     with pytest.raises(CallError, match="buildkit, kaniko"):
-        job(planned(SOME), place(builder="docker"))
+        job(planned(SOME), target(builder="docker"))
 
 
 def test_nothing_is_remembered_when_the_file_says_so() -> None:
     for builder in ("buildkit", "kaniko"):
         kept, anew = (
-            main_of(job(planned(SOME._replace(nocache=nocache)), place(builder=builder)))["args"]
+            main_of(job(planned(SOME._replace(nocache=nocache)), target(builder=builder)))["args"]
             for nocache in (False, True)
         )
         assert any("phalanx-cache" in word for word in kept)
@@ -382,15 +382,15 @@ def test_nothing_is_remembered_when_the_file_says_so() -> None:
 @pytest.mark.parametrize("key", ["dockerfile", "context"])
 def test_nothing_outside_of_the_code_is_built(path: str, key: str) -> None:
     with pytest.raises(CallError, match=rf"build\.{key}"):
-        job(planned(Build(dockerfile=path) if key == "dockerfile" else Build(dockerfile="D", context=path)), place())
+        job(planned(Build(dockerfile=path) if key == "dockerfile" else Build(dockerfile="D", context=path)), target())
 
 
 def test_no_argument_is_expanded_by_the_kubelet() -> None:
-    args = main_of(job(planned(Build(dockerfile="$(HOME)/$$x")), place()))["args"]
+    args = main_of(job(planned(Build(dockerfile="$(HOME)/$$x")), target()))["args"]
     assert "dockerfile=/phalanx/code/$$(HOME)" in args
     assert "filename=$$$x" in args
 
 
 def test_secrets_are_in_no_layer_and_no_manifest() -> None:
     made = planned(SOME._replace(env_vars=(("API_TOKEN", "s3cret"), ("A", "b"))))
-    assert "s3cret" not in json.dumps(image_builds.build_objects(made, place()))
+    assert "s3cret" not in json.dumps(image_builds.build_objects(made, target()))

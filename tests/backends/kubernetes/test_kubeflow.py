@@ -271,10 +271,10 @@ def test_agents_and_people_have_the_same_plan() -> None:
 
 @pytest.mark.parametrize(("made", "cluster"), ALL)
 def test_fitting_a_plan_twice_changes_nothing(made: Plan, cluster: Cluster) -> None:
-    place = ClusterTarget(cluster=cluster)
-    once = backend.fitted(made, place)
-    assert backend.fitted(once, place) == once
-    assert backend.objects(once, place) == backend.objects(made, place)
+    target = ClusterTarget(cluster=cluster)
+    once = backend.fitted(made, target)
+    assert backend.fitted(once, target) == once
+    assert backend.objects(once, target) == backend.objects(made, target)
 
 
 def test_a_timeout_ends_pods_and_not_the_job_which_would_take_their_logs_along() -> None:

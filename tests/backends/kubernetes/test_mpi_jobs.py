@@ -27,9 +27,9 @@ MPI = planned("tensorflow", backend="mpi")
 GPUS = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
 
 
-def specs(made: Plan, cluster: Cluster | None = None, place: ClusterTarget | None = None) -> Any:
-    if place is not None:
-        return backend.objects(made, place)[-1]["spec"]["mpiReplicaSpecs"]
+def specs(made: Plan, cluster: Cluster | None = None, target: ClusterTarget | None = None) -> Any:
+    if target is not None:
+        return backend.objects(made, target)[-1]["spec"]["mpiReplicaSpecs"]
     return job(made, cluster)["spec"]["mpiReplicaSpecs"]
 
 
@@ -59,12 +59,12 @@ def test_the_first_replica_starts_all_ranks_and_is_one_itself() -> None:
     launcher = main(found["spec"]["mpiReplicaSpecs"]["Launcher"])
     env = {each["name"]: each.get("value") for each in launcher["env"]}
     assert env["PHALANX_MEMBERS"] == "worker-0"
-    told = command(found["spec"]["mpiReplicaSpecs"]["Launcher"])
-    assert told[:7] == [
+    arguments = command(found["spec"]["mpiReplicaSpecs"]["Launcher"])
+    assert arguments[:7] == [
         "mpirun", "-np", "3", "--bind-to", "none", "--host",
         "phalanx-r1-launcher:1,phalanx-r1-worker-0.phalanx-r1:1,phalanx-r1-worker-1.phalanx-r1:1",
     ]  # fmt: skip
-    assert told[-3:] == ["bash", "-c", "python train.py"]
+    assert arguments[-3:] == ["bash", "-c", "python train.py"]
 
 
 def test_variables_are_passed_on_by_name_alone() -> None:
@@ -163,10 +163,10 @@ def test_hosts_install_where_the_launcher_does() -> None:
     made = planned("tensorflow", backend="mpi", python={"requirements": ["numpy"]})
     for cluster, count in ((None, 3), (OLD, 3)):
         (prepare, *_) = specs(made, cluster)["Worker"]["template"]["spec"]["initContainers"]
-        told = {each["name"]: each.get("value") for each in prepare["env"]}
-        assert told["PHALANX_MEMBERS"] == ",".join(["worker-0"] * count)
+        variables = {each["name"]: each.get("value") for each in prepare["env"]}
+        assert variables["PHALANX_MEMBERS"] == ",".join(["worker-0"] * count)
     shared = ClusterTarget(Settings(home_claim="homes"))
-    (prepare, *_) = specs(made, place=shared)["Worker"]["template"]["spec"]["initContainers"]
+    (prepare, *_) = specs(made, target=shared)["Worker"]["template"]["spec"]["initContainers"]
     assert {"name": "PHALANX_MEMBERS", "value": "worker-1,worker-1,worker-2"} in prepare["env"]
 
 
@@ -353,10 +353,10 @@ def test_why_a_host_refuses_stands_in_the_status_of_its_pod(tmp_path: Path) -> N
     state = {"terminated": {"exitCode": 78, "reason": "Error", "message": (tmp_path / "log").read_text()}}
     spec = {"containers": [{"name": "mpi"}]}
     pod = {"spec": spec, "status": {"phase": "Failed", "containerStatuses": [{"name": "mpi", "state": state}]}}
-    fate = pod_end({"metadata": {}, **pod})
-    assert fate is not None
-    assert (fate.cause, fate.code) == ("setup", 78)
-    assert "its image has no sshd: use one with openssh-server" in fate.message
+    outcome = pod_end({"metadata": {}, **pod})
+    assert outcome is not None
+    assert (outcome.cause, outcome.code) == ("setup", 78)
+    assert "its image has no sshd: use one with openssh-server" in outcome.message
 
 
 def launched(folder: Path, *words: str, hosts: str, patience: str = "900") -> subprocess.CompletedProcess[str]:
@@ -367,9 +367,9 @@ def launched(folder: Path, *words: str, hosts: str, patience: str = "900") -> su
     (folder / "hostfile").write_text(hosts)
     (folder / "id_rsa").write_text("the key\n")
     environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    told = [patience, "2222", str(folder), str(folder / "hostfile")]
+    arguments = [patience, "2222", str(folder), str(folder / "hostfile")]
     return subprocess.run(
-        ["/bin/sh", "-c", script, "launch", *told, *words],
+        ["/bin/sh", "-c", script, "launch", *arguments, *words],
         env=environment, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
 
@@ -408,10 +408,10 @@ def test_an_image_without_mpirun_or_ssh_is_told_so(tmp_path: Path) -> None:
     for name in ("id", "uname", "date"):
         pretend(tmp_path, name, "echo 1000")
     script = main(specs(MPI)["Launcher"])["args"][2].replace("$$(", "$(")
-    told = ["/bin/sh", "-c", script, "launch", "1", "2222", "/phalanx/ssh", "/dev/null", "mpirun"]
+    arguments = ["/bin/sh", "-c", script, "launch", "1", "2222", "/phalanx/ssh", "/dev/null", "mpirun"]
 
     def said() -> tuple[int, str]:
-        done = subprocess.run(told, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+        done = subprocess.run(arguments, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     assert said() == (78, "phalanx: mpirun starts the ranks, and this image has none: use one with Open MPI\n")

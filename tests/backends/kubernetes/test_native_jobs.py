@@ -26,16 +26,16 @@ CPU: dict[str, Any] = {"resources": {"cpu": {"requests": 1}}}
 
 
 def file(framework: str | None = "pytorch", command: str = "python train.py", **environment: Any) -> dict[str, Any]:
-    told = {"version": 1, "kind": "experiment", "environment": environment, "run": {"cmd": command}}
-    return told | ({"framework": framework} if framework else {})
+    document = {"version": 1, "kind": "experiment", "environment": environment, "run": {"cmd": command}}
+    return document | ({"framework": framework} if framework else {})
 
 
 def made_of(document: dict[str, Any], run_id: str = "r-1") -> Plan:
     return plan.make(spec.load_document("polyaxonfile.yml", document), run_id)
 
 
-def rendered(document: dict[str, Any], place: ClusterTarget = PLAIN, run_id: str = "r-1") -> list[dict[str, Any]]:
-    return native_jobs.objects(made_of(document, run_id), place)
+def rendered(document: dict[str, Any], target: ClusterTarget = PLAIN, run_id: str = "r-1") -> list[dict[str, Any]]:
+    return native_jobs.objects(made_of(document, run_id), target)
 
 
 def jobs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -74,8 +74,8 @@ CASES = {
 @pytest.mark.parametrize("version", [(1, 25), (1, 28), (1, 29), (1, 37)])
 @pytest.mark.parametrize("case", CASES)
 def test_every_object_is_valid_to_the_cluster_that_it_is_written_for(case: str, version: tuple[int, int]) -> None:
-    for place in (ClusterTarget(cluster=Cluster(version=version)), OLD):
-        for one in rendered(CASES[case], place):
+    for target in (ClusterTarget(cluster=Cluster(version=version)), OLD):
+        for one in rendered(CASES[case], target):
             validate(one, "{}.{}".format(*version))
 
 
@@ -112,8 +112,8 @@ def test_no_pod_starts_again_and_none_is_taken_away_because_another_failed() -> 
 
 def test_those_that_differ_have_jobs_of_their_own_shared_by_those_that_differ_alike() -> None:
     found = jobs(rendered(DIFFERENT))
-    told = {name: variables(job)["PHALANX_MEMBERS"] for name, job in found.items()}
-    assert told == {
+    members = {name: variables(job)["PHALANX_MEMBERS"] for name, job in found.items()}
+    assert members == {
         "phalanx-r-1-master": "master-0",
         "phalanx-r-1-worker": "worker-0,worker-2,worker-4",
         "phalanx-r-1-worker-1": "worker-1,worker-3",
@@ -129,13 +129,13 @@ def test_an_order_of_keys_makes_no_difference() -> None:
 
 def test_every_replica_has_an_address_that_its_pod_really_gets() -> None:
     made = made_of(DIFFERENT)
-    told = native_jobs.tables(made, ClusterTarget())
+    tables = native_jobs.tables(made, ClusterTarget())
     named: dict[str, str] = {}
     for job in jobs(native_jobs.objects(made, ClusterTarget())).values():
         for number, member in enumerate(variables(job)["PHALANX_MEMBERS"].split(",")):
             # as the Job's controller names the pods of an index, and the Service publishes them
             named[member] = f"{job['metadata']['name']}-{number}.{job['spec']['template']['spec']['subdomain']}"
-    assert {name: host for name, host in told.host.items() if name != "*"} == named
+    assert {name: host for name, host in tables.host.items() if name != "*"} == named
     assert len(set(named.values())) == len(named)
 
 
@@ -177,22 +177,22 @@ def test_a_replica_that_is_alone_needs_no_service_and_talks_to_itself() -> None:
 
 
 def test_further_processes_of_a_replica_share_its_host_at_ports_of_their_own() -> None:
-    told = native_jobs.tables(made_of(CASES["processes"]), ClusterTarget())
-    assert told.host["worker-0.1"] == told.host["worker-0"] == "phalanx-r-1-worker-0.phalanx-r-1"
-    assert (told.port["worker-0"], told.port["worker-0.1"]) == (2222, 2223)
+    tables = native_jobs.tables(made_of(CASES["processes"]), ClusterTarget())
+    assert tables.host["worker-0.1"] == tables.host["worker-0"] == "phalanx-r-1-worker-0.phalanx-r-1"
+    assert (tables.port["worker-0"], tables.port["worker-0.1"]) == (2222, 2223)
 
 
 def test_folders_are_those_that_pods_mount() -> None:
     document = file(None, data_refs=["images"], artifact_refs=["results"])
-    place = ClusterTarget(
+    target = ClusterTarget(
         Settings(stores={"images": DataVolume(claim="images"), "results": DataVolume(claim="results")})
     )
-    told = native_jobs.tables(made_of(document), place).path
-    mounts = {one["mountPath"] for one in main(jobs(rendered(document, place))["phalanx-r-1-master"])["volumeMounts"]}
-    assert told["data/images"] in mounts
-    assert any(told["outputs"].startswith(f"{mount}/") for mount in mounts)
-    assert json.loads(variables(jobs(rendered(document, place))["phalanx-r-1-master"])["POLYAXON_RUN_DATA_PATHS"]) == {
-        "images": told["data/images"]
+    paths = native_jobs.tables(made_of(document), target).path
+    mounts = {one["mountPath"] for one in main(jobs(rendered(document, target))["phalanx-r-1-master"])["volumeMounts"]}
+    assert paths["data/images"] in mounts
+    assert any(paths["outputs"].startswith(f"{mount}/") for mount in mounts)
+    assert json.loads(variables(jobs(rendered(document, target))["phalanx-r-1-master"])["POLYAXON_RUN_DATA_PATHS"]) == {
+        "images": paths["data/images"]
     }
 
 
@@ -276,8 +276,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 def test_every_replica_is_in_one_job_and_no_two_pods_share_a_name(kinds: list[int], is_old: bool, run_id: str) -> None:
     workers = [overridden(index, cpus) for index, cpus in enumerate(kinds)]
     made = made_of(file(replicas={"n_workers": len(kinds), "worker": workers}), run_id)
-    place = OLD if is_old else ClusterTarget()
-    grouped = native_jobs.groups(made, place)
+    target = OLD if is_old else ClusterTarget()
+    grouped = native_jobs.groups(made, target)
     assert sorted(one.name for group in grouped for one in group.members) == sorted(one.name for one in made.replicas)
     assert len({group.job for group in grouped}) == len(grouped)
     hostnames = [group.hostname(number) for group in grouped for number in range(len(group.members))]
@@ -285,5 +285,5 @@ def test_every_replica_is_in_one_job_and_no_two_pods_share_a_name(kinds: list[in
     assert all(len(name) <= 63 for name in hostnames)
     for group in grouped:
         assert all(one.settings == group.members[0].settings for one in group.members)
-    for one in native_jobs.objects(made, place):
+    for one in native_jobs.objects(made, target):
         assert one["metadata"]["labels"][RUN]

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.backends.contract import ENDED, Observation
 from phalanx.backends.kubernetes.observe import states
-from tests.backends.kubernetes.runs import GANG, SERVED, Works, read_end, told, until, works
+from tests.backends.kubernetes.runs import GANG, SERVED, Works, log_lines, read_end, until, works
 from tests.kubernetes.rest import Rest
 from tests.kubernetes.training import KINDS, Training
 
@@ -30,10 +30,10 @@ class Operated:
 
     def __init__(self, there: Works, text: str) -> None:
         self.there, self.engine = there, there.engine("kubeflow")
-        self.seat = there.run(text, on="kubeflow")
-        self.handle = there.submit(self.engine, self.seat)
+        self.attempt_folder = there.run(text, on="kubeflow")
+        self.handle = there.submit(self.engine, self.attempt_folder)
         self.reconcile()
-        self.engine.fetch(self.seat, self.handle)
+        self.engine.fetch(self.attempt_folder, self.handle)
 
     def reconcile(self) -> None:
         """Once with all that there is."""
@@ -51,14 +51,14 @@ class Operated:
                 operator.close()
 
     def pod(self, name: str) -> str:
-        return f"phalanx-{self.seat.run_id}-{name}"
+        return f"phalanx-{self.attempt_folder.run_id}-{name}"
 
     def begin(self, **pods: str) -> None:
         """Pods by the names that the operator gives them, and the replicas in them."""
         for pod, name in pods.items():
             self.there.server.set_pod_phase(self.pod(pod.replace("_", "-")), "Running")
-            self.there.say(self.pod(pod.replace("_", "-")), *told(name, b"x\n"))
-            until((self.seat.folder(name) / "log").exists)
+            self.there.say(self.pod(pod.replace("_", "-")), *log_lines(name, b"x\n"))
+            until((self.attempt_folder.folder(name) / "log").exists)
         self.reconcile()
 
     def delete(self, pod: str) -> None:
@@ -79,25 +79,25 @@ class Operated:
         left = [server.get("Pod", name) for name in server.names("Pod")]
         assert all(pod is not None and pod["metadata"]["deletionTimestamp"] for pod in left)
 
-    def tell(self, *names: str, number: int = signal.SIGTERM) -> None:
-        self.engine.signal(self.seat, self.handle, names, number)
+    def send_signal(self, *names: str, number: int = signal.SIGTERM) -> None:
+        self.engine.signal(self.attempt_folder, self.handle, names, number)
 
     def stop(self, pod: str, name: str) -> None:
         """As an agent does that is told to."""
-        self.there.say(self.pod(pod), *told(name, b"", STOPPED)[-1:])
+        self.there.say(self.pod(pod), *log_lines(name, b"", STOPPED)[-1:])
         self.there.server.set_pod_phase(self.pod(pod), "Failed", exit_code=143)
 
     def finish(self, pod: str, name: str) -> None:
-        self.there.say(self.pod(pod), *told(name, b"", {})[-1:])
+        self.there.say(self.pod(pod), *log_lines(name, b"", {})[-1:])
         self.there.server.set_pod_phase(self.pod(pod), "Succeeded")
 
     def fail(self, pod: str, name: str) -> None:
         end = {"cause": "error", "code": 7, "message": "exit code 7"}
-        self.there.say(self.pod(pod), *told(name, b"", end)[-1:])
+        self.there.say(self.pod(pod), *log_lines(name, b"", end)[-1:])
         self.there.server.set_pod_phase(self.pod(pod), "Failed", exit_code=7)
 
     def end(self, name: str) -> Any:
-        return until(lambda: read_end(self.seat, name))
+        return until(lambda: read_end(self.attempt_folder, name))
 
     def over(self) -> Observation:
         def seen() -> Observation | None:
@@ -116,7 +116,7 @@ def test_a_job_that_goes_on_is_deleted_when_its_replicas_are_told_to_end(there: 
     """Or its operator would make the pods again that are gone. One of them still waits for a node."""
     run = Operated(there, GANG)
     run.begin(master_0="master-0", worker_0="worker-0")
-    run.tell("master-0", "worker-0", number=signal.SIGQUIT)
+    run.send_signal("master-0", "worker-0", number=signal.SIGQUIT)
     assert not there.server.names("PyTorchJob")
     for pod in ("master-0", "worker-0"):
         document = there.server.get("Pod", run.pod(pod))
@@ -139,7 +139,7 @@ def test_a_job_that_is_over_stays_and_only_pods_go(there: Works) -> None:
     until(lambda: _conditions(there, "PyTorchJob") == {"Created", "Failed"})
     run.engine.keeper.mirror.wait(-1, 1.0)
     until(lambda: _is_known_to_have_failed(run))
-    run.tell("master-0", "worker-0")
+    run.send_signal("master-0", "worker-0")
     assert there.server.names("PyTorchJob")
     for pod in ("master-0", "worker-0"):
         run.stop(pod, pod)
@@ -154,7 +154,7 @@ def test_servers_are_told_when_those_are_done_whom_they_serve(there: Works) -> N
     for pod, name in (("chief-0", "master-0"), ("worker-0", "worker-0")):
         run.finish(pod, name)
         run.end(name)
-    run.tell("ps-0")  # before its operator has seen that the chief has finished
+    run.send_signal("ps-0")  # before its operator has seen that the chief has finished
     assert not there.server.names("TFJob")
     run.stop("ps-0", "ps-0")
     run.reconcile()
@@ -171,12 +171,12 @@ def test_a_replica_that_its_kubelet_starts_again_has_not_ended(there: Works) -> 
     run = Operated(there, AGAIN)
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")
     failed = {"cause": "error", "code": 7, "message": "exit code 7"}
-    there.say(run.pod("worker-0"), *told("worker-0", b"", failed)[-1:])
+    there.say(run.pod("worker-0"), *log_lines("worker-0", b"", failed)[-1:])
     until(lambda: (tracked := _tracked(run, "worker-0")) and tracked.held)
-    there.say(run.pod("worker-0"), *told("worker-0", b"x\nagain\n"))
-    until(lambda: (run.seat.folder("worker-0") / "log").read_bytes() == b"x\nagain\n")
+    there.say(run.pod("worker-0"), *log_lines("worker-0", b"x\nagain\n"))
+    until(lambda: (run.attempt_folder.folder("worker-0") / "log").read_bytes() == b"x\nagain\n")
     assert not _tracked(run, "worker-0").held
-    assert read_end(run.seat, "worker-0") is None
+    assert read_end(run.attempt_folder, "worker-0") is None
     run.finish("worker-0", "worker-0")
     assert run.end("worker-0")["cause"] == "finished"
 
@@ -194,7 +194,7 @@ def test_an_operator_that_gives_up_is_not_somebody_who_deleted_pods(there: Works
     run = Operated(there, AGAIN)
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")
     failed = {"cause": "error", "code": 7, "message": "exit code 7"}
-    there.say(run.pod("worker-0"), *told("worker-0", b"", failed)[-1:])
+    there.say(run.pod("worker-0"), *log_lines("worker-0", b"", failed)[-1:])
     until(lambda: _tracked(run, "worker-0").held)
     run.give_up()
     for name in ("master-0", "worker-1"):
@@ -229,15 +229,15 @@ def test_workers_whose_master_does_not_come_say_so(there: Works) -> None:
     steps = [step["name"] for step in worker["spec"]["initContainers"]]
     assert steps == ["prepare", "init-pytorch"], "ours is done before"
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
-    fate = states.pod_end(
+    outcome = states.pod_end(
         {**worker, "status": {"phase": "Failed", "initContainerStatuses": [{"name": steps[1], "state": ended}]}}
     )
-    assert fate is not None
-    assert (fate.cause, fate.message.partition(":")[0]) == ("meeting", "its master did not start in time")
+    assert outcome is not None
+    assert (outcome.cause, outcome.message.partition(":")[0]) == ("meeting", "its master did not start in time")
 
 
 def _tracked(run: Operated, name: str) -> Any:
-    kept = run.engine.keeper.kept[run.seat.run_id, run.seat.attempt]
+    kept = run.engine.keeper.kept[run.attempt_folder.run_id, run.attempt_folder.attempt]
     return next((one for one in kept.attempt.pods.values() if name in one.names), None)
 
 
@@ -247,7 +247,7 @@ def test_that_somebody_else_ended_one_is_not_forgotten_when_we_end_the_others(th
     run.delete("worker-1")
     run.stop("worker-1", "worker-1")
     assert run.end("worker-1")["message"] == states.NOT_BY_US
-    run.tell("master-0", "worker-0")
+    run.send_signal("master-0", "worker-0")
     for pod in ("master-0", "worker-0"):
         run.stop(pod, pod)
     run.reconcile()
@@ -261,7 +261,7 @@ def _conditions(there: Works, kind: str) -> set[str]:
 
 
 def _is_known_to_have_failed(run: Operated) -> bool:
-    group = run.engine.keeper.groups().get((run.seat.run_id, run.seat.attempt))
+    group = run.engine.keeper.groups().get((run.attempt_folder.run_id, run.attempt_folder.attempt))
     return group is not None and any(
         one["type"] == "Failed" for work in group.works for one in (work.get("status") or {}).get("conditions") or ()
     )

@@ -20,14 +20,14 @@ SERVER = ClusterTarget(Settings(server="https://phalanx.example"))
 SHARED = ClusterTarget(Settings(home_claim="home", server="https://phalanx.example"))
 
 
-def told(document: dict[str, Any], place: ClusterTarget = PLAIN, **more: Any) -> dict[str, Any]:
+def place_json(document: dict[str, Any], target: ClusterTarget = PLAIN, **more: Any) -> dict[str, Any]:
     made = made_of(document)
-    found: dict[str, Any] = json.loads(payload.place_json(made, place, native_jobs.tables(made, place), **more))
+    found: dict[str, Any] = json.loads(payload.place_json(made, target, native_jobs.tables(made, target), **more))
     return found
 
 
 def test_the_agent_is_told_where_everything_is() -> None:
-    found = told(file(replicas={"n_workers": 1}, kubernetes={"peers": "5m"}), yields=["RANK", "MASTER_ADDR"])
+    found = place_json(file(replicas={"n_workers": 1}, kubernetes={"peers": "5m"}), yields=["RANK", "MASTER_ADDR"])
     assert found == {
         "version": 1,
         "host": {
@@ -52,20 +52,20 @@ def test_the_agent_is_told_where_everything_is() -> None:
 @pytest.mark.parametrize(("whole_s", "grace_s"), [(30, 20.0), (600, 590.0), (12, 6.0)])
 def test_a_program_has_the_time_to_end_that_its_pod_has(whole_s: int, grace_s: float) -> None:
     pod = {"terminationGracePeriodSeconds": whole_s}
-    assert told(file(None, kubernetes={"pod": pod}))["grace_s"] == grace_s
+    assert place_json(file(None, kubernetes={"pod": pod}))["grace_s"] == grace_s
     of_site = ClusterTarget(Settings(pod={"spec": {"terminationGracePeriodSeconds": 900}}))
-    assert told(file(None), of_site)["grace_s"] == 890.0
-    assert told(file(None, kubernetes={"pod": pod}), of_site)["grace_s"] == grace_s
+    assert place_json(file(None), of_site)["grace_s"] == 890.0
+    assert place_json(file(None, kubernetes={"pod": pod}), of_site)["grace_s"] == grace_s
 
 
 @pytest.mark.parametrize(
-    ("place", "courier", "code"),
+    ("target", "courier", "code"),
     [(PLAIN, "frames", "bundle"), (SERVER, "server", "bundle"), (SHARED, "volume", "volume")],
 )
 def test_what_comes_home_and_what_goes_along_take_the_best_way_there_is(
-    place: ClusterTarget, courier: str, code: str
+    target: ClusterTarget, courier: str, code: str
 ) -> None:
-    found = told(file(None), place)
+    found = place_json(file(None), target)
     assert (found["courier"], found["code"]["kind"]) == (courier, code)
 
 
@@ -79,12 +79,12 @@ def test_what_comes_home_and_what_goes_along_take_the_best_way_there_is(
     ],
 )
 def test_the_file_has_the_last_word_on_where_code_comes_from(asked: dict[str, str], kind: str) -> None:
-    assert told(file(None, kubernetes=asked), SERVER)["code"]["kind"] == kind
+    assert place_json(file(None, kubernetes=asked), SERVER)["code"]["kind"] == kind
 
 
 def test_build_steps_go_along() -> None:
     document = {**file(None), "build": {"image": "python:3.12", "build_steps": ["pip install numpy"]}}
-    assert told(document)["steps"] == ["pip install numpy"]
+    assert place_json(document)["steps"] == ["pip install numpy"]
 
 
 def test_the_plan_of_agents_is_the_plan_less_its_secrets() -> None:

@@ -165,8 +165,8 @@ def test_kubelets_tell_by_events_what_they_are_at() -> None:
     lacking = event("one", "FailedMount", 'MountVolume.SetUp failed for volume "d": configmap "x" not found')
     pulling = event("one", "Pulling", 'Pulling image "python"', at=STARTED)
     assert waiting_for(group(seen, works=[job()], events=[pulling])) == "its image is being pulled"
-    told = waiting_for(group(seen, works=[job()], events=[lacking, pulling]))
-    assert told == "ConfigMap `x` does not exist in the namespace"
+    reason = waiting_for(group(seen, works=[job()], events=[lacking, pulling]))
+    assert reason == "ConfigMap `x` does not exist in the namespace"
     keyless = event("one", "FailedMount", 'SetUp failed for volume "d" : references non-existent secret key: a.pem')
     assert waiting_for(group(seen, events=[keyless])) == "the Secret that it mounts has no key `a.pem`"
     runtime = 'rpc error: code = Unknown desc = no runtime for "nvidia" is configured'
@@ -182,8 +182,8 @@ def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
         'Error creating: pods "x" is forbidden: exceeded quota: compute, requested: limits.cpu=4, used: limits.cpu=8, '
         "limited: limits.cpu=10"
     )
-    told = waiting_for(group(works=[job()], events=[event("phalanx-abc-worker", "FailedCreate", quota)]))
-    assert told == "the quota `compute` is used up: requested limits.cpu=4, used limits.cpu=8 of limits.cpu=10"
+    reason = waiting_for(group(works=[job()], events=[event("phalanx-abc-worker", "FailedCreate", quota)]))
+    assert reason == "the quota `compute` is used up: requested limits.cpu=4, used limits.cpu=8 of limits.cpu=10"
     policy = 'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
     assert "(restricted:latest) rejects it: runAsNonRoot != true" in refusal(policy).words
     nobody = 'pods "x" is forbidden: error looking up service account a/b: serviceaccount "nobody" not found'
@@ -264,8 +264,8 @@ def test_an_autoscaler_says_whether_nodes_will_come() -> None:
     seen = pod(conditions=[short_of], spec={"nodeName": None})
     no = event("one", "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached", at=STARTED)
     yes = event("one", "TriggeredScaleUp", "pod triggered scale-up: [{gpus 0->1 (max: 3)}]")
-    told = waiting_for(group(seen, works=[job()], events=[no]))
-    assert told.endswith("has too little CPU; no nodes are added for it: 1 max node group size reached")
+    reason = waiting_for(group(seen, works=[job()], events=[no]))
+    assert reason.endswith("has too little CPU; no nodes are added for it: 1 max node group size reached")
     assert waiting_for(group(seen, works=[job()], events=[no, yes])).endswith("; nodes are being added for it")
     seen["status"]["nominatedNodeName"] = "node-7"  # pods of lower priority are on their way out there
     assert waiting_for(group(seen, works=[job()])).endswith(

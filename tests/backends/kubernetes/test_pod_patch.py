@@ -25,8 +25,8 @@ def templated(pod: Any, site: Any = None, container: str = "phalanx") -> dict[st
     file = {"version": 1, "kind": "job", "run": {"cmd": "true"}, "build": {"build_steps": ["make"]}}
     made = plan.make(spec.load_document("polyaxonfile.yml", file), "r-1")
     object.__setattr__(made, "kubernetes", KubernetesOptions(pod=pod))
-    place = ClusterTarget(Settings(pod=site or {}))
-    return pods.template(made, made.replicas, place, tables=TABLES, container=container)
+    target = ClusterTarget(Settings(pod=site or {}))
+    return pods.template(made, made.replicas, target, tables=TABLES, container=container)
 
 
 def refused(pod: Any, site: Any = None) -> str:

@@ -22,7 +22,7 @@ from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import AttemptObjects
 from phalanx.frames import PREFIX, Encoder
 from phalanx.home.attempts import AttemptFolder
-from tests.backends.kubernetes.runs import GANG, ONE, Works, an_end, mode_of, read_end, told, until, works
+from tests.backends.kubernetes.runs import GANG, ONE, Works, an_end, log_lines, mode_of, read_end, until, works
 from tests.backends.kubernetes.test_states import INDEX, failed, job, pod
 
 
@@ -49,7 +49,7 @@ class Home:
         self.api: Api = connect(there.settings, ask=False)
         self.folder = there.folder / "run"
         self.folder.mkdir(exist_ok=True)
-        self.seat = AttemptFolder(self.folder, "abc", 1, members)
+        self.attempt_folder = AttemptFolder(self.folder, "abc", 1, members)
         self.pod = a_pod(there)
         self.heard: list[tuple[str, str, bytes]] = []
         self.reader = self.another(**more)
@@ -57,11 +57,16 @@ class Home:
     def another(self, **more: Any) -> PodLogReader:
         source = (self.pod, "phalanx")
         return PodLogReader(
-            self.api, self.seat, source, self.seat.replicas, lambda *said: self.heard.append(said), **more
+            self.api,
+            self.attempt_folder,
+            source,
+            self.attempt_folder.replicas,
+            lambda *said: self.heard.append(said),
+            **more,
         )
 
     def read(self, name: str = "log", member: str = "worker-0") -> bytes:
-        return (self.seat.folder(member) / name).read_bytes()
+        return (self.attempt_folder.folder(member) / name).read_bytes()
 
     def files(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
@@ -136,10 +141,10 @@ def test_outputs_come_home_into_the_run_s_folder_but_through_no_link(there: Work
 
 def test_a_link_in_the_folder_is_not_followed(there: Works) -> None:
     home = Home(there)
-    atomic_files.make_private(home.seat.folder("worker-0"), home.folder)
+    atomic_files.make_private(home.attempt_folder.folder("worker-0"), home.folder)
     target = there.folder / "precious"
     target.write_text("mine")
-    (home.seat.folder("worker-0") / "log").symlink_to(target)
+    (home.attempt_folder.folder("worker-0") / "log").symlink_to(target)
     there.say(home.pod, b"overwritten\n")
     with pytest.raises(OSError, match="link"):
         home.reader.read(follow=False)
@@ -148,10 +153,10 @@ def test_a_link_in_the_folder_is_not_followed(there: Works) -> None:
 
 def test_what_was_read_is_not_read_again(there: Works) -> None:
     home = Home(there)
-    there.say(home.pod, *told("worker-0", b"one\ntwo\n"))
+    there.say(home.pod, *log_lines("worker-0", b"one\ntwo\n"))
     home.reader.read(follow=False)
     assert home.reader.decoder.has_agent
-    (home.seat.folder("worker-0") / "log").write_bytes(b"")
+    (home.attempt_folder.folder("worker-0") / "log").write_bytes(b"")
     there.say(home.pod, *Encoder("worker-0").log(8, b"three\n"))
     home.reader.read(follow=False)
     assert home.read().lstrip(b"\0") == b"three\n"
@@ -191,7 +196,7 @@ def test_a_reader_that_comes_after_any_line_misses_none_and_writes_none_twice(
 ) -> None:
     home = Home(there)
     text = b"".join(b"line %d\n" % number for number in range(6))
-    lines = told("worker-0", text) if with_agent else text.splitlines(keepends=True)
+    lines = log_lines("worker-0", text) if with_agent else text.splitlines(keepends=True)
     there.say(home.pod, *lines[:cut])
     home.reader.read(follow=False)
     again = home.another(kept=json.loads(json.dumps(home.reader.kept())))  # killed before it could read anything
@@ -221,37 +226,37 @@ def test_many_pods_take_turns(there: Works, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pod_logs, "POLLS_APART_S", 0.001)
     names = tuple(f"worker-{number}" for number in range(20))
     home = Home(there, names)
-    desk = LogReaderPool()
+    log_readers = LogReaderPool()
     readers = []
     for name in names:
         a_pod(there, f"pod-{name}")
-        there.say(f"pod-{name}", *told(name, b"one\n"))
-        reader = PodLogReader(home.api, home.seat, (f"pod-{name}", "phalanx"), (name,), lambda *_: None)
+        there.say(f"pod-{name}", *log_lines(name, b"one\n"))
+        reader = PodLogReader(home.api, home.attempt_folder, (f"pod-{name}", "phalanx"), (name,), lambda *_: None)
         readers.append(reader)
-        desk.add(reader)
-    until(lambda: all((home.seat.folder(name) / "log").exists() for name in names))
-    assert desk.threads <= 5
+        log_readers.add(reader)
+    until(lambda: all((home.attempt_folder.folder(name) / "log").exists() for name in names))
+    assert log_readers.threads <= 5
     for name in names:
         there.say(f"pod-{name}", *Encoder(name).log(4, b"two\n"))
     until(lambda: all(home.read("log", name) == b"one\ntwo\n" for name in names))
     for name, reader in zip(names, readers, strict=True):
         there.server.set_pod_phase(f"pod-{name}", "Succeeded")
         reader.over_at = time.monotonic()
-        desk.urge(reader)
+        log_readers.urge(reader)
     until(lambda: all(reader.is_done for reader in readers))
-    desk.close()
+    log_readers.close()
 
 
 def test_a_log_that_cannot_be_reached_is_given_up_in_the_end(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_logs, "UNREACHABLE_S", 0.2)
     home = Home(there)
     there.server.fail_next(500, times=100, path="/log", message="dial tcp 10.0.0.1:10250: i/o timeout")
-    desk = LogReaderPool()
+    log_readers = LogReaderPool()
     home.reader.over_at = time.monotonic()
-    desk.add(home.reader)
+    log_readers.add(home.reader)
     until(lambda: home.reader.is_done)
     assert "10250" in home.reader.trouble
-    desk.close()
+    log_readers.close()
 
 
 # attempts, by what the cluster has of them
@@ -261,8 +266,8 @@ class Seen:
     """An attempt without a server: its pods are what a test says."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], **more: Any) -> None:
-        self.seat = AttemptFolder(folder, "abc", 1, names)
-        self.attempt = AttemptReconciler(None, LogReaderPool(), self.seat, "h", **more)  # type: ignore[arg-type]
+        self.attempt_folder = AttemptFolder(folder, "abc", 1, names)
+        self.attempt = AttemptReconciler(None, LogReaderPool(), self.attempt_folder, "h", **more)  # type: ignore[arg-type]
 
     def look(self, *pods: dict[str, Any], **parts: Any) -> None:
         parts.setdefault("works", [job()])
@@ -271,7 +276,7 @@ class Seen:
             self.attempt.release()
 
     def end(self, name: str) -> Any:
-        return read_end(self.seat, name)
+        return read_end(self.attempt_folder, name)
 
     def later(self, seconds: float, patch: pytest.MonkeyPatch) -> None:
         now = time.monotonic()
@@ -289,17 +294,17 @@ def test_agents_that_could_not_reach_their_server_are_read_to_the_end(
     """Part of it came by the server, before that was gone; all of it stands in the log of the pod."""
     home = Home(there)
     name = home.pod
-    there.say(name, *told("worker-0", b"one\ntwo\n", {}))
+    there.say(name, *log_lines("worker-0", b"one\ntwo\n", {}))
     there.server.set_pod_phase(name, "Succeeded")
-    folder = home.seat.folder("worker-0")
+    folder = home.attempt_folder.folder("worker-0")
     atomic_files.make_private(folder, home.folder)
     atomic_files.write_atomic(folder / "agent.json", b"{}")
     (folder / "log").write_bytes(b"one\n")
     meta = {"uid": "u", "name": name, "annotations": {"phalanx.dev/members": "worker-0"}}
     over = pod(name, members="worker-0", phase="Succeeded", meta=meta, containerStatuses=[
         {"name": "phalanx", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}])  # fmt: skip
-    desk = LogReaderPool()
-    attempt = AttemptReconciler(home.api, desk, home.seat, "h", courier="server")
+    log_readers = LogReaderPool()
+    attempt = AttemptReconciler(home.api, log_readers, home.attempt_folder, "h", courier="server")
     group = AttemptObjects("abc", 1, pods=[over], works=[job()])
     attempt.reconcile(group)
     assert attempt.readers == []
@@ -308,7 +313,7 @@ def test_agents_that_could_not_reach_their_server_are_read_to_the_end(
     attempt.reconcile(group)
     monkeypatch.undo()
     until(lambda: attempt.readers[0].is_done)
-    desk.close()
+    log_readers.close()
     assert (folder / "log").read_bytes() == b"one\ntwo\n"
     attempt.reconcile(group)
     assert attempt.ends.is_home
@@ -316,9 +321,9 @@ def test_agents_that_could_not_reach_their_server_are_read_to_the_end(
 
 def test_agents_that_send_by_themselves_are_only_stood_in_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(tmp_path, ("worker-0", "worker-0.1"), courier="volume")
-    for name in seen.seat.replicas:
-        atomic_files.make_private(seen.seat.folder(name), tmp_path)
-        atomic_files.write_atomic(seen.seat.folder(name) / "agent.json", b"{}")
+    for name in seen.attempt_folder.replicas:
+        atomic_files.make_private(seen.attempt_folder.folder(name), tmp_path)
+        atomic_files.write_atomic(seen.attempt_folder.folder(name) / "agent.json", b"{}")
     seen.look(running("worker-0"))
     assert seen.attempt.readers == []  # nothing is read that comes by another way
     dead = failed(137, "OOMKilled", members="worker-0", meta={"uid": "worker-0", "name": "worker-0",
@@ -327,7 +332,7 @@ def test_agents_that_send_by_themselves_are_only_stood_in_for(tmp_path: Path, mo
     assert seen.end("worker-0") is None  # its own word may be under way
     seen.later(reconciler.SETTLES_S + 1, monkeypatch)
     seen.look(dead)
-    assert {seen.end(name)["cause"] for name in seen.seat.replicas} == {"memory"}
+    assert {seen.end(name)["cause"] for name in seen.attempt_folder.replicas} == {"memory"}
     assert seen.attempt.over is not None
     assert seen.attempt.over.cause == "memory"
 
@@ -350,11 +355,11 @@ def test_the_ranks_of_a_launcher_end_with_it(tmp_path: Path) -> None:
     seen = Seen(tmp_path, names, courier="volume", by_launcher=True)
     pods = [running(name) for name in names]
     seen.look(*pods)
-    folder = seen.seat.folder("launcher-0")
+    folder = seen.attempt_folder.folder("launcher-0")
     atomic_files.make_private(folder, tmp_path)
     atomic_files.write_atomic(folder / "agent.json", b"{}")
     seen.look(*pods)
-    assert (seen.seat.folder("worker-1") / "agent.json").exists()
+    assert (seen.attempt_folder.folder("worker-1") / "agent.json").exists()
     atomic_files.write_atomic(folder / "end.json", json.dumps(an_end("launcher-0")).encode())
     seen.look(*pods)
     assert {seen.end(name)["cause"] for name in names} == {"finished"}
@@ -368,7 +373,7 @@ def test_a_launcher_that_lost_a_host_says_what_became_of_that(tmp_path: Path) ->
     launcher = running("worker-0")
     host = failed(137, "OOMKilled", members="worker-1", meta={"uid": "h", "name": "h",
                   "annotations": {"phalanx.dev/members": "worker-1"}})  # fmt: skip
-    seen.attempt.desk.close()
+    seen.attempt.log_readers.close()
     seen.look(launcher, host)
     (tracked,) = seen.attempt.pods.values()
     said = an_end("worker-0", cause="error", code=1, message="exit code 1")
@@ -426,7 +431,7 @@ def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, m
     """Whether it is the operator that lets it come last is not sure."""
     seen = Seen(tmp_path, ("worker-0",), courier="volume")
     launcher, host = running("worker-0"), a_host()
-    seen.attempt.desk.close()
+    seen.attempt.log_readers.close()
     host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
     seen.look(launcher, host)
     assert not seen.attempt.ends.all  # it may say more itself
@@ -447,7 +452,7 @@ def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Seen(tmp_path, ("worker-0",))
-    seen.attempt.desk.close()
+    seen.attempt.log_readers.close()
     slow = running("worker-0")
     slow.setdefault("spec", {})["terminationGracePeriodSeconds"] = 300
     seen.attempt.cancelled_at = time.monotonic()
@@ -463,7 +468,7 @@ def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
 def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:
     """All are told to end at once, and it may see the others go before it hears of it."""
     seen = Seen(tmp_path, ("worker-0",))
-    seen.attempt.desk.close()
+    seen.attempt.log_readers.close()
     launcher, host = running("worker-0"), a_host(255)
     host["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     seen.look(launcher, host)
@@ -535,8 +540,8 @@ def test_indexed_pods_find_their_replicas(tmp_path: Path) -> None:
 
 def built(there: Works) -> AttemptFolder:
     """A run with a Job that comes before all others."""
-    seat = there.run(ONE)
-    path = seat.run_folder / "manifests.json"
+    attempt_folder = there.run(ONE)
+    path = attempt_folder.run_folder / "manifests.json"
     owner, *others = json.loads(path.read_text())
     first = json.loads(json.dumps(next(one for one in others if one["kind"] == "Job")))
     first["metadata"] |= {"name": "phalanx-abc-build"}
@@ -544,14 +549,14 @@ def built(there: Works) -> AttemptFolder:
         meta["labels"] |= {"phalanx.dev/stage": "build"}
         meta["annotations"].pop("phalanx.dev/members", None)
     path.write_text(json.dumps([owner, first, *others]))
-    return seat
+    return attempt_folder
 
 
 def test_an_image_is_built_before_anything_runs(there: Works) -> None:
-    engine, seat = there.engine(), built(there)
-    handle = there.submit(engine, seat)
+    engine, attempt_folder = there.engine(), built(there)
+    handle = there.submit(engine, attempt_folder)
     assert there.server.names("Job") == ["phalanx-abc-build"]
-    engine.fetch(seat, handle)
+    engine.fetch(attempt_folder, handle)
     seen = until(lambda: engine.observe([handle]).get(handle))
     assert (seen.state, seen.why) == (WAITING, "its image is being built")
     (build,) = there.server.spawn_pods("phalanx-abc-build")
@@ -563,36 +568,36 @@ def test_an_image_is_built_before_anything_runs(there: Works) -> None:
     assert work["metadata"]["ownerReferences"][0]["name"] == "phalanx-abc"
     (pod_name,) = there.server.spawn_pods("phalanx-abc-master")
     there.server.set_pod_phase(pod_name, "Running")
-    there.say(pod_name, *told("master-0", b"x\n", {}))
+    there.say(pod_name, *log_lines("master-0", b"x\n", {}))
     there.server.set_pod_phase(pod_name, "Succeeded")
     until(lambda: engine.observe([handle])[handle].state == ENDED)
-    assert read_end(seat, "master-0")["cause"] == "finished"
+    assert read_end(attempt_folder, "master-0")["cause"] == "finished"
 
 
 def test_a_build_that_failed_ends_the_run_with_its_last_lines(there: Works) -> None:
-    engine, seat = there.engine(), built(there)
-    handle = there.submit(engine, seat)
-    engine.fetch(seat, handle)
+    engine, attempt_folder = there.engine(), built(there)
+    handle = there.submit(engine, attempt_folder)
+    engine.fetch(attempt_folder, handle)
     (build,) = there.server.spawn_pods("phalanx-abc-build")
     there.server.set_pod_phase(build, "Running")
     there.say(build, b"step 3/3: RUN make\n", b"make: *** no rule\n")
     there.server.set_pod_phase(build, "Failed", exit_code=1)
     seen = until(lambda: (found := engine.observe([handle]).get(handle)) and found.state == ENDED and found)
     assert seen.cause == "setup"
-    end = read_end(seat, "master-0")
+    end = read_end(attempt_folder, "master-0")
     assert end["cause"] == "setup"
     assert end["message"].startswith("its image could not be built: ")
     assert end["last_lines"] == ["step 3/3: RUN make", "make: *** no rule"]
-    assert engine.log_of(seat.run_folder, handle).read_text().endswith("make: *** no rule\n")
+    assert engine.log_of(attempt_folder.run_folder, handle).read_text().endswith("make: *** no rule\n")
     until(lambda: not there.server.names("ConfigMap"))
 
 
 def test_positions_are_kept_for_whoever_comes_after(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "POSITIONS_S", 0.05)
-    engine, seat = there.engine(), there.run(GANG)
-    handle = there.submit(engine, seat)
-    for name, found in there.spawn(seat).items():
-        there.say(found, *told(name, b"x\n"))
-    engine.fetch(seat, handle)
-    until(lambda: [kept["has_agent"] for kept in read_positions(seat).values()] == [True] * 3)
-    assert mode_of(seat.run_folder / "job" / "attempt-1.positions.json") == 0o600
+    engine, attempt_folder = there.engine(), there.run(GANG)
+    handle = there.submit(engine, attempt_folder)
+    for name, found in there.spawn(attempt_folder).items():
+        there.say(found, *log_lines(name, b"x\n"))
+    engine.fetch(attempt_folder, handle)
+    until(lambda: [kept["has_agent"] for kept in read_positions(attempt_folder).values()] == [True] * 3)
+    assert mode_of(attempt_folder.run_folder / "job" / "attempt-1.positions.json") == 0o600

@@ -43,8 +43,8 @@ def uids(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def test_all_objects_say_whose_they_are_and_of_which_attempt(there: Works) -> None:
-    seat = there.run(GANG)
-    there.submit(there.engine(), seat._replace(attempt=3))
+    attempt_folder = there.run(GANG)
+    there.submit(there.engine(), attempt_folder._replace(attempt=3))
     found = everything(there.server)
     owner = found.pop("ConfigMap/phalanx-abc")
     assert {*found} == {
@@ -61,19 +61,19 @@ def test_all_objects_say_whose_they_are_and_of_which_attempt(there: Works) -> No
 
 
 def test_what_carries_bytes_has_the_run_s_own_files(there: Works) -> None:
-    seat = there.run(ONE)
-    there.submit(there.engine(), seat)
+    attempt_folder = there.run(ONE)
+    there.submit(there.engine(), attempt_folder)
     found = everything(there.server)
     agent = found["ConfigMap/phalanx-abc-agent"]["binaryData"]
-    assert base64.b64decode(agent["agent.pyz"]) == (seat.run_folder / "job" / "agent.pyz").read_bytes()
+    assert base64.b64decode(agent["agent.pyz"]) == (attempt_folder.run_folder / "job" / "agent.pyz").read_bytes()
     code = base64.b64decode(found["ConfigMap/phalanx-abc-code"]["binaryData"]["code.tar.gz"])
     with tarfile.open(fileobj=io.BytesIO(code)) as archive:
         assert archive.getnames() == ["train.py"]
 
 
 def test_secrets_are_in_the_secret_alone(there: Works) -> None:
-    seat = there.run(ONE, server=SERVER)
-    there.submit(there.engine(server=SERVER), seat)
+    attempt_folder = there.run(ONE, server=SERVER)
+    there.submit(there.engine(server=SERVER), attempt_folder)
     found = everything(there.server)
     secret = found.pop("Secret/phalanx-abc")
     values = secret.get("stringData") or {}
@@ -82,7 +82,7 @@ def test_secrets_are_in_the_secret_alone(there: Works) -> None:
     assert values["PHALANX_RUN_TOKEN"] == "phr_token"
     assert "hush-hush" not in json.dumps(found)
     assert "phr_token" not in json.dumps(found)
-    assert "hush-hush" not in (seat.run_folder / "manifests.json").read_text()
+    assert "hush-hush" not in (attempt_folder.run_folder / "manifests.json").read_text()
 
 
 def test_stamping_touches_nothing_but_marks_of_ours() -> None:
@@ -131,14 +131,14 @@ def test_the_same_code_is_the_same_archive(tmp_path: Path) -> None:
 
 
 def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there: Works) -> None:
-    seat = there.run(ONE.replace("environment: {", "environment: {kubernetes: {code: bundle}, "))
-    (seat.run_folder / "code" / "large").write_bytes(os.urandom(payload.LARGEST_CODE + 1))
+    attempt_folder = there.run(ONE.replace("environment: {", "environment: {kubernetes: {code: bundle}, "))
+    (attempt_folder.run_folder / "code" / "large").write_bytes(os.urandom(payload.LARGEST_CODE + 1))
     with pytest.raises(JobRejected, match=r"the code takes 70\d KiB when packed.*\.polyaxonignore"):
-        there.submit(there.engine(), seat)
+        there.submit(there.engine(), attempt_folder)
     assert everything(there.server) == {}
-    cargo = load(seat.run_folder, {}, attempt=1, engine="kubernetes", server=SERVER)
-    assert json.loads(cargo.owner["data"]["place.json"])["code"]["kind"] == "server"
-    assert not any(one["metadata"]["name"].endswith("-code") for one in cargo.others)
+    staged = load(attempt_folder.run_folder, {}, attempt=1, engine="kubernetes", server=SERVER)
+    assert json.loads(staged.owner["data"]["place.json"])["code"]["kind"] == "server"
+    assert not any(one["metadata"]["name"].endswith("-code") for one in staged.others)
 
 
 def test_a_folder_of_gigabytes_is_not_packed_to_its_end(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_a_folder_of_gigabytes_is_not_packed_to_its_end(tmp_path: Path) -> None:
 
 
 def test_submitting_twice_is_submitting_once(there: Works) -> None:
-    seat, engine = there.run(GANG), there.engine()
-    handle = there.submit(engine, seat)
+    attempt_folder, engine = there.run(GANG), there.engine()
+    handle = there.submit(engine, attempt_folder)
     before = uids(everything(there.server))
-    assert there.submit(engine, seat) == handle == "kubernetes:default/phalanx-abc.1"
+    assert there.submit(engine, attempt_folder) == handle == "kubernetes:default/phalanx-abc.1"
     assert uids(everything(there.server)) == before
 
 
@@ -185,17 +185,17 @@ def kill_at(number: int, *, is_sent: bool, patch: pytest.MonkeyPatch) -> None:
 def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_completes(
     there: Works, number: int, is_sent: bool
 ) -> None:
-    seat = there.run(GANG)
+    attempt_folder = there.run(GANG)
     with pytest.MonkeyPatch.context() as patch:
         kill_at(number, is_sent=is_sent, patch=patch)
         with pytest.raises(Killed):
-            there.submit(there.engine(), seat)
+            there.submit(there.engine(), attempt_folder)
     there.connections.close()
     left = uids(everything(there.server))
     engine = there.engine()
     is_whole = number == 6 and is_sent
     assert (engine.history("abc") != {}) == is_whole  # a part of it is nothing that anybody could wait for
-    handle = there.submit(engine, seat)
+    handle = there.submit(engine, attempt_folder)
     found = uids(everything(there.server))
     assert len(found) == 6
     assert left.items() <= found.items()
@@ -203,43 +203,43 @@ def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_complet
 
 
 def test_the_objects_of_an_earlier_attempt_go_first(there: Works) -> None:
-    seat, engine = there.run(GANG), there.engine()
-    there.submit(engine, seat)
+    attempt_folder, engine = there.run(GANG), there.engine()
+    there.submit(engine, attempt_folder)
     with pytest.raises(EngineUnavailable, match="being removed"):
-        there.submit(engine, seat._replace(attempt=2))
-    handle = there.submit(engine, seat._replace(attempt=2))
+        there.submit(engine, attempt_folder._replace(attempt=2))
+    handle = there.submit(engine, attempt_folder._replace(attempt=2))
     assert handle.endswith(".2")
     found = everything(there.server)
     assert {one["metadata"]["labels"]["phalanx.dev/attempt"] for one in found.values()} == {"2"}
     with pytest.raises(JobRejected, match="attempt 2 of this run already exists"):
-        there.submit(engine, seat)
+        there.submit(engine, attempt_folder)
 
 
 def test_what_the_collector_of_garbage_left_is_removed(there: Works) -> None:
     """An owner may be gone before all that belonged to it."""
-    seat, engine = there.run(GANG), there.engine()
-    there.submit(engine, seat)
+    attempt_folder, engine = there.run(GANG), there.engine()
+    there.submit(engine, attempt_folder)
     left = there.server.get("Job", "phalanx-abc-worker")
     assert left is not None
     there.server.remove("ConfigMap", "phalanx-abc")
     there.server.put({**left, "metadata": {**left["metadata"], "uid": "old"}})
     with pytest.raises(EngineUnavailable, match="being removed"):
-        there.submit(engine, seat._replace(attempt=2))
-    assert there.submit(engine, seat._replace(attempt=2))
+        there.submit(engine, attempt_folder._replace(attempt=2))
+    assert there.submit(engine, attempt_folder._replace(attempt=2))
 
 
 def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
-    seat, engine = there.run(ONE), there.engine()
-    there.submit(engine, seat)
+    attempt_folder, engine = there.run(ONE), there.engine()
+    there.submit(engine, attempt_folder)
     there.server.is_graceful = True
-    (pod,) = there.spawn(seat).values()
+    (pod,) = there.spawn(attempt_folder).values()
     until(lambda: (group := group_of(engine)) and group.pods)
     with pytest.raises(EngineUnavailable, match="pods of the previous attempt have not ended"):
-        there.submit(engine, seat._replace(attempt=2))
+        there.submit(engine, attempt_folder._replace(attempt=2))
     assert there.server.names("Job") == []
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
     until(lambda: not there.server.names("Pod") and ("abc", 1) not in engine.keeper.groups())
-    assert there.submit(engine, seat._replace(attempt=2))
+    assert there.submit(engine, attempt_folder._replace(attempt=2))
 
 
 def test_another_s_object_of_that_name_is_left_alone(there: Works) -> None:
@@ -271,27 +271,27 @@ def test_another_s_object_of_that_name_is_left_alone(there: Works) -> None:
 def test_what_may_pass_is_tried_again_and_what_may_not_is_refused(
     there: Works, fault: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
-    engine, seat = there.engine(), there.run(ONE)
+    engine, attempt_folder = there.engine(), there.run(ONE)
     engine.keeper.wait_ready()
     there.server.fail_next(**fault, method="POST", path="/jobs", times=1)
     with pytest.raises(kind, match=words):
-        there.submit(engine, seat)
+        there.submit(engine, attempt_folder)
     if kind is JobRejected:
         assert everything(there.server) == {}
     else:
-        assert there.submit(engine, seat)
+        assert there.submit(engine, attempt_folder)
 
 
 def test_a_busy_server_is_asked_again_at_once(there: Works) -> None:
-    engine, seat = there.engine(), there.run(ONE)
+    engine, attempt_folder = there.engine(), there.run(ONE)
     engine.keeper.wait_ready()
     there.server.fail_next(429, retry_after=0, method="POST", path="/jobs", times=2)
-    assert there.submit(engine, seat)
+    assert there.submit(engine, attempt_folder)
 
 
 def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
     with works(tmp_path) as there:
-        engine, seat = there.engine(), there.run(GANG)
+        engine, attempt_folder = there.engine(), there.run(GANG)
         engine.keeper.wait_ready()
         guard, now, most = threading.Lock(), 0, 0
         real = Api.create
@@ -308,11 +308,11 @@ def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
                 with guard:
                     now -= 1
 
-        cargo = load(seat.run_folder, ENVIRONMENT, attempt=1, engine="kubernetes", server=None)
-        many = [{**cargo.works[0], "metadata": {**cargo.works[0]["metadata"], "name": f"j-{n}"}} for n in range(40)]
+        staged = load(attempt_folder.run_folder, ENVIRONMENT, attempt=1, engine="kubernetes", server=None)
+        many = [{**staged.works[0], "metadata": {**staged.works[0]["metadata"], "name": f"j-{n}"}} for n in range(40)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Api, "create", create)
-            apply(engine.keeper.api, engine.keeper.hands, cargo._replace(works=many))
+            apply(engine.keeper.api, engine.keeper.pool, staged._replace(works=many))
         assert 2 <= most <= 8
         assert len(there.server.names("Job")) == 40
 

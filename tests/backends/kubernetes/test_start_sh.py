@@ -49,9 +49,13 @@ class Image:
             assert found is not None
             os.symlink(found, self.programs / name)
 
-    def place(self, **told: Any) -> None:
+    def place(self, **settings: Any) -> None:
         """As `carrying` writes it."""
-        content = {"steps": told["steps"], "code": {"kind": "bundle", "working": told["working"]}, "server": None}
+        content = {
+            "steps": settings["steps"],
+            "code": {"kind": "bundle", "working": settings["working"]},
+            "server": None,
+        }
         (self.root / "job" / "place.json").write_text(json.dumps(content, indent=1) + "\n")
 
     def program(self, name: str, text: str) -> Path:

@@ -71,12 +71,12 @@ def group(*pods: dict[str, Any], **parts: Any) -> AttemptObjects:
 
 
 def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
-    fate = pod_end(failed(3))
-    assert fate is not None
-    assert (fate.cause, fate.message, fate.code, fate.signal) == ("error", "exit code 3", 3, None)
-    assert (fate.ended_at or 0) - (fate.started_at or 0) == 60
-    assert fate.host == "node-1"
-    assert not fate.is_outside
+    outcome = pod_end(failed(3))
+    assert outcome is not None
+    assert (outcome.cause, outcome.message, outcome.code, outcome.signal) == ("error", "exit code 3", 3, None)
+    assert (outcome.ended_at or 0) - (outcome.started_at or 0) == 60
+    assert outcome.host == "node-1"
+    assert not outcome.is_outside
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
 def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
     seen: dict[str, Any], cause: str, words: str
 ) -> None:
-    fate = pod_end(seen)
-    assert fate is not None
-    assert (fate.cause, fate.message) == (cause, words)
-    assert fate.is_outside == (cause in ("lost", "timeout"))
+    outcome = pod_end(seen)
+    assert outcome is not None
+    assert (outcome.cause, outcome.message) == (cause, words)
+    assert outcome.is_outside == (cause in ("lost", "timeout"))
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,9 @@ def test_node_loss_eviction_and_preemption_are_no_failures_of_the_program(
 )
 def test_a_limit_may_be_that_of_the_whole_pod_or_none(resources: dict[str, Any], words: str) -> None:
     bare = {"containers": [{"name": "phalanx"}], **resources}
-    fate = pod_end(failed(137, "OOMKilled", spec=bare))
-    assert fate is not None
-    assert fate.message == words
+    outcome = pod_end(failed(137, "OOMKilled", spec=bare))
+    assert outcome is not None
+    assert outcome.message == words
 
 
 def sidecar(state: dict[str, Any]) -> dict[str, Any]:
@@ -208,47 +208,47 @@ def test_a_sidecar_is_no_step() -> None:
     assert waiting_for(group(sidecar({"state": {"running": {}}}), works=[job()])) == "its container is being created"
     over = sidecar({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}})
     over["status"] |= {"phase": "Failed", "containerStatuses": [ended(3)]}
-    fate = pod_end(over)
-    assert fate is not None
-    assert (fate.cause, fate.message) == ("error", "exit code 3")
+    outcome = pod_end(over)
+    assert outcome is not None
+    assert (outcome.cause, outcome.message) == ("error", "exit code 3")
     unpulled = sidecar({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}})
     assert waiting_for(group(unpulled, works=[job()])) == "its image cannot be pulled: istio (not found)"
 
 
 def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
     said = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi".'
-    fate = pod_end(pod(phase="Failed", reason="Evicted", message=said))
-    assert fate is not None
-    assert fate.cause == "error"
-    assert said in fate.message
+    outcome = pod_end(pod(phase="Failed", reason="Evicted", message=said))
+    assert outcome is not None
+    assert outcome.cause == "error"
+    assert said in outcome.message
 
 
 def test_what_cannot_be_started_says_why() -> None:
     said = 'exec: "train": executable file not found in $PATH'
     never = "1970-01-01T00:00:00Z"  # as containerd has it
-    fate = pod_end(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said, startedAt=never)]))
-    assert fate is not None
-    assert (fate.cause, fate.code, fate.started_at) == ("error", 127, None)
-    assert said in fate.message
+    outcome = pod_end(pod(phase="Failed", containerStatuses=[ended(128, "StartError", message=said, startedAt=never)]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.code, outcome.started_at) == ("error", 127, None)
+    assert said in outcome.message
 
 
 def test_a_step_that_failed_before_the_start_is_the_setup() -> None:
     step = {"name": "prepare", "state": {"terminated": {"exitCode": 78, "reason": "Error"}}}
     waiting = {"name": "phalanx", "state": {"waiting": {"reason": "PodInitializing"}}}
-    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
-    assert fate is not None
-    assert (fate.cause, fate.message, fate.code) == ("setup", "step `prepare` failed: exit code 78", 78)
+    outcome = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.message, outcome.code) == ("setup", "step `prepare` failed: exit code 78", 78)
     said = "exec /bin/sh: exec format error"
     step["state"] = {"terminated": {"exitCode": 128, "reason": "StartError", "message": said}}
-    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
-    assert fate is not None
-    assert (fate.cause, fate.message) == ("setup", f"step `prepare` cannot start: {said}")
+    outcome = pod_end(pod(phase="Failed", initContainerStatuses=[step], containerStatuses=[waiting]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.message) == ("setup", f"step `prepare` cannot start: {said}")
 
 
 def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
     running = pod(phase="Running", containerStatuses=[{"name": "phalanx", "state": {"running": {}}}])
     assert pod_end(running) is None
-    others, ours = pod_end(running, is_gone=True), pod_end(running, is_gone=True, is_told=True)
+    others, ours = pod_end(running, is_gone=True), pod_end(running, is_gone=True, is_stop_requested=True)
     assert others is not None
     assert ours is not None
     assert (others.cause, others.message, others.is_outside) == ("stopped", "its pod was deleted, not by Phalanx", True)
@@ -257,23 +257,23 @@ def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
 
 def test_a_pod_that_its_deleted_job_took_along_did_not_fail() -> None:
     deleted = {"deletionTimestamp": ENDED_AT}
-    fate = pod_end(failed(143, meta=deleted))
-    assert fate is not None
-    assert (fate.cause, fate.signal) == ("stopped", signal.SIGTERM)
+    outcome = pod_end(failed(143, meta=deleted))
+    assert outcome is not None
+    assert (outcome.cause, outcome.signal) == ("stopped", signal.SIGTERM)
     assert pod_end(failed(1, meta=deleted)) == pod_end(failed(1))  # it failed by itself before
 
 
 def test_the_deadline_of_its_job_is_its_time_limit() -> None:
     late = job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"})
-    fate = pod_end(failed(143, meta={"deletionTimestamp": ENDED_AT}), [late])
-    assert fate is not None
-    assert fate.cause == "timeout"
+    outcome = pod_end(failed(143, meta={"deletionTimestamp": ENDED_AT}), [late])
+    assert outcome is not None
+    assert outcome.cause == "timeout"
 
 
 def test_kueue_that_takes_back_its_room_has_preempted_it() -> None:
-    fate = pod_end(pod(phase="Running"), [job(suspend=True)], is_gone=True)
-    assert fate is not None
-    assert (fate.cause, fate.is_outside) == ("lost", True)
+    outcome = pod_end(pod(phase="Running"), [job(suspend=True)], is_gone=True)
+    assert outcome is not None
+    assert (outcome.cause, outcome.is_outside) == ("lost", True)
 
 
 def test_a_container_beside_ours_does_not_keep_it_going() -> None:
@@ -282,9 +282,9 @@ def test_a_container_beside_ours_does_not_keep_it_going() -> None:
         {"name": "phalanx", "env": [{"name": "PHALANX_MEMBERS", "value": "worker-0"}]},
     ]
     proxy = {"name": "istio-proxy", "state": {"running": {}}}
-    fate = pod_end(pod(phase="Running", spec={"containers": boxes}, containerStatuses=[proxy, ended(0)]))
-    assert fate is not None
-    assert fate.cause == "finished"
+    outcome = pod_end(pod(phase="Running", spec={"containers": boxes}, containerStatuses=[proxy, ended(0)]))
+    assert outcome is not None
+    assert outcome.cause == "finished"
 
 
 def test_what_its_kubelet_starts_again_is_not_over() -> None:
@@ -363,11 +363,11 @@ def test_what_an_agent_left_in_the_status_of_its_pod_is_believed() -> None:
     end = {"cause": "setup", "code": 78, "signal": None, "message": "`pip install nonsense` failed with code 1"}
     said = json.dumps({"phalanx": 1, "ends": {"worker-0": end}})
     step = {"name": "prepare", "state": {"terminated": {"exitCode": 78, "message": said}}}
-    fate = pod_end(pod(phase="Failed", initContainerStatuses=[step]))
-    assert fate is not None
-    assert (fate.cause, fate.message, fate.code) == ("setup", "`pip install nonsense` failed with code 1", 78)
+    outcome = pod_end(pod(phase="Failed", initContainerStatuses=[step]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.message, outcome.code) == ("setup", "`pip install nonsense` failed with code 1", 78)
     for nonsense in ("", "boom", "[]", '{"phalanx": 1}', '{"phalanx": 1, "ends": {"a": {"cause": "magic"}}}'):
         status = [ended(3, message=nonsense)]
-        fate = pod_end(pod(phase="Failed", containerStatuses=status))
-        assert fate is not None
-        assert (fate.cause, fate.message) == ("error", "exit code 3")
+        outcome = pod_end(pod(phase="Failed", containerStatuses=status))
+        assert outcome is not None
+        assert (outcome.cause, outcome.message) == ("error", "exit code 3")

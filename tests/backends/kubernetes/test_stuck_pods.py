@@ -13,7 +13,7 @@ from phalanx.backends.contract import WAITING
 from phalanx.backends.kubernetes.engine import controller, reconciler
 from phalanx.backends.kubernetes.observe import stuck_pods
 from phalanx.backends.kubernetes.observe.stuck_pods import GIVE_UP_S, StuckPodTracker
-from tests.backends.kubernetes.runs import GANG, ONE, Works, told, until, works
+from tests.backends.kubernetes.runs import GANG, ONE, Works, log_lines, until, works
 from tests.backends.kubernetes.test_engine import Attended
 from tests.backends.kubernetes.test_pending import event, waiting
 from tests.backends.kubernetes.test_reconciler import built
@@ -41,9 +41,9 @@ def test_what_lasts_is_given_up_when_it_lasted_long_enough() -> None:
     patience, stuck = StuckPodTracker(), group(pod(containerStatuses=[BAD]), works=[job()])
     assert list(patience.overdue(stuck, 0.0)) == []
     assert list(patience.overdue(stuck, GIVE_UP_S - 1)) == []
-    ((uid, fate),) = patience.overdue(stuck, GIVE_UP_S + stuck_pods.LOOK_S)
-    assert (uid, fate.cause, fate.is_outside) == ("one", "setup", False)
-    assert fate.message.startswith("it could not start in 10 minutes: its image cannot be pulled: nowhere/image:1")
+    ((uid, outcome),) = patience.overdue(stuck, GIVE_UP_S + stuck_pods.LOOK_S)
+    assert (uid, outcome.cause, outcome.is_outside) == ("one", "setup", False)
+    assert outcome.message.startswith("it could not start in 10 minutes: its image cannot be pulled: nowhere/image:1")
 
 
 def test_what_passed_in_between_is_counted_anew() -> None:
@@ -76,19 +76,19 @@ def test_a_replica_whose_image_is_not_there_ends_the_run(there: Works, monkeypat
     monkeypatch.setattr(reconciler, "HELD_S", 0.2)
     run = Attended(there, GANG, phase=None, give_up=0.4)
     there.server.set_pod_phase(run.pods["master-0"], "Running")
-    there.say(run.pods["master-0"], *told("master-0", b"x\n"))
+    there.say(run.pods["master-0"], *log_lines("master-0", b"x\n"))
     keep_back(there, run.pods["worker-0"], BAD)
     end = run.end("worker-0")
     assert (end["cause"], end["code"]) == ("setup", None)
     assert "its image cannot be pulled: nowhere/image:1 (x: not found)" in end["message"]
     assert run.end("worker-1")["message"] == "stopped before it started"
-    assert not (run.seat.folder("master-0") / "end.json").exists()
+    assert not (run.attempt_folder.folder("master-0") / "end.json").exists()
 
 
 def test_pods_that_the_namespace_refuses_end_the_run(there: Works) -> None:
-    engine, seat = there.engine(give_up=0.4), there.run(ONE, give_up=0.4)
-    handle = there.submit(engine, seat)
-    engine.fetch(seat, handle)
+    engine, attempt_folder = there.engine(give_up=0.4), there.run(ONE, give_up=0.4)
+    handle = there.submit(engine, attempt_folder)
+    engine.fetch(attempt_folder, handle)
     work = there.server.get("Job", "phalanx-abc-master")
     assert work is not None
     said = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged'
@@ -101,9 +101,9 @@ def test_pods_that_the_namespace_refuses_end_the_run(there: Works) -> None:
 
 def test_a_builder_that_cannot_start_ends_the_run(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "GIVE_UP_S", 0.4)
-    engine, seat = there.engine(), built(there)
-    handle = there.submit(engine, seat)
-    engine.fetch(seat, handle)
+    engine, attempt_folder = there.engine(), built(there)
+    handle = there.submit(engine, attempt_folder)
+    engine.fetch(attempt_folder, handle)
     (build,) = there.server.spawn_pods("phalanx-abc-build")
     keep_back(there, build, {**BAD, "name": "build"})
     seen = until(lambda: (found := engine.observe([handle]).get(handle)) and found.state == "ended" and found)
@@ -121,7 +121,7 @@ def test_a_registry_that_is_away_is_waited_for(there: Works) -> None:
     until(lambda: looked._looked_at > float("-inf"))
     assert run.seen() is not None
     assert run.seen().state == WAITING  # type: ignore[union-attr]
-    assert not (run.seat.folder(name) / "end.json").exists()
+    assert not (run.attempt_folder.folder(name) / "end.json").exists()
 
 
 def test_what_is_said_of_it_is_in_the_objects_of_the_run(there: Works) -> None:

@@ -90,8 +90,8 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
         timeout="1h",
         replicas={"default_worker": {**SMALL, "node_selector": {"pool": "fast"}, "data_refs": ["images"]}},
     )
-    place = ClusterTarget(Settings(stores={"images": DataVolume(claim="datasets")}), TRAINER)
-    found: Any = backend.job_of(backend.objects(made, place))
+    target = ClusterTarget(Settings(stores={"images": DataVolume(claim="datasets")}), TRAINER)
+    found: Any = backend.job_of(backend.objects(made, target))
     node = patches(found)["node"]
     assert found["spec"]["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "1"}}
     assert node["spec"]["nodeSelector"] == {"pool": "fast"}
@@ -106,8 +106,8 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
 
 def test_secrets_are_named_one_by_one() -> None:
     made = planned("pytorch", env_vars=[["API_TOKEN", "hush"]])
-    place = ClusterTarget(Settings(server="https://phalanx.example"), TRAINER)
-    found: Any = backend.job_of(backend.objects(made, place))
+    target = ClusterTarget(Settings(server="https://phalanx.example"), TRAINER)
+    found: Any = backend.job_of(backend.objects(made, target))
     keys = [
         each["valueFrom"]["secretKeyRef"]
         for each in found["spec"]["trainer"]["env"]
@@ -302,9 +302,9 @@ def test_an_end_is_one_though_a_kubelet_starts_the_container_again() -> None:
         pod_of_job_set(running={}, last=ended),
         pod_of_job_set(waiting={}, last=ended),
     ):
-        fate = states.pod_end(pod)
-        assert fate is not None
-        assert (fate.cause, fate.code) == ("error", 3)
+        outcome = states.pod_end(pod)
+        assert outcome is not None
+        assert (outcome.cause, outcome.code) == ("error", 3)
         others = {**pod, "metadata": {}}  # a PyTorchJob with `restart_policy: OnFailure` goes on
         assert states.pod_end(others) is None
     killed = states.pod_end(pod_of_job_set(running={}, last={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}))

@@ -33,8 +33,8 @@ class ShellRig(Rig):
         handle = self.engine.submit(folder, run_id, 1, 1, working=folder, environment=os.environ)
         return AttemptFolder(folder, run_id, 1, ("master-0",)), handle
 
-    def finish(self, seat: AttemptFolder) -> None:
-        (seat.run_folder / "finish").touch()
+    def finish(self, attempt_folder: AttemptFolder) -> None:
+        (attempt_folder.run_folder / "finish").touch()
 
     def restart(self) -> Engine:
         return ShellEngine(self.home / "shell")

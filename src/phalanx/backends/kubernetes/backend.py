@@ -83,9 +83,9 @@ class KubernetesJobs(Backend):
         return ClusterTarget(_with(find(home), remembered), assumed_offer.OFFLINE)
 
     def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
-        place = target or ClusterTarget()
-        cluster = {name: getattr(place.settings, name) for name in REMEMBERED}
-        objects = self.objects(plan, place)
+        resolved = target or ClusterTarget()
+        cluster = {name: getattr(resolved.settings, name) for name in REMEMBERED}
+        objects = self.objects(plan, resolved)
         files = {
             SKELETON: "[\n" + ",\n".join(map(json.dumps, objects)) + "\n]\n",
             PLAN: json.dumps(document(plan)) + "\n",
@@ -93,15 +93,15 @@ class KubernetesJobs(Backend):
         }
         return Job(
             files,
-            start=_start(place),
+            start=_start(resolved),
             carries_agent=True,
             takes_code=image_builds.carries_code(objects),
-            completed=lambda code: self._completed(plan, place, code),
+            completed=lambda code: self._completed(plan, resolved, code),
         )
 
-    def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
+    def objects(self, plan: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
         """Raises CallError for a plan that cannot run here."""
-        return native_jobs.objects(plan, place)
+        return native_jobs.objects(plan, target)
 
     def engine(self, target: ClusterTarget | None, connections: Connections) -> Engine | None:
         from phalanx.backends.kubernetes.engine.engine import KubernetesEngine
@@ -126,21 +126,21 @@ class KubernetesJobs(Backend):
         fix = "set $KUBECONFIG, or name a file with --kubeconfig"
         yield Requirement("kubeconfig", _config_files(home), fix, "runs on Kubernetes and Kubeflow")
 
-    def _completed(self, plan: Plan, place: ClusterTarget, code: bytes | None) -> Job:
+    def _completed(self, plan: Plan, target: ClusterTarget, code: bytes | None) -> Job:
         """Self-contained: no server serves code or receives reports."""
-        place = place._replace(settings=place.settings._replace(server=None, home_claim=None))
-        owner, *others = self.objects(plan, place)
+        target = target._replace(settings=target.settings._replace(server=None, home_claim=None))
+        owner, *others = self.objects(plan, target)
         owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
         carried = [payload.agent_map(plan, *agent_zip.carried())]
         if code is not None and image_builds.carries_code([owner, *others]):
             carried.append(payload.code_map(plan, code))
         found = [owner, *carried, *others]
-        if place.settings.namespace is not None:
+        if target.settings.namespace is not None:
             for each in found:
-                each["metadata"]["namespace"] = place.settings.namespace
+                each["metadata"]["namespace"] = target.settings.namespace
         large = [_called(each) for each in found if len(json.dumps(each)) > payload.LARGEST_APPLIED]
         words = _words(found, large)
-        return Job({WHOLE: _yaml(found, words)}, start=_start(place, is_large=bool(large)), shown=WHOLE)
+        return Job({WHOLE: _yaml(found, words)}, start=_start(target, is_large=bool(large)), shown=WHOLE)
 
 
 def _with(settings: Settings, options: Mapping[str, Any]) -> Settings:
@@ -186,9 +186,9 @@ def _called(each: Mapping[str, Any]) -> str:
     return f"{each['kind']} {each['metadata']['name']}"
 
 
-def _start(place: ClusterTarget, *, is_large: bool = False) -> str:
+def _start(target: ClusterTarget, *, is_large: bool = False) -> str:
     """The command for users. Server-side apply stores no copy in the objects, which may lack room for it."""
-    settings = place.settings
+    settings = target.settings
     said = [f"--kubeconfig {quote(settings.kubeconfig)}"] if settings.kubeconfig is not None else []
     said += [f"--context {quote(settings.context)}"] if settings.context is not None else []
     line = " ".join(["kubectl", *said, "apply", *(["--server-side"] if is_large else []), "-f"])
@@ -213,11 +213,11 @@ def _yaml(objects: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, written)
-    told = "".join(f"# {line}\n" for line in words)
+    comments = "".join(f"# {line}\n" for line in words)
     dumped = yaml.dump_all(
         objects, Dumper=Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=1 << 20
     )
-    return told + str(dumped)
+    return comments + str(dumped)
 
 
 BACKEND = KubernetesJobs()

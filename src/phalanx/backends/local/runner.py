@@ -54,7 +54,7 @@ def reserve_ports(count: int) -> dict[int, socket.socket]:
 
 
 def start(  # noqa: PLR0913 - the inputs of an attempt
-    seat: AttemptFolder,
+    attempt_folder: AttemptFolder,
     *,
     working: Path,
     environment: Mapping[str, str],
@@ -66,41 +66,47 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started, CalledProcessError or
     TimeoutExpired if some replicas may have been.
     """
-    for folder in (seat.run_folder / run_paths.OUTPUTS, seat.facts_file.parent, *map(seat.folder, seat.replicas)):
-        make_private(folder, seat.run_folder)
+    for folder in (
+        attempt_folder.run_folder / run_paths.OUTPUTS,
+        attempt_folder.facts_file.parent,
+        *map(attempt_folder.folder, attempt_folder.replicas),
+    ):
+        make_private(folder, attempt_folder.run_folder)
     command = [
         sys.executable,
         "-I",
         "-S",
         str(agent_file(agents)),
-        str(seat.run_folder / run_paths.PLAN),
-        str(seat.facts_file),
+        str(attempt_folder.run_folder / run_paths.PLAN),
+        str(attempt_folder.facts_file),
     ]
     client = client_paths(agents)
-    ports = reserve_ports(len(seat.replicas))
+    ports = reserve_ports(len(attempt_folder.replicas))
     facts = {
-        "attempt": seat.attempt,
+        "attempt": attempt_folder.attempt,
         "host": {"*": "127.0.0.1"},
         "interface": {"*": "lo"},
-        "port": dict(zip(seat.replicas, ports, strict=True)),
+        "port": dict(zip(attempt_folder.replicas, ports, strict=True)),
         "path": {
-            "outputs": str(seat.run_folder / run_paths.OUTPUTS),
-            "logs": str(seat.run_folder / run_paths.REPLICAS),
-            "hostfile": str(seat.run_folder / run_paths.JOB / run_paths.HOSTFILE),
-            "hosts.sh": str(seat.run_folder / run_paths.JOB / run_paths.HOSTS_SCRIPT),
-            "*": str(seat.run_folder / "data"),
+            "outputs": str(attempt_folder.run_folder / run_paths.OUTPUTS),
+            "logs": str(attempt_folder.run_folder / run_paths.REPLICAS),
+            "hostfile": str(attempt_folder.run_folder / run_paths.JOB / run_paths.HOSTFILE),
+            "hosts.sh": str(attempt_folder.run_folder / run_paths.JOB / run_paths.HOSTS_SCRIPT),
+            "*": str(attempt_folder.run_folder / "data"),
         },
-        "folders": {name: str(seat.folder(name)) for name in seat.replicas},
+        "folders": {name: str(attempt_folder.folder(name)) for name in attempt_folder.replicas},
         "working": str(working),
         "client": client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
     }
     try:
-        for file, text in host_files(sum(not is_launcher(name) for name in seat.replicas)).items():
-            write_atomic(seat.facts_file.with_name(file), text.encode(), sync=False)
-        write_atomic(seat.facts_file, json.dumps(facts).encode(), sync=False)
-        with os.fdopen(os.open(_complaints(seat), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as complaints:
+        for file, text in host_files(sum(not is_launcher(name) for name in attempt_folder.replicas)).items():
+            write_atomic(attempt_folder.facts_file.with_name(file), text.encode(), sync=False)
+        write_atomic(attempt_folder.facts_file, json.dumps(facts).encode(), sync=False)
+        with os.fdopen(
+            os.open(_complaints(attempt_folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+        ) as complaints:
             subprocess.run(
                 command,
                 check=True,
@@ -108,7 +114,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
-                env={**environment, AGENT_MARK: seat.run_id},
+                env={**environment, AGENT_MARK: attempt_folder.run_id},
                 start_new_session=True,
                 pass_fds=[name.fileno() for name in ports.values()],
             )
@@ -117,24 +123,24 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
             name.close()
 
 
-def _complaints(seat: AttemptFolder) -> Path:
-    return seat.facts_file.with_suffix(".log")
+def _complaints(attempt_folder: AttemptFolder) -> Path:
+    return attempt_folder.facts_file.with_suffix(".log")
 
 
-def fail_start(seat: AttemptFolder, fault: Exception) -> None:
+def fail_start(attempt_folder: AttemptFolder, fault: Exception) -> None:
     """Clean up after a start that failed halfway: kill its processes, and record an end for every replica."""
-    sweep(seat.run_id)
+    sweep(attempt_folder.run_id)
     try:
-        said = _complaints(seat).read_text(errors="replace").strip().splitlines()
+        said = _complaints(attempt_folder).read_text(errors="replace").strip().splitlines()
     except OSError:
         said = []
-    for name in seat.replicas:
-        record_lost(seat, name, f"its agent could not be started: {said[-1] if said else fault}"[:400])
+    for name in attempt_folder.replicas:
+        record_lost(attempt_folder, name, f"its agent could not be started: {said[-1] if said else fault}"[:400])
 
 
-def observe(seat: AttemptFolder) -> dict[str, ReplicaState]:
+def observe(attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
     """The current state of each replica."""
-    return {name: observe_replica(seat.folder(name)) for name in seat.replicas}
+    return {name: observe_replica(attempt_folder.folder(name)) for name in attempt_folder.replicas}
 
 
 def observe_replica(folder: Path) -> ReplicaState:
@@ -166,15 +172,17 @@ def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTE
     """Signal agents to end their replicas; the agents apply the grace period. A launcher ends after the ranks that it
     started, and would kill them with itself: it gets a signal only if no rank is left."""
     running = {
-        name: sight.pid for name, sight in seen.items() if sight.state == ReplicaPhase.RUNNING and sight.pid is not None
+        name: observed.pid
+        for name, observed in seen.items()
+        if observed.state == ReplicaPhase.RUNNING and observed.pid is not None
     }
     ranks = [pid for name, pid in running.items() if not is_launcher(name)]
     processes.send(ranks or running.values(), number)
 
 
-def is_starting(run_id: str, sightings: Iterable[ReplicaState]) -> bool:
+def is_starting(run_id: str, observed: Iterable[ReplicaState]) -> bool:
     """Whether a process may still write a replica's file: the launcher, or an agent that was just forked."""
-    known = {seen.pid for seen in sightings}
+    known = {seen.pid for seen in observed}
     return bool(_living(processes.find_marked([(AGENT_MARK, run_id)])) - known)
 
 

@@ -264,13 +264,13 @@ def _modules(plan: Plan) -> str:
 
 
 def _words(parts: list[Component]) -> str:
-    told = []
+    described = []
     for part in parts:
         size = part.size
         memory = f", {size.memory_mib} MiB" if size.memory_mib else ""
         gpus = f", {size.gpus} GPUs" if size.gpus else ""
-        told.append(f"{part.replicas} of {size.cpus} CPUs{memory}{gpus}")
-    return "; ".join(told)
+        described.append(f"{part.replicas} of {size.cpus} CPUs{memory}{gpus}")
+    return "; ".join(described)
 
 
 def _word(text: str) -> str:

@@ -93,9 +93,9 @@ class SlurmEngine(Engine):
         numbers = ",".join(_number(handle) for handle in handles[:MOST_IDS])
         words = ["sacct", "-nXP", "-j", numbers, "-o", RECORDS_FORMAT]
         rows = states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))
-        told = self._observed(rows)
+        observations = self._observed(rows)
         # Records are delayed: only the states of ended jobs are reliable.
-        return {handle: seen for handle, seen in told.items() if seen.state == ENDED}
+        return {handle: seen for handle, seen in observations.items() if seen.state == ENDED}
 
     def _observed(self, rows: list[Row]) -> dict[str, Observation]:
         return {f"{self.name}:{job}": _named(observed(of_one)) for job, of_one in group_by_job(rows).items()}

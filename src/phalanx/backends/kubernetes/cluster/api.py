@@ -378,12 +378,12 @@ class Api:
             try:
                 with self._guard:  # this may fetch a token, which must not happen in two threads at once
                     self.sent += 1
-                    told = {**headers, **identity.headers(), "User-Agent": f"phalanx/{phalanx.__version__}"}
+                    sent_headers = {**headers, **identity.headers(), "User-Agent": f"phalanx/{phalanx.__version__}"}
                 answer: BaseHTTPResponse = identity.pool.request(
                     method,
                     f"{identity.server}{path}{'?' if text else ''}{text}",
                     body=data,
-                    headers=told,
+                    headers=sent_headers,
                     timeout=urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s),
                     retries=False,
                     redirect=False,

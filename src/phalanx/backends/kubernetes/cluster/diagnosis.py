@@ -53,11 +53,11 @@ def _surveyed(settings: Settings) -> tuple[Survey, DryRunResult]:
         api.close()
 
 
-def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
+def _tried(api: Api, target: ClusterTarget) -> DryRunResult:
     """Create a Job as a dry run. Raises ApiFault, ApiUnreachable."""
     made = plan.make(load([("doctor.yml", _SMALLEST)], {})[0], "doctor", "default")
     try:
-        rendered = native_jobs.objects(made, place)
+        rendered = native_jobs.objects(made, target)
     except CallError as fault:
         return DryRunResult(unsaid=str(fault))
     job = next(one for one in rendered if one["kind"] == "Job")
@@ -67,8 +67,8 @@ def _tried(api: Api, place: ClusterTarget) -> DryRunResult:
         api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
     except ApiFault as fault:
         # some webhooks do not take part in a rehearsal, which says nothing of the real thing
-        is_told = not fault.transient and "dry run" not in fault.message
-        return DryRunResult(fault.message if is_told else "", tuple(dict.fromkeys(warned)))
+        is_rejected = not fault.transient and "dry run" not in fault.message
+        return DryRunResult(fault.message if is_rejected else "", tuple(dict.fromkeys(warned)))
     return DryRunResult("", tuple(dict.fromkeys(warned)))
 
 

@@ -52,7 +52,7 @@ from phalanx.backends.kubernetes.target import ATTEMPT, RUN
 from phalanx.ends import Cause
 from phalanx.home.attempts import AttemptFolder
 
-HANDS = 8  # concurrent requests
+WORKERS = 8  # concurrent requests
 FORBIDDEN = 403
 SYNC_S = 15.0
 CLOSE_S = 5.0  # for the thread to finish its pass
@@ -110,11 +110,11 @@ class ManagedAttempt:
 
     @property
     def key(self) -> tuple[str, int]:
-        return self.attempt.seat.run_id, self.attempt.seat.attempt
+        return self.attempt.attempt_folder.run_id, self.attempt.attempt_folder.attempt
 
     @property
     def base(self) -> str:
-        return base_of(self.attempt.seat.run_id)
+        return base_of(self.attempt.attempt_folder.run_id)
 
 
 def base_of(run_id: str) -> str:
@@ -129,8 +129,8 @@ class NamespaceController:
         self.mirror = NamespaceCache(api, (PODS, JOBS))
         self.kinds = [JOBS]  # kinds that create pods
         self.gangs: list[ResourceKind] = []
-        self.desk = LogReaderPool()
-        self.hands = ThreadPoolExecutor(HANDS, thread_name_prefix="phalanx-kubernetes")
+        self.log_readers = LogReaderPool()
+        self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="phalanx-kubernetes")
         self.closers = ThreadPoolExecutor(4, thread_name_prefix="phalanx-kubernetes-end")
         self.kept: dict[tuple[str, int], ManagedAttempt] = {}
         self.guard = threading.Lock()
@@ -147,9 +147,9 @@ class NamespaceController:
             thread = self._thread
         if thread is not None:
             thread.join(CLOSE_S)
-        self.hands.shutdown(wait=True)
+        self.pool.shutdown(wait=True)
         self.closers.shutdown(wait=True)
-        self.desk.close()
+        self.log_readers.close()
         self.mirror.close()
         self.api.close()
 
@@ -227,18 +227,22 @@ class NamespaceController:
 
     # attempts ----------------------------------------------------------------------------------------------------
 
-    def manage(self, seat: AttemptFolder, handle: str) -> ManagedAttempt:
+    def manage(self, attempt_folder: AttemptFolder, handle: str) -> ManagedAttempt:
         """Start to manage an attempt. Raises EngineUnavailable if its files cannot be read."""
-        key = (seat.run_id, seat.attempt)
+        key = (attempt_folder.run_id, attempt_folder.attempt)
         with self.guard:
             kept = self.kept.get(key)
             if kept is None:
                 try:
-                    manifest = manifest_of(seat.run_folder)
+                    manifest = manifest_of(attempt_folder.run_folder)
                 except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-                    raise EngineUnavailable(f"the files of run {seat.run_id} cannot be read: {fault}") from None
+                    raise EngineUnavailable(
+                        f"the files of run {attempt_folder.run_id} cannot be read: {fault}"
+                    ) from None
                 courier, by_launcher = manifest.courier, manifest.by_launcher
-                attempt = AttemptReconciler(self.api, self.desk, seat, handle, courier=courier, by_launcher=by_launcher)
+                attempt = AttemptReconciler(
+                    self.api, self.log_readers, attempt_folder, handle, courier=courier, by_launcher=by_launcher
+                )
                 attempt.stranding.give_up_s = manifest.give_up_s
                 kept = self.kept[key] = ManagedAttempt(attempt, manifest)
                 self._begin()
@@ -293,7 +297,7 @@ class NamespaceController:
                 kept.is_busy = False
 
         with suppress(RuntimeError):  # shutting down
-            (self.closers if act == self._remove else self.hands).submit(work)
+            (self.closers if act == self._remove else self.pool).submit(work)
 
     def _make_ready(self, kept: ManagedAttempt) -> None:
         for kind, _ in kept.manifest.works:
@@ -322,26 +326,28 @@ class NamespaceController:
                 lines = lines or tail_of(self.api, str(meta_of(pod).get("name")), step)
         ended = next((end for build in group.builds if (end := states.end_of_work(build))), None) if group else None
         why = ended[1] if ended is not None else "its Job failed"
-        log = log_of(kept.attempt.seat.run_folder, kept.attempt.seat.attempt)
+        log = log_of(kept.attempt.attempt_folder.run_folder, kept.attempt.attempt_folder.attempt)
         atomic_files.write_atomic(log, "".join(f"{line}\n" for line in lines).encode(), sync=False)
         kept.attempt.fail(PodEnd(Cause.SETUP, f"its image could not be built: {why}"), lines)
 
     def _go_on(self, kept: ManagedAttempt) -> None:
         """Create the remaining objects. Tokens and secrets were created with the first part."""
-        seat = kept.attempt.seat
+        attempt_folder = kept.attempt.attempt_folder
         group = self.groups().get(kept.key)
         owners = [one for build in (group.builds if group else ()) for one in meta_of(build).get("ownerReferences", ())]
         engine = str(labels_of(group.builds[0]).get(ENGINE, "")) if group else ""
         if not owners:
             return
-        cargo = staged_objects.load(seat.run_folder, {}, attempt=seat.attempt, engine=engine, server="")
+        staged = staged_objects.load(
+            attempt_folder.run_folder, {}, attempt=attempt_folder.attempt, engine=engine, server=""
+        )
         try:
-            staged_objects.apply_works(self.api, self.hands_for_one(), cargo, str(owners[0]["uid"]))
+            staged_objects.apply_works(self.api, self.pool_for_one(), staged, str(owners[0]["uid"]))
         except JobRejected as fault:
             kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster rejected it: {fault}"), ())
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
 
-    def hands_for_one(self) -> ThreadPoolExecutor:
+    def pool_for_one(self) -> ThreadPoolExecutor:
         """A separate pool: a worker may wait for these."""
         return self.closers
 
@@ -391,7 +397,7 @@ class NamespaceController:
             name, uid = str(meta_of(one)["name"]), str(meta_of(one)["uid"])
             return lambda: self.api.delete(kind_of(one), name, grace_s=grace_s, uid=uid)
 
-        staged_objects.delete_all(self.hands, [deletion(one) for one in objects])
+        staged_objects.delete_all(self.pool, [deletion(one) for one in objects])
 
 
 def _is_made_by_us(work: Object) -> bool:

@@ -32,8 +32,8 @@ class KubernetesEngine(Engine):
     slowest_poll_s = 0.5  # the state is in memory
     needs_token = makes_room = True
 
-    def __init__(self, place: ClusterTarget, connections: Connections, name: str = "kubernetes") -> None:
-        self.place, self.connections, self.name = place, connections, name
+    def __init__(self, target: ClusterTarget, connections: Connections, name: str = "kubernetes") -> None:
+        self.target, self.connections, self.name = target, connections, name
         self._keeper: NamespaceController | None = None
         self._unkept: dict[str, float] = {}  # finished attempts that no call has asked for, and since when
         self._guard = threading.Lock()
@@ -45,7 +45,7 @@ class KubernetesEngine(Engine):
         with self._guard:
             if self._keeper is None:
                 try:
-                    api = connect(self.place.settings, ask=False)
+                    api = connect(self.target.settings, ask=False)
                 except (CallError, SystemFault) as fault:
                     raise EngineUnavailable(str(fault)) from None
                 self._keeper = self.connections.get((NamespaceController, *api.key), lambda: NamespaceController(api))
@@ -56,8 +56,8 @@ class KubernetesEngine(Engine):
 
     def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: ARG002 - credentials are those of this process
         """Sends one request, unless the cluster has just been discovered."""
-        if self.place.cluster.is_assumed:
-            connect(self.place.settings).close()
+        if self.target.cluster.is_assumed:
+            connect(self.target.settings).close()
 
     # starting ----------------------------------------------------------------------------------------------------
 
@@ -79,18 +79,18 @@ class KubernetesEngine(Engine):
             raise
         self._make_room(run_id, attempt)
         try:
-            server = self.place.settings.server
-            cargo = staged_objects.load(folder, environment, attempt=attempt, engine=self.name, server=server)
+            server = self.target.settings.server
+            staged = staged_objects.load(folder, environment, attempt=attempt, engine=self.name, server=server)
             log = controller.log_of(folder, attempt)
             atomic_files.make_private(log.parent, folder)
             log.touch(mode=0o600)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
             raise JobRejected(f"the files of the run cannot be read: {fault}") from None
         warned: list[str] = []
-        staged_objects.apply(keeper.api.heeding(warned.append), keeper.hands, cargo)
+        staged_objects.apply(keeper.api.heeding(warned.append), keeper.pool, staged)
         with suppress(OSError), log.open("a", encoding="utf-8") as stream:
             stream.writelines(f"the cluster warns: {' '.join(text.split())}\n" for text in dict.fromkeys(warned))
-        for kind in {kind_of(one) for one in cargo.works}:
+        for kind in {kind_of(one) for one in staged.works}:
             keeper.watch(kind)
         return self.handle(run_id, attempt)
 
@@ -149,28 +149,28 @@ class KubernetesEngine(Engine):
         number = handle.rpartition(".")[2]
         return controller.log_of(folder, int(number) if number.isdigit() else 0)
 
-    def fetch(self, seat: AttemptFolder, handle: str) -> None:
+    def fetch(self, attempt_folder: AttemptFolder, handle: str) -> None:
         """Does nothing: the controller's threads fetch files continuously, so callers do not wait."""
-        self.keeper.manage(seat, handle)
+        self.keeper.manage(attempt_folder, handle)
 
     # ending ------------------------------------------------------------------------------------------------------
 
-    def signal(self, seat: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
+    def signal(self, attempt_folder: AttemptFolder, handle: str, names: Collection[str], number: int) -> None:
         """Delete the pods of these replicas: Kubernetes has no other way to send a signal. An operator would replace
         them while its job exists, so the job is deleted with all of its pods. On a shared volume, agents also find a
         request there, on which a program can print where it hangs."""
         keeper = self.keeper
-        kept = keeper.manage(seat, handle)
+        kept = keeper.manage(attempt_folder, handle)
         for name in names:
-            kept.attempt.told.setdefault(name, number)
+            kept.attempt.signalled.setdefault(name, number)
         if number == signal.SIGQUIT and kept.manifest.courier == "volume":
             for name in names:
-                attempts.request_end(seat.folder(name), number)
+                attempts.request_end(attempt_folder.folder(name), number)
             return
         group = keeper.groups().get(kept.key)
         mending = [work for work in group.works if _is_mended(work)] if group is not None else []
-        for name in kept.attempt.ends.missing(kept.attempt.seat.replicas) if mending else ():
-            kept.attempt.told.setdefault(name, signal.SIGTERM)
+        for name in kept.attempt.ends.missing(kept.attempt.attempt_folder.replicas) if mending else ():
+            kept.attempt.signalled.setdefault(name, signal.SIGTERM)
         keeper.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
 
     def cancel(self, handles: Collection[str]) -> None:

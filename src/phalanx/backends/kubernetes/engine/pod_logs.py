@@ -50,14 +50,14 @@ class PodLogReader:
     def __init__(  # noqa: PLR0913 - all that a log has to do with
         self,
         api: Api,
-        seat: AttemptFolder,
+        attempt_folder: AttemptFolder,
         source: tuple[str, str],
         members: tuple[str, ...],
         heard: Callable[[str, str, bytes], None],
         *,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        self.api, self.seat = api, seat
+        self.api, self.attempt_folder = api, attempt_folder
         self.pod, self.container = source
         self.members, self.heard = members, heard
         self.decoder = Decoder(members)
@@ -91,8 +91,8 @@ class PodLogReader:
         """The position for a later reader."""
         has_agent = self.had_agent or self.decoder.has_agent
         at = self.safe if has_agent else self.at
-        told = {"stamp": at.stamp.decode("ascii", "replace"), "count": at.number, "has_agent": has_agent}
-        return {**told, "plain": 0 if has_agent else at.plain, "is_agentless": self.is_agentless}
+        position = {"stamp": at.stamp.decode("ascii", "replace"), "count": at.number, "has_agent": has_agent}
+        return {**position, "plain": 0 if has_agent else at.plain, "is_agentless": self.is_agentless}
 
     def hurry(self) -> None:
         """The pod is over: a stream without data is broken."""
@@ -170,19 +170,19 @@ class PodLogReader:
 
     def _keep(self, piece: Piece) -> None:
         """Write a complete file into the run's folders. Never writes through a link."""
-        path = self.seat.run_folder / piece.file
+        path = self.attempt_folder.run_folder / piece.file
         above = [path, *path.parents][: piece.file.count("/") + 1]
         if any(step.is_symlink() for step in above) or path.is_dir():
             return
-        atomic_files.make_private(path.parent, self.seat.run_folder)
+        atomic_files.make_private(path.parent, self.attempt_folder.run_folder)
         atomic_files.write_atomic(path, piece.data, sync=False)
 
     def _folder(self, member: str, file: str) -> Any:
-        folder = self.seat.folder(member)
+        folder = self.attempt_folder.folder(member)
         if "/" in file:
             folder /= file.rpartition("/")[0]
         if not folder.is_dir():
-            atomic_files.make_private(folder, self.seat.run_folder)
+            atomic_files.make_private(folder, self.attempt_folder.run_folder)
         return folder
 
     def _write(self, piece: Piece) -> None:
@@ -335,22 +335,22 @@ class LogReaderPool:
         self.closed.wait(max(0.0, at - time.monotonic()))
 
 
-def read_positions(seat: AttemptFolder) -> dict[str, Any]:
-    found = atomic_files.read_json(_positions_file(seat))
+def read_positions(attempt_folder: AttemptFolder) -> dict[str, Any]:
+    found = atomic_files.read_json(_positions_file(attempt_folder))
     return found if isinstance(found, dict) else {}
 
 
-def write_positions(seat: AttemptFolder, kept: Mapping[str, Any]) -> None:
-    atomic_files.make_private(_positions_file(seat).parent, seat.run_folder)
-    atomic_files.write_atomic(_positions_file(seat), json.dumps(kept).encode(), sync=False)
+def write_positions(attempt_folder: AttemptFolder, kept: Mapping[str, Any]) -> None:
+    atomic_files.make_private(_positions_file(attempt_folder).parent, attempt_folder.run_folder)
+    atomic_files.write_atomic(_positions_file(attempt_folder), json.dumps(kept).encode(), sync=False)
 
 
-def _positions_file(seat: AttemptFolder) -> Any:
-    return seat.run_folder / run_paths.positions_file(seat.attempt)
+def _positions_file(attempt_folder: AttemptFolder) -> Any:
+    return attempt_folder.run_folder / run_paths.positions_file(attempt_folder.attempt)
 
 
-def log_size(seat: AttemptFolder, replica: str) -> int:
+def log_size(attempt_folder: AttemptFolder, replica: str) -> int:
     try:
-        return (seat.folder(replica) / run_paths.LOG).stat().st_size
+        return (attempt_folder.folder(replica) / run_paths.LOG).stat().st_size
     except OSError:
         return 0

@@ -81,17 +81,17 @@ class AttemptReconciler:
     def __init__(  # noqa: PLR0913 - what there is to know of one
         self,
         api: Api,
-        desk: LogReaderPool,
-        seat: AttemptFolder,
+        log_readers: LogReaderPool,
+        attempt_folder: AttemptFolder,
         handle: str,
         *,
         courier: str = "frames",
         by_launcher: bool = False,
     ) -> None:
-        self.api, self.desk, self.seat, self.handle = api, desk, seat, handle
+        self.api, self.log_readers, self.attempt_folder, self.handle = api, log_readers, attempt_folder, handle
         self.courier, self.by_launcher = courier, by_launcher
         self.pods: dict[str, TrackedPod] = {}
-        self.told: dict[str, int] = {}  # the signals that were requested for replicas
+        self.signalled: dict[str, int] = {}  # the signals that were requested for replicas
         self.cancelled_at: float | None = None
         self.failed_at: float | None = None  # since when it is known to fail
         self.works_over_at: float | None = None
@@ -99,16 +99,16 @@ class AttemptReconciler:
         self.hostless_at: float | None = None  # since when a launcher lacks a pod of its ranks
         self.works: Sequence[Object] = ()
         self.processes: dict[str, list[str]] = {}  # by replica
-        for name in seat.replicas:
+        for name in attempt_folder.replicas:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
         self.hosts: list[Object] = []  # pods in which a launcher starts ranks
         self.is_seen = False
         self.stranding = StuckPodTracker()
-        self.ends = ReplicaEnds(seat)
-        self.last = Observation(RUNNING, run_id=seat.run_id, attempt=seat.attempt)
+        self.ends = ReplicaEnds(attempt_folder)
+        self.last = Observation(RUNNING, run_id=attempt_folder.run_id, attempt=attempt_folder.attempt)
         self.concluded: Observation | None = None  # everything is known
         self.over: Observation | None = None  # and reported
-        self.positions = read_positions(seat)
+        self.positions = read_positions(attempt_folder)
         self.kept_at = 0.0
 
     @property
@@ -129,7 +129,7 @@ class AttemptReconciler:
             return
         if group is None and not self.is_seen and not self.ends.is_home and not self._is_given_up(now):
             return
-        group = group or AttemptObjects(self.seat.run_id, self.seat.attempt)
+        group = group or AttemptObjects(self.attempt_folder.run_id, self.attempt_folder.attempt)
         self.is_seen = self.is_seen or bool(group.works or group.pods or group.builds)
         self.works = group.works or self.works
         self.is_past_limit = self.is_past_limit or _is_past_limit(group)
@@ -171,17 +171,17 @@ class AttemptReconciler:
             tracked.is_gone = uid not in here or (tracked.is_stuck and pod_end(tracked.pod) is None)
             if tracked.begun_at is None and has_run(tracked.pod):
                 tracked.begun_at = now
-            if tracked.over_at is None and self.fate(tracked) is not None:
+            if tracked.over_at is None and self.outcome(tracked) is not None:
                 tracked.over_at = now
 
-    def fate(self, tracked: TrackedPod) -> PodEnd | None:
-        is_told = self.is_cancelled or any(name in self.told for name in tracked.names)
-        fate = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_told=is_told)
-        if fate is not None and fate.cause == Cause.STOPPED and tracked.is_stuck and not is_told:
-            return fate._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
-        if fate is not None and fate.cause == Cause.STOPPED and fate.is_outside and self.is_past_limit:
-            return fate._replace(message=WITH_ANOTHER, is_outside=False)
-        return fate
+    def outcome(self, tracked: TrackedPod) -> PodEnd | None:
+        is_stop_requested = self.is_cancelled or any(name in self.signalled for name in tracked.names)
+        outcome = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_stop_requested=is_stop_requested)
+        if outcome is not None and outcome.cause == Cause.STOPPED and tracked.is_stuck and not is_stop_requested:
+            return outcome._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
+        if outcome is not None and outcome.cause == Cause.STOPPED and outcome.is_outside and self.is_past_limit:
+            return outcome._replace(message=WITH_ANOTHER, is_outside=False)
+        return outcome
 
     # one pod -----------------------------------------------------------------------------------------------------
 
@@ -194,15 +194,15 @@ class AttemptReconciler:
             self._release(tracked, name, now)
         if tracked.begun_at is not None and missing:
             self._announce(tracked, now, missing)
-        fate = self.fate(tracked)
-        if fate is None or tracked.over_at is None:
+        outcome = self.outcome(tracked)
+        if outcome is None or tracked.over_at is None:
             return
-        if is_rank and not _is_own_fault(fate):
+        if is_rank and not _is_own_fault(outcome):
             return
         if self._is_all_said(tracked, now):
             for name in missing:
                 if name not in tracked.held:
-                    self.ends.write(name, fate, self._last_lines(tracked, name))
+                    self.ends.write(name, outcome, self._last_lines(tracked, name))
 
     def _read(self, tracked: TrackedPod, now: float) -> None:
         """Read its log if that is its transport; otherwise only if nothing has arrived."""
@@ -216,19 +216,22 @@ class AttemptReconciler:
             uid, name = str(meta_of(tracked.pod).get("uid")), str(meta_of(tracked.pod).get("name"))
             members = tracked.names
             if self.by_launcher:
-                members = (*tracked.names, *(rank for rank in self.seat.replicas if rank not in tracked.names))
+                members = (
+                    *tracked.names,
+                    *(rank for rank in self.attempt_folder.replicas if rank not in tracked.names),
+                )
             reader = tracked.reader = PodLogReader(
                 self.api,
-                self.seat,
+                self.attempt_folder,
                 (name, container_of(tracked.pod)),
                 members,
                 lambda member, file, data: self._heard(tracked, member, file, data),
                 kept=self.positions.get(uid),
             )
-            self.desk.add(reader)
+            self.log_readers.add(reader)
         if tracked.over_at is not None and reader.over_at is None:
             reader.over_at = now
-            self.desk.urge(reader)
+            self.log_readers.urge(reader)
         if reader.over_at is not None and not reader.is_done and now - reader.over_at > SETTLES_S:
             reader.hurry()
 
@@ -236,8 +239,8 @@ class AttemptReconciler:
         """With another transport: return whether nothing, or not the end, has arrived that way. An agent that cannot
         reach its server writes everything to its log."""
         if tracked.over_at is not None:
-            is_told = self.courier != "server" and self.ends.has_agent(tracked.names[0])
-            return not is_told and now - tracked.over_at > SETTLES_S / 2
+            has_end = self.courier != "server" and self.ends.has_agent(tracked.names[0])
+            return not has_end and now - tracked.over_at > SETTLES_S / 2
         is_quiet = now - (tracked.begun_at or now) > SILENT_S
         return is_quiet and not self.ends.has_agent(tracked.names[0])
 
@@ -267,22 +270,22 @@ class AttemptReconciler:
 
     def _heard(self, tracked: TrackedPod, member: str, file: str, data: bytes) -> None:
         """Handle a complete file of a replica. Called from a reader's thread."""
-        if member not in self.seat.replicas:
+        if member not in self.attempt_folder.replicas:
             return
         try:
             said = json.loads(data)
         except (ValueError, RecursionError):
             return
-        folder = self.seat.folder(member)
+        folder = self.attempt_folder.folder(member)
         if file == run_paths.AGENT:
             tracked.held.pop(member, None)  # it is restarted
         if not isinstance(said, dict) or (folder / file).exists():
             return
-        atomic_files.make_private(folder, self.seat.run_folder)
+        atomic_files.make_private(folder, self.attempt_folder.run_folder)
         if file == run_paths.AGENT:
             atomic_files.write_atomic(folder / file, data, sync=False)
         elif (end := End.from_json(said)) is not None:
-            end = end._replace(replica=member, attempt=self.seat.attempt)
+            end = end._replace(replica=member, attempt=self.attempt_folder.attempt)
             explained = None if _starts_again(self, tracked, end) else self._explain(tracked, member, end)
             if explained is None:
                 tracked.held.setdefault(member, (time.monotonic(), end))
@@ -290,20 +293,20 @@ class AttemptReconciler:
                 self.ends.take(member, explained)
 
     def _explain(self, tracked: TrackedPod, member: str, said: End) -> End | None:
-        """The end with why its agent was told to end, or lost its ranks, which the agent does not know. None while
-        nobody knows."""
-        if said.cause == Cause.ERROR and self.hosts and self.is_cancelled:  # they may go before it is told to
+        """The end with why its agent was stopped, or lost its ranks, which the agent does not know. None while it is
+        unknown."""
+        if said.cause == Cause.ERROR and self.hosts and self.is_cancelled:  # they may go before it is stopped
             said = said._replace(cause=Cause.STOPPED, message="stopped")
         if said.cause == Cause.ERROR and self.hosts:
             return self._blame_host(said)
         if said.cause == Cause.ERROR and said.signal == signal.SIGKILL:
-            fate = self.fate(tracked)  # the kernel may have killed it for memory, which its agent cannot see
-            if fate is not None and fate.cause == Cause.MEMORY:
-                return said._replace(cause=Cause.MEMORY, message=fate.message)
-            return said if fate is not None else None
+            outcome = self.outcome(tracked)  # the kernel may have killed it for memory, which its agent cannot see
+            if outcome is not None and outcome.cause == Cause.MEMORY:
+                return said._replace(cause=Cause.MEMORY, message=outcome.message)
+            return said if outcome is not None else None
         if said.cause != Cause.STOPPED:
             return said
-        number = self.told.get(member)
+        number = self.signalled.get(member)
         if number == signal.SIGQUIT:
             return said._replace(cause=Cause.STALLED, message="stalled")
         if number is None and not self.is_cancelled:
@@ -319,9 +322,9 @@ class AttemptReconciler:
     def _blame_host(self, said: End) -> End | None:
         """A launcher fails if a pod of its ranks is removed."""
         for pod in self.hosts:
-            fate = pod_end(pod, self.works)
-            if fate is not None and _is_own_fault(fate):
-                return said._replace(cause=fate.cause, message=f"{members_of(pod)[0]}: {fate.message}")
+            outcome = pod_end(pod, self.works)
+            if outcome is not None and _is_own_fault(outcome):
+                return said._replace(cause=outcome.cause, message=f"{members_of(pod)[0]}: {outcome.message}")
         return None
 
     def _release(self, tracked: TrackedPod, name: str, now: float) -> None:
@@ -341,20 +344,20 @@ class AttemptReconciler:
     def _last_lines(self, tracked: TrackedPod, name: str) -> list[str]:
         step = states.failed_init_of(tracked.pod)
         if step is None or tracked.is_gone:
-            return attempts.replica_tail(self.seat, name)
+            return attempts.replica_tail(self.attempt_folder, name)
         return tail_of(self.api, str(meta_of(tracked.pod).get("name")), step)
 
-    def fail(self, fate: PodEnd, lines: Sequence[str]) -> None:
+    def fail(self, outcome: PodEnd, lines: Sequence[str]) -> None:
         """No replica of it will ever run. Raises OSError."""
         self.ends.heed()
-        self.ends.write_all(self.seat.replicas, fate, lines)
+        self.ends.write_all(self.attempt_folder.replicas, outcome, lines)
         self.ends.heed()
-        self._conclude(Observation(ENDED, fate.message, fate.cause))
+        self._conclude(Observation(ENDED, outcome.message, outcome.cause))
 
     # the end -----------------------------------------------------------------------------------------------------
 
     def _conclude(self, seen: Observation) -> None:
-        fates = [fate for pod in self.pods.values() if (fate := self.fate(pod)) is not None]
+        outcomes = [outcome for pod in self.pods.values() if (outcome := self.outcome(pod)) is not None]
         ends = self.ends.all.values()
         own = [PodEnd(end.cause, end.message) for end in ends]
         if self.is_cancelled:
@@ -362,7 +365,7 @@ class AttemptReconciler:
         elif all(end.cause == Cause.FINISHED for end in ends):
             cause, why = Cause.FINISHED, "finished"
         else:
-            cause, why = verdict_of(fates) or verdict_of(own) or (seen.cause, seen.why)
+            cause, why = verdict_of(outcomes) or verdict_of(own) or (seen.cause, seen.why)
         self._keep_positions(float("inf"))
         self.concluded = self.last._replace(state=ENDED, cause=cause, why=why)
 
@@ -380,7 +383,7 @@ class AttemptReconciler:
         if kept != self.positions and kept:
             self.positions = kept
             with suppress(OSError):
-                write_positions(self.seat, kept)
+                write_positions(self.attempt_folder, kept)
 
 
 def _is_past_limit(group: AttemptObjects) -> bool:
@@ -391,8 +394,8 @@ def _is_past_limit(group: AttemptObjects) -> bool:
     conditions = (one for work in group.works for one in conditions_of(work))
     if not any(one.get("reason") in ("BackoffLimitExceeded", "FailedJobs") for one in conditions):  # of a TrainJob
         return False
-    fates = (pod_end(pod, group.works) for pod in group.pods)
-    return any(fate is not None and not fate.is_outside and fate.cause not in OF_PEACE for fate in fates)
+    outcomes = (pod_end(pod, group.works) for pod in group.pods)
+    return any(outcome is not None and not outcome.is_outside and outcome.cause not in OF_PEACE for outcome in outcomes)
 
 
 def _has_failed(work: Object) -> bool:
@@ -411,15 +414,15 @@ def _follow_launcher(of: AttemptReconciler) -> None:
     """The ranks of a launcher run while it runs, and end with it."""
     if not of.by_launcher:
         return
-    launcher = next((name for name in of.seat.replicas if is_launcher(name)), None)
+    launcher = next((name for name in of.attempt_folder.replicas if is_launcher(name)), None)
     if launcher is None:
         return
-    ranks = [name for name in of.seat.replicas if not is_launcher(name)]
+    ranks = [name for name in of.attempt_folder.replicas if not is_launcher(name)]
     end = of.ends.all.get(launcher)
     for name in ranks:
         if end is not None and of.ends.missing([name]):
-            fate = PodEnd(end.cause, end.message, end.code, end.signal, end.started_at, end.ended_at, end.host or "")
-            of.ends.write(name, fate)
+            outcome = PodEnd(end.cause, end.message, end.code, end.signal, end.started_at, end.ended_at, end.host or "")
+            of.ends.write(name, outcome)
         elif end is None and of.ends.has_agent(launcher):
             of.ends.write_agent(name, launcher)
 
@@ -433,7 +436,7 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     is_quiet = all(pod.over_at is not None for pod in pods)
     is_known = bool(of.works) or of.is_cancelled or (bool(pods) and all(pod.is_gone for pod in pods))
     if is_known and not group.works and not group.builds and is_quiet:
-        is_ours = of.is_cancelled or bool(of.told)
+        is_ours = of.is_cancelled or bool(of.signalled)
         of.ends.write_all(
             absent, PodEnd(Cause.STOPPED, "stopped" if is_ours else states.NOT_BY_US, is_outside=not is_ours)
         )
@@ -444,30 +447,32 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     _end_what_is_not_needed(of, now)
     grace = grace_s(tracked.pod for tracked in of.pods.values())
     if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
-        of.ends.write_all(of.seat.replicas, PodEnd(Cause.STOPPED, "stopped"))
+        of.ends.write_all(of.attempt_folder.replicas, PodEnd(Cause.STOPPED, "stopped"))
 
 
 def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
     """A launcher starts once the pods of its ranks are ready: never, if one of them has failed. A launcher that exists
     may itself wait for such a pod; a running one gets some time to notice."""
-    ended = [(pod, fate) for pod in of.hosts if (fate := pod_end(pod, of.works)) and fate.cause != Cause.FINISHED]
+    ended = [
+        (pod, outcome) for pod in of.hosts if (outcome := pod_end(pod, of.works)) and outcome.cause != Cause.FINISHED
+    ]
     if not ended or of.is_cancelled:
         of.hostless_at = None
         return
-    pod, fate = next((one for one in ended if _is_own_fault(one[1])), ended[0])
+    pod, outcome = next((one for one in ended if _is_own_fault(one[1])), ended[0])
     of.hostless_at = of.hostless_at if of.hostless_at is not None else now
-    is_due = _is_own_fault(fate) and now - of.hostless_at > HOSTLESS_S
-    if names := of.ends.missing(of.seat.replicas) if is_due else _podless(of):
+    is_due = _is_own_fault(outcome) and now - of.hostless_at > HOSTLESS_S
+    if names := of.ends.missing(of.attempt_folder.replicas) if is_due else _podless(of):
         step = states.failed_init_of(pod) or container_of(pod)
         lines = tail_of(of.api, str(meta_of(pod).get("name")), step)
-        of.ends.write_all(names, fate._replace(message=f"{members_of(pod)[0]}: {fate.message}"), lines)
+        of.ends.write_all(names, outcome._replace(message=f"{members_of(pod)[0]}: {outcome.message}"), lines)
 
 
 def _end_what_cannot_start(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
     """A pod has been unable to start until the timeout. A launcher waits for all of its ranks."""
-    for uid, fate in of.stranding.overdue(group, now) if not of.is_cancelled else ():
+    for uid, outcome in of.stranding.overdue(group, now) if not of.is_cancelled else ():
         names = of.pods[uid].names if uid in of.pods else _podless(of)
-        of.ends.write_all(of.seat.replicas if of.by_launcher else names, fate)
+        of.ends.write_all(of.attempt_folder.replicas if of.by_launcher else names, outcome)
 
 
 def _end_what_cannot_come(
@@ -481,12 +486,12 @@ def _end_what_cannot_come(
     of.works_over_at = of.works_over_at if of.works_over_at is not None else now
     if absent and now - of.works_over_at > SETTLES_S:
         for name in absent:
-            cause, told = next(
+            cause, message = next(
                 (end for work, end in zip(group.works, ends, strict=True) if end and _makes(work, name)),
                 (Cause.LOST, "its pod was never created"),
             )
             bad = cause if cause != Cause.FINISHED else Cause.LOST
-            of.ends.write(name, PodEnd(bad, told if cause != Cause.FINISHED else "its pod was never created"))
+            of.ends.write(name, PodEnd(bad, message if cause != Cause.FINISHED else "its pod was never created"))
 
 
 def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
@@ -495,7 +500,7 @@ def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
     names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
     if any(map(states.has_enough, of.works)):
         of.ends.write_all(names, PodEnd(Cause.FINISHED, "it was not needed", 0))
-    essential = [name for name in of.seat.replicas if not is_helper(name)] or list(of.seat.replicas)
+    essential = [name for name in of.attempt_folder.replicas if not is_helper(name)] or list(of.attempt_folder.replicas)
     ends = of.ends.all
     causes = {ends[name].cause for name in essential if name in ends}
     is_decided = bool(causes - {Cause.FINISHED, Cause.SEGMENT}) or not of.ends.missing(essential)
@@ -507,12 +512,12 @@ def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
 
 def _podless(of: AttemptReconciler) -> list[str]:
     with_pods = {name for pod in of.pods.values() for name in pod.names}
-    return [name for name in of.ends.missing(of.seat.replicas) if name not in with_pods]
+    return [name for name in of.ends.missing(of.attempt_folder.replicas) if name not in with_pods]
 
 
-def _is_own_fault(fate: PodEnd) -> bool:
+def _is_own_fault(outcome: PodEnd) -> bool:
     """Whether the end of a rank's pod says more than the launcher's will."""
-    return fate.is_outside or fate.cause in (Cause.MEMORY, Cause.SETUP)
+    return outcome.is_outside or outcome.cause in (Cause.MEMORY, Cause.SETUP)
 
 
 def _makes(work: Object, name: str) -> bool:

@@ -24,21 +24,23 @@ class ReplicaEnds:
     process would clean up. It is on disk all the same.
     """
 
-    def __init__(self, seat: AttemptFolder) -> None:
-        self.seat = seat
-        self.files = {name: str(seat.folder(name) / run_paths.END) for name in seat.replicas}  # read very often
+    def __init__(self, attempt_folder: AttemptFolder) -> None:
+        self.attempt_folder = attempt_folder
+        self.files = {
+            name: str(attempt_folder.folder(name) / run_paths.END) for name in attempt_folder.replicas
+        }  # read very often
         self.ended: dict[str, End] = {}
         self.held: dict[str, End] = {}
         self.guard = threading.Lock()
-        for name in seat.replicas:
-            end = End.from_json(atomic_files.read_json(seat.folder(name) / run_paths.END_HELD))
+        for name in attempt_folder.replicas:
+            end = End.from_json(atomic_files.read_json(attempt_folder.folder(name) / run_paths.END_HELD))
             if end is not None:
                 self.held[name] = end
 
     @property
     def is_home(self) -> bool:
         """Return whether the ends of all replicas are recorded."""
-        return len({*self.ended, *self.held}) == len(self.seat.replicas)
+        return len({*self.ended, *self.held}) == len(self.attempt_folder.replicas)
 
     @property
     def all(self) -> dict[str, End]:
@@ -46,7 +48,7 @@ class ReplicaEnds:
 
     def heed(self) -> None:
         for name in [name for name in self.files if name not in self.ended]:
-            end = read_end(self.seat.folder(name)) if os.path.exists(self.files[name]) else None
+            end = read_end(self.attempt_folder.folder(name)) if os.path.exists(self.files[name]) else None
             if end is not None:
                 self.ended[name] = end
 
@@ -55,46 +57,46 @@ class ReplicaEnds:
         with self.guard:
             for name in self.held:
                 with suppress(FileNotFoundError):
-                    (self.seat.folder(name) / run_paths.END_HELD).rename(self.files[name])
+                    (self.attempt_folder.folder(name) / run_paths.END_HELD).rename(self.files[name])
         self.heed()
 
     def missing(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name not in self.ended and name not in self.held]
 
     def has_agent(self, name: str) -> bool:
-        return (self.seat.folder(name) / run_paths.AGENT).exists()
+        return (self.attempt_folder.folder(name) / run_paths.AGENT).exists()
 
     def write_agent(self, name: str, pod: str) -> None:
-        folder = self.seat.folder(name)
+        folder = self.attempt_folder.folder(name)
         if not self.has_agent(name):
-            atomic_files.make_private(folder, self.seat.run_folder)
+            atomic_files.make_private(folder, self.attempt_folder.run_folder)
             atomic_files.write_atomic(folder / run_paths.AGENT, json.dumps({"pid": 0, "pod": pod}).encode(), sync=False)
 
-    def write(self, name: str, fate: PodEnd, lines: Sequence[str] = ()) -> None:
+    def write(self, name: str, outcome: PodEnd, lines: Sequence[str] = ()) -> None:
         """Write an end in the agent's format. Does nothing if there is one."""
         end = End(
-            fate.cause,
-            fate.code,
-            fate.signal,
-            fate.message,
+            outcome.cause,
+            outcome.code,
+            outcome.signal,
+            outcome.message,
             replica=name,
-            attempt=self.seat.attempt,
-            started_at=fate.started_at,
-            ended_at=fate.ended_at or time.time(),
-            host=fate.host,
-            log_bytes=log_size(self.seat, name),
+            attempt=self.attempt_folder.attempt,
+            started_at=outcome.started_at,
+            ended_at=outcome.ended_at or time.time(),
+            host=outcome.host,
+            log_bytes=log_size(self.attempt_folder, name),
             last_lines=tuple(lines)[-ENDS_KEPT:],
         )
         self.take(name, end)
 
-    def write_all(self, names: Iterable[str], fate: PodEnd, lines: Sequence[str] = ()) -> None:
+    def write_all(self, names: Iterable[str], outcome: PodEnd, lines: Sequence[str] = ()) -> None:
         for name in self.missing(names):
-            self.write(name, fate, lines)
+            self.write(name, outcome, lines)
 
     def take(self, name: str, end: End) -> None:
         """Record an end once. Does nothing if there is one."""
-        folder = self.seat.folder(name)
-        atomic_files.make_private(folder, self.seat.run_folder)
+        folder = self.attempt_folder.folder(name)
+        atomic_files.make_private(folder, self.attempt_folder.run_folder)
         with self.guard:
             self.heed()
             if not self.missing([name]):

@@ -201,36 +201,36 @@ def packed(code: Path) -> bytes:
 # creating them ---------------------------------------------------------------------------------------------------
 
 
-def apply(api: Api, hands: Executor, cargo: StagedObjects) -> None:
+def apply(api: Api, pool: Executor, staged: StagedObjects) -> None:
     """Create everything that can exist already; if an image is built first, `apply_works` creates the rest. Raises
     JobRejected, or EngineJobRejected, or EngineUnavailable: then it may be called again."""
-    uid = _own(api, cargo)
+    uid = _own(api, staged)
     try:
-        _create(api, hands, cargo, cargo.others, uid)
-        _create(api, hands, cargo, cargo.builds or cargo.works, uid)
+        _create(api, pool, staged, staged.others, uid)
+        _create(api, pool, staged, staged.builds or staged.works, uid)
     except JobRejected:
-        remove(api, cargo.owner["metadata"]["name"], uid)
+        remove(api, staged.owner["metadata"]["name"], uid)
         raise
 
 
-def apply_works(api: Api, hands: Executor, cargo: StagedObjects, owner_uid: str) -> None:
+def apply_works(api: Api, pool: Executor, staged: StagedObjects, owner_uid: str) -> None:
     """Create the objects that create pods, once their image exists. Raises as `apply`."""
-    _create(api, hands, cargo, cargo.works, owner_uid)
+    _create(api, pool, staged, staged.works, owner_uid)
 
 
-def _own(api: Api, cargo: StagedObjects) -> str:
+def _own(api: Api, staged: StagedObjects) -> str:
     """The uid of the owner, created or found. Raises JobRejected, EngineUnavailable."""
-    name = cargo.owner["metadata"]["name"]
+    name = staged.owner["metadata"]["name"]
     try:
-        return str(api.create(CONFIG_MAPS, cargo.owner)["metadata"]["uid"])
+        return str(api.create(CONFIG_MAPS, staged.owner)["metadata"]["uid"])
     except ApiFault as fault:
         if fault.code != 409:
-            raise _failed(fault, cargo.owner) from None
+            raise _failed(fault, staged.owner) from None
     except ApiUnreachable as fault:
         raise EngineUnavailable(str(fault)) from None
-    found = _found(api, cargo.owner)
-    _check_ours(found, cargo)
-    attempt, wanted = int(labels_of(found).get(ATTEMPT, 0)), int(labels_of(cargo.owner)[ATTEMPT])
+    found = _found(api, staged.owner)
+    _check_ours(found, staged)
+    attempt, wanted = int(labels_of(found).get(ATTEMPT, 0)), int(labels_of(staged.owner)[ATTEMPT])
     if meta_of(found).get("deletionTimestamp"):
         raise EngineUnavailable(BEING_REMOVED)
     if attempt > wanted:
@@ -241,26 +241,26 @@ def _own(api: Api, cargo: StagedObjects) -> str:
     return str(meta_of(found)["uid"])
 
 
-def _create(api: Api, hands: Executor, cargo: StagedObjects, objects: Iterable[Document], uid: str) -> None:
+def _create(api: Api, pool: Executor, staged: StagedObjects, objects: Iterable[Document], uid: str) -> None:
     """Create several concurrently. All are tried before the worst fault is raised."""
-    faults = [fault for fault in hands.map(lambda one: _try_one(api, cargo, one, uid), objects) if fault is not None]
+    faults = [fault for fault in pool.map(lambda one: _try_one(api, staged, one, uid), objects) if fault is not None]
     for kind in (JobRejected, EngineUnavailable):
         for fault in faults:
             if isinstance(fault, kind):
                 raise fault
 
 
-def _try_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> JobRejected | EngineUnavailable | None:
+def _try_one(api: Api, staged: StagedObjects, one: Document, uid: str) -> JobRejected | EngineUnavailable | None:
     try:
-        _create_one(api, cargo, one, uid)
+        _create_one(api, staged, one, uid)
     except (JobRejected, EngineUnavailable) as fault:
         return fault
     return None
 
 
-def _create_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> None:
+def _create_one(api: Api, staged: StagedObjects, one: Document, uid: str) -> None:
     try:
-        api.create(kind_of(one), _owned(one, cargo.owner, uid))
+        api.create(kind_of(one), _owned(one, staged.owner, uid))
         return
     except ApiFault as fault:
         if fault.code != 409 or fault.reason == "Conflict":
@@ -268,7 +268,7 @@ def _create_one(api: Api, cargo: StagedObjects, one: Document, uid: str) -> None
     except ApiUnreachable as fault:
         raise EngineUnavailable(str(fault)) from None
     found = _found(api, one)
-    _check_ours(found, cargo)
+    _check_ours(found, staged)
     owners = [reference.get("uid") for reference in meta_of(found).get("ownerReferences") or ()]
     if uid in owners and not meta_of(found).get("deletionTimestamp"):
         return
@@ -289,8 +289,8 @@ def _found(api: Api, one: Document) -> Document:
         raise EngineUnavailable(str(fault)) from None
 
 
-def _check_ours(found: Mapping[str, Any], cargo: StagedObjects) -> None:
-    if labels_of(found).get(RUN) != cargo.run_id:
+def _check_ours(found: Mapping[str, Any], staged: StagedObjects) -> None:
+    if labels_of(found).get(RUN) != staged.run_id:
         raise JobRejected(f"{_called(found)} already exists and belongs to another run: use another namespace")
 
 
@@ -321,7 +321,7 @@ def remove(api: Api, name: str, uid: str | None = None) -> bool:
     return True
 
 
-def delete_all(hands: Executor, deletions: Iterable[Callable[[], object]]) -> None:
+def delete_all(pool: Executor, deletions: Iterable[Callable[[], object]]) -> None:
     """Run all deletions. Objects that are already gone are fine. Raises EngineUnavailable."""
 
     def attempt(act: Callable[[], object]) -> str:
@@ -333,6 +333,6 @@ def delete_all(hands: Executor, deletions: Iterable[Callable[[], object]]) -> No
             return str(fault)
         return ""
 
-    faults = [said for said in hands.map(attempt, deletions) if said]
+    faults = [said for said in pool.map(attempt, deletions) if said]
     if faults:
         raise EngineUnavailable(faults[0])

@@ -14,7 +14,7 @@ ENGINE = f"{DOMAIN}/engine"
 WORKS = f"{DOMAIN}/works"  # an annotation: the number of objects that create the pods of this attempt
 _OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # suffixes of the Jobs that JobSets create for TrainJobs
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
-TEXT_TOLD = 300  # characters of a component's message
+MOST_TEXT = 300  # characters of a component's message
 QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
 _QUEUED_NAME, _QUEUED_HASH = 57, 6  # how much of a name Kueue keeps, and the length of its hash
 
@@ -41,8 +41,8 @@ class AttemptObjects(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Return whether all objects that create its pods exist: the submission may have been interrupted."""
-        told = {annotations_of(one).get(WORKS, "") for one in self.works}
-        return bool(self.builds) or (len(told) == 1 and told.pop() == str(len(self.works)))
+        counts = {annotations_of(one).get(WORKS, "") for one in self.works}
+        return bool(self.builds) or (len(counts) == 1 and counts.pop() == str(len(self.works)))
 
 
 def owner_of(found: Object) -> tuple[str, int] | None:
@@ -62,8 +62,8 @@ def members_of(pod: Object) -> tuple[str, ...]:
         (one.get("value", "") for box in containers_of(pod) for one in box.get("env", ()) if _is_members(one)), ""
     )
     names = [name for name in str(listed).split(",") if name]
-    told = (annotations_of(pod).get(key, labels_of(pod).get(key)) for key in _INDICES)
-    index = next((str(text) for text in told if text is not None), "0")
+    indices = (annotations_of(pod).get(key, labels_of(pod).get(key)) for key in _INDICES)
+    index = next((str(text) for text in indices if text is not None), "0")
     if not index.isdigit() or int(index) >= len(names):
         return tuple(names) if len(names) == 1 else ()
     return (names[int(index)],)
@@ -196,8 +196,8 @@ def train_job_of(event: Object) -> str:
 def event_time(event: Object) -> str:
     """When the event last occurred: newer components, such as the scheduler, use other fields for it."""
     series = (event.get("series") or {}).get("lastObservedTime")
-    told = (series, *(event.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp")))
-    return str(next((one for one in told if one), "") or meta_of(event).get("creationTimestamp") or "")
+    times = (series, *(event.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp")))
+    return str(next((one for one in times if one), "") or meta_of(event).get("creationTimestamp") or "")
 
 
 def meta_of(found: Object) -> Object:
@@ -217,4 +217,4 @@ def annotations_of(found: Object) -> Object:
 
 def short(text: str) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= TEXT_TOLD else f"{words[:TEXT_TOLD]}…"
+    return words if len(words) <= MOST_TEXT else f"{words[:MOST_TEXT]}…"

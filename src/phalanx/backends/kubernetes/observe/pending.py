@@ -49,8 +49,8 @@ def waiting_for(group: AttemptObjects) -> str:
         return held or complaint or gang or "its pods are being created"
     words, count = max(waits.items(), key=lambda item: (item[0] not in _PATIENT, item[1]))
     words = gang or words if words == _TOGETHER else words
-    told = words if count == len(pods) else f"{count} of {len(pods)} pods: {words}"
-    return "; ".join(filter(None, (complaint, told)))
+    reason = words if count == len(pods) else f"{count} of {len(pods)} pods: {words}"
+    return "; ".join(filter(None, (complaint, reason)))
 
 
 def obstacles(group: AttemptObjects) -> dict[str, str]:
@@ -79,8 +79,8 @@ def held_back(work: Object, group: AttemptObjects) -> str:
 def _unadmitted(found: Object, group: AttemptObjects) -> str:
     """Kueue's latest reason for not admitting it."""
     name = queued_as(found)
-    told = [one for one in group.events if is_of_queue(one) and one.get("reason") == "Pending"]
-    last = max((one for one in told if name in topics_of(one)), key=event_time, default=_NO_OBJECT)
+    pending = [one for one in group.events if is_of_queue(one) and one.get("reason") == "Pending"]
+    last = max((one for one in pending if name in topics_of(one)), key=event_time, default=_NO_OBJECT)
     said = short(str(last.get("message") or ""))
     return f"Kueue has not admitted it yet: {said}" if said else ""
 
@@ -209,7 +209,7 @@ def pod_waits(pod: Object, group: AttemptObjects) -> PendingReason:
         if _OF_GANG.search(str(scheduled.get("message"))):
             return PendingReason(_TOGETHER)
         wait, chosen = unschedulable(str(scheduled.get("message") or "")), status.get("nominatedNodeName")
-        room = f"; pods are being preempted for it on {chosen}" if chosen else _told_by_autoscaler(_about(pod, group))
+        room = f"; pods are being preempted for it on {chosen}" if chosen else _autoscaler_message(_about(pod, group))
         return wait._replace(words=f"{wait.words}{room}")
     for one in steps_of(pod):
         wait = _container_waits(one)
@@ -224,7 +224,7 @@ def pod_waits(pod: Object, group: AttemptObjects) -> PendingReason:
     if scheduled is None and not spec.get("nodeName"):
         name = spec.get("schedulerName", "default-scheduler")
         return PendingReason(_UNSEEN if name == "default-scheduler" else f"{_UNSEEN}: check that `{name}` is running")
-    return _told_by_events(_about(pod, group))
+    return _reason_from_events(_about(pod, group))
 
 
 def _container_waits(status: Object) -> PendingReason:
@@ -278,7 +278,7 @@ def _about(pod: Object, group: AttemptObjects) -> list[Object]:
     return sorted(mine, key=event_time, reverse=True)
 
 
-def _told_by_autoscaler(events: Iterable[Object]) -> str:
+def _autoscaler_message(events: Iterable[Object]) -> str:
     """The latest decision of the cluster autoscaler or Karpenter."""
     for event in events:
         if event.get("reason") in ("TriggeredScaleUp", "Nominated"):
@@ -289,7 +289,7 @@ def _told_by_autoscaler(events: Iterable[Object]) -> str:
     return ""
 
 
-def _told_by_events(events: Iterable[Object]) -> PendingReason:
+def _reason_from_events(events: Iterable[Object]) -> PendingReason:
     """The kubelet's progress with a pod that has a node."""
     for event in events:
         reason, message = str(event.get("reason")), str(event.get("message") or "")
@@ -326,14 +326,14 @@ def unschedulable(message: str) -> PendingReason:
     # The sentences after the first are about preemption.
     total, rest = int(head[1]), re.split(r"\.(?:\s|\Z)|\bpreemption: ", head[2])[0].strip()
     wants: list[str] = []
-    told: list[str] = []
+    shortages: list[str] = []
     for count, reason in re.findall(r"(\d+) (.+?)(?=, \d+ |\Z)", rest, re.DOTALL):
         want, has, have = _node_words(reason)
         wants += [want] if want and want not in wants else []
-        told.append(f"{count} of {total} {'nodes ' if not told else ''}{has if count == '1' else have}")
-    if not told:
+        shortages.append(f"{count} of {total} {'nodes ' if not shortages else ''}{has if count == '1' else have}")
+    if not shortages:
         return PendingReason(f"no node fits: {short(rest) or 'the scheduler gives no reason'}")
-    return PendingReason(f"it needs a node {' and '.join(wants) or 'that fits'}: {', '.join(told)}")
+    return PendingReason(f"it needs a node {' and '.join(wants) or 'that fits'}: {', '.join(shortages)}")
 
 
 def _node_words(reason: str) -> tuple[str, str, str]:

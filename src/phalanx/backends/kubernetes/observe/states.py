@@ -42,7 +42,7 @@ from phalanx.naming import HELPERS
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
 
 NOT_BY_US = "its pods were deleted, not by Phalanx"
-NODES_TOLD = 8
+NODES_LISTED = 8
 REJECTED = "Pod was rejected"
 
 
@@ -60,9 +60,9 @@ class PodEnd(NamedTuple):
 
 
 def pod_end(
-    pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False, is_told: bool = False
+    pod: Object, works: Iterable[Object] = (), *, is_gone: bool = False, is_stop_requested: bool = False
 ) -> PodEnd | None:
-    """None while it is not over. `is_gone`: the pod no longer exists; `is_told`: Phalanx stopped it."""
+    """None while it is not over. `is_gone`: the pod no longer exists; `is_stop_requested`: Phalanx stopped it."""
     status = pod.get("status") or {}
     state = main_state(pod).get("terminated")
     if state is not None and _starts_again(pod):
@@ -75,11 +75,11 @@ def pod_end(
         "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
         "host": str((pod.get("spec") or {}).get("nodeName") or ""),
     }
-    fate = _judged(pod, state, tuple(works), is_told=is_told)
-    return fate._replace(**facts)  # type: ignore[arg-type]
+    outcome = _judged(pod, state, tuple(works), is_stop_requested=is_stop_requested)
+    return outcome._replace(**facts)  # type: ignore[arg-type]
 
 
-def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_told: bool) -> PodEnd:
+def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_stop_requested: bool) -> PodEnd:
     """Check the signs from the most to the least reliable."""
     status = pod.get("status") or {}
     if status.get("phase") == "Succeeded" or (state is not None and state.get("exitCode") == 0):
@@ -94,14 +94,16 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_to
     if init is not None:
         return init
     if state is None or state.get("reason") == "ContainerStatusUnknown":
-        if is_told or state is None:
+        if is_stop_requested or state is None:
             return PodEnd(
-                Cause.STOPPED, "stopped" if is_told else "its pod was deleted, not by Phalanx", is_outside=not is_told
+                Cause.STOPPED,
+                "stopped" if is_stop_requested else "its pod was deleted, not by Phalanx",
+                is_outside=not is_stop_requested,
             )
         return PodEnd(Cause.LOST, "its node lost track of its container", is_outside=True)
     if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
-        words = "stopped" if is_told else "its pod was deleted, not by Phalanx"
-        return PodEnd(Cause.STOPPED, words, code, number, is_outside=not is_told)
+        words = "stopped" if is_stop_requested else "its pod was deleted, not by Phalanx"
+        return PodEnd(Cause.STOPPED, words, code, number, is_outside=not is_stop_requested)
     return _failed(state, code, number)
 
 
@@ -321,18 +323,22 @@ def is_over(group: AttemptObjects) -> bool:
 
 
 def _verdict(group: AttemptObjects) -> tuple[Cause, str]:
-    fates = [fate for pod in group.pods if not is_build(pod) if (fate := pod_end(pod, group.works)) is not None]
-    return verdict_of(fates) or next(
+    outcomes = [
+        outcome for pod in group.pods if not is_build(pod) if (outcome := pod_end(pod, group.works)) is not None
+    ]
+    return verdict_of(outcomes) or next(
         (end for work in group.works if (end := end_of_work(work)) is not None and end[0] != Cause.FINISHED),
         (Cause.FINISHED, "finished"),
     )
 
 
-def verdict_of(fates: Iterable[PodEnd]) -> tuple[Cause, str] | None:
+def verdict_of(outcomes: Iterable[PodEnd]) -> tuple[Cause, str] | None:
     """What ended an attempt: causes from outside take precedence over the replicas' ends. None if nothing failed."""
-    bad = [fate for fate in fates if fate.cause != Cause.FINISHED]
+    bad = [outcome for outcome in outcomes if outcome.cause != Cause.FINISHED]
     first = min(
-        bad, key=lambda fate: (not fate.is_outside, fate.cause == Cause.STOPPED, fate.ended_at or 0.0), default=None
+        bad,
+        key=lambda outcome: (not outcome.is_outside, outcome.cause == Cause.STOPPED, outcome.ended_at or 0.0),
+        default=None,
     )
     if first is None:
         return None
@@ -343,5 +349,5 @@ def verdict_of(fates: Iterable[PodEnd]) -> tuple[Cause, str] | None:
 
 def nodes_of(pods: Iterable[Object]) -> str:
     nodes = sorted({str(name) for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
-    more = f" and {len(nodes) - NODES_TOLD} more" if len(nodes) > NODES_TOLD else ""
-    return ",".join(nodes[:NODES_TOLD]) + more
+    more = f" and {len(nodes) - NODES_LISTED} more" if len(nodes) > NODES_LISTED else ""
+    return ",".join(nodes[:NODES_LISTED]) + more

@@ -43,33 +43,33 @@ class KubeflowJobs(KubernetesJobs):
     needs_operators = True
 
     def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
-        place = target or ClusterTarget()
-        return super().render(fitted(plan, place), place)
+        resolved = target or ClusterTarget()
+        return super().render(fitted(plan, resolved), resolved)
 
-    def objects(self, plan: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
-        return objects(plan, place)
+    def objects(self, plan: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
+        return objects(plan, target)
 
     def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002 - those of Kubernetes
         return ()
 
 
-def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
+def objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     """All objects of a run, the owner first, without the code and agent archives and without secret values. Raises
     CallError."""
-    known = chosen(made, place)
+    known = chosen(made, target)
     if known is None:
         _refuse_elastic(made, "a run of one pod")
-        return native_jobs.objects(made, place)
-    made = fitted(made, place)
-    tables = job_kinds.tables(made, place, known)
-    is_built = image_builds.is_wanted(made, place.settings)
-    image = image_builds.tag_of(made, place.settings) if is_built else None
-    order = OperatorJob(made, place, known, tables, payload.secrets_of(made), image)
-    found = [payload.owner(made, place, tables, yields=job_kinds.yields(made, known))]
-    if order.secrets or place.settings.server is not None:  # pods that use a server have a token there
+        return native_jobs.objects(made, target)
+    made = fitted(made, target)
+    tables = job_kinds.tables(made, target, known)
+    is_built = image_builds.is_wanted(made, target.settings)
+    image = image_builds.tag_of(made, target.settings) if is_built else None
+    order = OperatorJob(made, target, known, tables, payload.secrets_of(made), image)
+    found = [payload.owner(made, target, tables, yields=job_kinds.yields(made, known))]
+    if order.secrets or target.settings.server is not None:  # pods that use a server have a token there
         found.append(payload.secret(made, order.secrets))
     if is_built:
-        found += image_builds.build_objects(made, place)
+        found += image_builds.build_objects(made, target)
     return [*found, *_gathered(order, _job(order))]
 
 
@@ -78,15 +78,15 @@ def job_of(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next((obj for obj in found if job_kinds.operated(obj) is not None), None)
 
 
-def fitted(made: Plan, place: ClusterTarget) -> Plan:
+def fitted(made: Plan, target: ClusterTarget) -> Plan:
     """The plan as the operator runs it. Idempotent. Raises CallError."""
-    known = chosen(made, place)
+    known = chosen(made, target)
     if known is not None and known.kind == PYTORCHJOB.kind and _is_elastic(made):
         return replace(made, meets=())  # it may start with fewer workers
     return made if known is None or not mpi_jobs.is_mpi(made) else mpi_jobs.adapted(made, known)
 
 
-def chosen(made: Plan, place: ClusterTarget) -> OperatorKind | None:
+def chosen(made: Plan, target: ClusterTarget) -> OperatorKind | None:
     """The operator kind for the run on that cluster; None for one pod, which needs no operator. Raises CallError."""
     if made.launch == "each" and sum(not replica.local for replica in made.replicas) == 1:
         return None
@@ -94,27 +94,27 @@ def chosen(made: Plan, place: ClusterTarget) -> OperatorKind | None:
     usual = job_kinds.RUNNERS.get(wiring)
     if usual is None:
         raise CallError(f"no Kubeflow operator runs `framework: {wiring[:60]}`: {NATIVELY}")
-    known = job_kinds.best(usual.kind, place.cluster)
-    trains = job_kinds.best(TRAINJOB.kind, place.cluster)
+    known = job_kinds.best(usual.kind, target.cluster)
+    trains = job_kinds.best(TRAINJOB.kind, target.cluster)
     if made.kubernetes.runtime is not None:
-        if trains is None and place.cluster.is_assumed:
+        if trains is None and target.cluster.is_assumed:
             trains = TRAINJOB  # a runtime implies Trainer
         if trains is None:
-            raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` needs Trainer, which {_served(place)}")
+            raise CallError(f"`runtime: {made.kubernetes.runtime[:60]}` needs Trainer, which {_served(target)}")
         known = trains
     elif known is None and trains is not None and wiring in train_jobs.RUNTIMES:
         known = trains
     if known is None:
-        raise CallError(_missing(usual, wiring, place, has_trainer=trains is not None))
+        raise CallError(_missing(usual, wiring, target, has_trainer=trains is not None))
     if lacking := [role for role in made.roles if made.roles[role] and role not in known.types]:
         raise CallError(f"{known.one} has pods of one type, and this run also has a `{lacking[0]}`; {NATIVELY}")
-    return _named(made, known, place)
+    return _named(made, known, target)
 
 
-def _named(made: Plan, known: OperatorKind, place: ClusterTarget) -> OperatorKind:
+def _named(made: Plan, known: OperatorKind, target: ClusterTarget) -> OperatorKind:
     """The kind with the operator's types for this run. With a Master, the operator adds an init container to workers
     that restricted namespaces reject; and in elastic runs torchrun sets the rendezvous."""
-    if known == PYTORCHJOB and (_is_elastic(made) or place.cluster.pod_security == RESTRICTED):
+    if known == PYTORCHJOB and (_is_elastic(made) or target.cluster.pod_security == RESTRICTED):
         return known._replace(types={"master": "Worker", "worker": "Worker"})
     if known == TFJOB and '"type": "master"' in _texts(made.replicas[0].environment.get("TF_CONFIG", "")):
         return known._replace(types={**known.types, "master": "Master"})  # TensorFlow 1 has no chief
@@ -125,18 +125,18 @@ def _texts(value: Value) -> str:
     return value if isinstance(value, str) else "".join(part for part in value if isinstance(part, str))
 
 
-def _served(place: ClusterTarget) -> str:
+def _served(target: ClusterTarget) -> str:
     kinds = {known.kind for known in OPERATED}
     found = [
         f"{kind} ({', '.join(version.rpartition('/')[2] for version in versions)})"
-        for kind, versions in job_kinds.served(place.cluster).items()
+        for kind, versions in job_kinds.served(target.cluster).items()
         if kind in kinds
     ]
-    has = "is assumed to have" if place.cluster.is_assumed else "has"
+    has = "is assumed to have" if target.cluster.is_assumed else "has"
     return f"is not on this cluster: it {has} {', '.join(found) or 'no Kubeflow jobs'}"
 
 
-def _missing(usual: OperatorKind, wiring: str, place: ClusterTarget, *, has_trainer: bool) -> str:
+def _missing(usual: OperatorKind, wiring: str, target: ClusterTarget, *, has_trainer: bool) -> str:
     if usual == MXJOB:
         also = ", and Trainer has no runtime for MXNet" if has_trainer else ""
         return f"no MXJob on this cluster: operators after 1.8 dropped it{also}; {NATIVELY}"
@@ -147,14 +147,14 @@ def _missing(usual: OperatorKind, wiring: str, place: ClusterTarget, *, has_trai
         advice = "Kubeflow's mpi-operator would run it"
         if wiring == "horovod":
             advice += ", and `backend: native` does so over Gloo, without `launcher: mpirun`"
-    return f"{usual.kind} {_served(place)}; {advice}"
+    return f"{usual.kind} {_served(target)}; {advice}"
 
 
 def _job(order: OperatorJob) -> dict[str, Any]:
     """Raises CallError for anything that a job of that kind does not support."""
     made, known = order.made, order.known
     policy = job_kinds.restart_policy(made, known)
-    if policy != job_kinds.NEVER and payload.courier(order.place) != "frames":
+    if policy != job_kinds.NEVER and payload.courier(order.target) != "frames":
         raise CallError(
             f"`restart_policy: {policy}` would restart a replica whose end is already recorded if pods use a server "
             "or a shared volume: leave it out, and `max_restarts` restarts the whole run"
@@ -184,10 +184,10 @@ def _job(order: OperatorJob) -> dict[str, Any]:
 def _templates(order: OperatorJob) -> dict[str, tuple[int, dict[str, Any]]]:
     """The operator's types, each with its number of pods and their template."""
     made, known = order.made, order.known
-    seats = job_kinds.seats(made, known)
-    _check(order, seats)
+    by_type = job_kinds.replicas_by_type(made, known)
+    _check(order, by_type)
     found = {}
-    for kind, replicas in seats.items():
+    for kind, replicas in by_type.items():
         job_kinds.alike(known, kind, replicas)
         template = job_kinds.template(order, replicas)
         main = job_kinds.main_of(template, known)
@@ -206,15 +206,15 @@ def _ports(known: OperatorKind, also: Sequence[Mapping[str, Any]]) -> list[dict[
     return list(found.values())
 
 
-def _check(order: OperatorJob, seats: Mapping[str, Sequence[Replica]]) -> None:
+def _check(order: OperatorJob, by_type: Mapping[str, Sequence[Replica]]) -> None:
     """Reject jobs that the operator's own checks accept but that never start."""
     made, known = order.made, order.known
     for kind in SINGLE:
-        if len(seats.get(kind, ())) > 1:
-            raise CallError(f"{known.one} has one {kind}, and this run has {len(seats[kind])}: {NATIVELY}")
+        if len(by_type.get(kind, ())) > 1:
+            raise CallError(f"{known.one} has one {kind}, and this run has {len(by_type[kind])}: {NATIVELY}")
     if known.kind == MXJOB.kind:
         for kind, key in (("Server", "n_ps"), ("Worker", "n_workers")):
-            if kind not in seats:
+            if kind not in by_type:
                 raise CallError(f"an MXJob needs at least one {kind}: write `{key}: 1`; or {NATIVELY}")
     if known.kind == PYTORCHJOB.kind:
         _check_elastic(made)
@@ -273,11 +273,11 @@ def _fields(order: OperatorJob) -> dict[str, Any]:
 
 def _gathered(order: OperatorJob, job: dict[str, Any]) -> list[dict[str, Any]]:
     """The job, changed so that its pods form a gang, after the object that defines the gang."""
-    made, place, known = order.made, order.place, order.known
-    gang = gang_scheduling.chosen(made, place)
+    made, target, known = order.made, order.target, order.known
+    gang = gang_scheduling.chosen(made, target)
     if gang is None:
         return [job]
-    asked, site = made.kubernetes, place.settings
+    asked, site = made.kubernetes, target.settings
     is_asked = (asked.gang or site.gang or asked.queue or site.queue) is not None
     if gang.kind == gang_scheduling.KUEUE:
         if known in UNQUEUED and is_asked:
@@ -308,7 +308,7 @@ def _pod_group(order: OperatorJob, replicas: Mapping[str, Any], count: int) -> l
     """An operator creates a pod group only if it was started with that option, which is not visible. training-operator
     then uses an existing one. mpi-operator uses only its own: there this one has another name and reserves nothing."""
     shapes = [{"spec": {"template": each["template"], "parallelism": each["replicas"]}} for each in replicas.values()]
-    group, *rest = gang_scheduling.grouped(order.made, order.place, shapes)
+    group, *rest = gang_scheduling.grouped(order.made, order.target, shapes)
     if len(rest) != len(shapes):
         return []  # a single pod is no gang
     group["spec"]["minMember"] = count
@@ -316,8 +316,8 @@ def _pod_group(order: OperatorJob, replicas: Mapping[str, Any], count: int) -> l
         group["metadata"]["name"] = name = names.object_name(order.name, "gang")
         group["spec"].pop("minResources", None)
         for each in replicas.values():
-            told = each["template"]["metadata"]
-            for listed in (told["labels"], told["annotations"]):
+            pod_metadata = each["template"]["metadata"]
+            for listed in (pod_metadata["labels"], pod_metadata["annotations"]):
                 listed.update((key, name) for key in GROUPED if key in listed)
     return [group]
 

@@ -162,7 +162,7 @@ def job_name(made: Plan) -> str:
     return names.object_name("phalanx", made.run_id, room=_ROOM)
 
 
-def seats(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
+def replicas_by_type(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
     """The replicas of each of the operator's types, in the operator's order."""
     found: dict[str, list[Replica]] = {}
     for replica in made.replicas:
@@ -171,16 +171,16 @@ def seats(made: Plan, known: OperatorKind) -> dict[str, list[Replica]]:
     return found
 
 
-def tables(made: Plan, place: ClusterTarget, known: OperatorKind) -> AddressTables:
+def tables(made: Plan, target: ClusterTarget, known: OperatorKind) -> AddressTables:
     """The addresses of the replicas under the operator's services."""
     hosts = {
         (replica.role, replica.index): _host(made, known, kind, number)
-        for kind, replicas in seats(made, known).items()
+        for kind, replicas in replicas_by_type(made, known).items()
         for number, replica in enumerate(replicas)
     }
     host = {replica.name: hosts[replica.role, replica.index] for replica in made.replicas}
     port = {replica.name: known.port + replica.local for replica in made.replicas}
-    paths = native_jobs.paths(made, place)
+    paths = native_jobs.paths(made, target)
     if known.kind in (MPIJOB.kind, TRAINJOB.kind):
         paths |= {"hostfile": "/etc/mpi/hostfile", "hosts.sh": "/etc/mpi/discover_hosts.sh"}
     first = next(iter(host.values()))
@@ -224,7 +224,7 @@ class OperatorJob(NamedTuple):
     """A run, its target and its operator kind. `image`: one that is built for it."""
 
     made: Plan
-    place: ClusterTarget
+    target: ClusterTarget
     known: OperatorKind
     tables: AddressTables
     secrets: Mapping[str, str]
@@ -244,7 +244,7 @@ def template(
     found = pods.template(
         made,
         replicas,
-        order.place,
+        order.target,
         tables=order.tables,
         container=known.container,
         index_from=REPLICA_INDEX if is_counted else None,
@@ -317,13 +317,13 @@ def alike(known: OperatorKind, kind: str, replicas: Sequence[Replica]) -> None:
         for field in usual._fields
         if any(getattr(other.settings, field) != getattr(usual, field) for other in others)
     ]
-    told = ", ".join(other.name for other in others[:_NAMED])
-    told += f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    listed = ", ".join(other.name for other in others[:_NAMED])
+    listed += f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     advice = "use the same settings"
     if len({replica.role for replica in replicas}) > 1 and others[0].role == "master":
         advice = "write the same below `environment` as below `environment.replicas.default_worker`"
     raise CallError(
-        f"all pods of type {kind} of {known.one} are equal, and {told} {'have' if len(others) > 1 else 'has'} "
+        f"all pods of type {kind} of {known.one} are equal, and {listed} {'have' if len(others) > 1 else 'has'} "
         f"different settings ({', '.join(fields)}): {advice}; or {NATIVELY}"
     )
 

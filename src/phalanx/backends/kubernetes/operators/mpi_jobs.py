@@ -290,7 +290,7 @@ def _call(order: OperatorJob, template: dict[str, Any], names: Sequence[str]) ->
     listed = ",".join(names)
     if MEMBERS in template["metadata"]["annotations"]:  # there is room for all of them
         template["metadata"]["annotations"][MEMBERS] = listed
-    is_shared = order.place.settings.home_claim is not None
+    is_shared = order.target.settings.home_claim is not None
     for container in template["spec"].get("initContainers", ()):
         if not is_shared:
             _set(container, ",".join([order.made.replicas[0].name] * len(names)))
@@ -310,11 +310,11 @@ def _name_user(order: OperatorJob, template: dict[str, Any]) -> None:
     main, spec = job_kinds.main_of(template, order.known), template["spec"]
     step: dict[str, Any] = {
         "name": USER_STEP,
-        "command": ["/bin/sh", "-c", pods.unexpanded(_NAME_USER), "user", USERS_AT, volumes.home_at(order.place)],
+        "command": ["/bin/sh", "-c", pods.unexpanded(_NAME_USER), "user", USERS_AT, volumes.home_at(order.target)],
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}],
         "volumeMounts": [{"name": USERS, "mountPath": USERS_AT}],
         **{key: deepcopy(main[key]) for key in ("image", "imagePullPolicy", "securityContext") if key in main},
-        **deepcopy(pods.without_devices(main, order.place)),
+        **deepcopy(pods.without_devices(main, order.target)),
     }
     spec["initContainers"] = [*spec.get("initContainers", ()), step]
     spec["volumes"] = [*spec.get("volumes", ()), {"name": USERS, "emptyDir": {"sizeLimit": "1Mi"}}]

@@ -82,7 +82,7 @@ def job(order: OperatorJob) -> dict[str, Any]:
 
 def _runtime(order: OperatorJob) -> dict[str, str]:
     """The cluster's runtime, or the namespace's runtime of that name."""
-    made, cluster = order.made, order.place.cluster
+    made, cluster = order.made, order.target.cluster
     there = dict.fromkeys((*cluster.runtimes, *cluster.own_runtimes))
     name = made.kubernetes.runtime or RUNTIMES.get(made.wiring or "")
     listed = ", ".join(there) or "none known"
@@ -128,13 +128,13 @@ def _unknown(order: OperatorJob, template: Mapping[str, Any], main: Mapping[str,
         (kind, ref), *_ = source.items()
         if ref["name"] != names.base(order.made):
             yield f"`{'config_map_refs' if kind == 'configMapRef' else 'secret_refs'}: [{ref['name']}]`"
-    told = dict(_OURS)
+    expected = dict(_OURS)
     if spec.get("serviceAccountName"):
-        told["automountServiceAccountToken"] = True
+        expected["automountServiceAccountToken"] = True
     if order.made.timeout_s is not None:
-        told["activeDeadlineSeconds"] = job_kinds.deadline_s(order.made)
+        expected["activeDeadlineSeconds"] = job_kinds.deadline_s(order.made)
     for key, value in spec.items():
-        if key not in (*_LAID_OVER, "containers", "initContainers") and told.get(key) != value:
+        if key not in (*_LAID_OVER, "containers", "initContainers") and expected.get(key) != value:
             yield f"`{key}` of pods"
     for key in main:
         if key not in (*_OF_CONTAINER, *_ELSEWHERE):
@@ -169,7 +169,7 @@ def _command(template: Mapping[str, Any]) -> list[str]:
 
 def _secrets(order: OperatorJob, main: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     wanted = set(order.secrets)
-    if order.place.settings.server is not None:
+    if order.target.settings.server is not None:
         wanted.add(TOKEN)
     there = {variable["name"] for variable in main["env"]}
     for name in sorted(name for name in wanted - there if names.is_variable(name)):

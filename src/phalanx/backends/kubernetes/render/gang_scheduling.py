@@ -49,12 +49,12 @@ class GangScheduler(NamedTuple):
     is_whole: bool = True
 
 
-def chosen(made: Plan, place: ClusterTarget) -> GangScheduler | None:
+def chosen(made: Plan, target: ClusterTarget) -> GangScheduler | None:
     """Return the scheduler that the file or site names, else the cluster's. Raises CallError if the cluster lacks
     it."""
-    cluster = place.cluster
-    asked = made.kubernetes.gang or place.settings.gang
-    queue = made.kubernetes.queue or place.settings.queue
+    cluster = target.cluster
+    asked = made.kubernetes.gang or target.settings.gang
+    queue = made.kubernetes.queue or target.settings.queue
     is_unknown = cluster.is_assumed and not any(has(cluster, kind) for kind in KINDS)
     if asked == NONE:
         return _each_in_kueue(made.kubernetes.queue if made.kubernetes.gang else queue, cluster, is_unknown=is_unknown)
@@ -130,17 +130,17 @@ def _refuse_endless_wait(cluster: Cluster) -> None:
         )
 
 
-def grouped(made: Plan, place: ClusterTarget, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def grouped(made: Plan, target: ClusterTarget, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the Jobs, changed so that their pods form a gang, preceded by the object that defines it: without that
     object the scheduler would keep the pods waiting. Raises CallError."""
-    gang = chosen(made, place)
+    gang = chosen(made, target)
     count = sum(job["spec"]["parallelism"] for job in jobs)
     if gang is None:
         return list(jobs)
     if gang.kind == KUEUE:
-        _queue(made, place, gang, jobs, count)
+        _queue(made, target, gang, jobs, count)
         return list(jobs)
-    is_named = gang.queue is not None or (made.kubernetes.gang or place.settings.gang) is not None
+    is_named = gang.queue is not None or (made.kubernetes.gang or target.settings.gang) is not None
     if count == 1 and not is_named:
         return list(jobs)
     for job in jobs:
@@ -148,23 +148,23 @@ def grouped(made: Plan, place: ClusterTarget, jobs: Sequence[dict[str, Any]]) ->
     return [_pod_group(made, gang, jobs, count), *jobs]
 
 
-def _queue(made: Plan, place: ClusterTarget, gang: GangScheduler, jobs: Sequence[dict[str, Any]], count: int) -> None:
-    cluster = place.cluster
+def _queue(made: Plan, target: ClusterTarget, gang: GangScheduler, jobs: Sequence[dict[str, Any]], count: int) -> None:
+    cluster = target.cluster
     can_group = cluster.queues_pods and not cluster.queues_all and DEFAULT_QUEUE not in cluster.queues
     is_grouped = gang.is_whole and len(jobs) > 1 and cluster.version >= GATES_SINCE
     if is_grouped and can_group and _is_admissible(made, jobs):
         for job in jobs:
-            told = job["spec"]["template"]["metadata"]
-            told["labels"] |= {QUEUE_LABEL: gang.queue, GROUP_LABEL: names.base(made)}
-            told["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # attempts are replaced
+            pod_metadata = job["spec"]["template"]["metadata"]
+            pod_metadata["labels"] |= {QUEUE_LABEL: gang.queue, GROUP_LABEL: names.base(made)}
+            pod_metadata["annotations"] |= {_COUNT: str(count), _RETRIABLE: "false"}  # attempts are replaced
         return
     for job in jobs:
         job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
 
 
-def admit_alone(made: Plan, place: ClusterTarget, job: dict[str, Any]) -> None:
+def admit_alone(made: Plan, target: ClusterTarget, job: dict[str, Any]) -> None:
     """Queue a Job outside the gang, such as an image build, if Kueue manages every Job."""
-    gang = chosen(made, place) if place.cluster.queues_all else None
+    gang = chosen(made, target) if target.cluster.queues_all else None
     if gang is not None and gang.kind == KUEUE:
         job["metadata"]["labels"][QUEUE_LABEL] = gang.queue
 

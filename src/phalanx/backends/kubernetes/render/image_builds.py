@@ -93,20 +93,20 @@ def _repository(made: Plan) -> str:
     return "-".join(filter(None, (plain[: LONGEST_REPOSITORY - 9].rstrip("-"), digest)))
 
 
-def build_objects(made: Plan, place: ClusterTarget, code_digest: str | None = None) -> list[dict[str, Any]]:
+def build_objects(made: Plan, target: ClusterTarget, code_digest: str | None = None) -> list[dict[str, Any]]:
     """The objects that build and push the image of a run: the Job, and before it the ConfigMaps that it reads. Raises
     CallError."""
-    settings = place.settings
+    settings = target.settings
     builder = _builder(made, settings)
-    source = volumes.code(_bare(made), place)
+    source = volumes.code(_bare(made), target)
     command = _arguments(made, builder, str(source.path), tag_of(made, settings, code_digest))
     name = names.object_name(names.base(made), BUILD)
-    reads = payload.owner(_bare(made), place, _tables())
+    reads = payload.owner(_bare(made), target, _tables())
     reads["metadata"] = _labelled(payload.metadata(made, name))
     if made.build is not None and made.build.dockerfile is None:
         reads["data"]["Dockerfile"] = dockerfile(made, settings, is_first_alone=builder == BUILDKIT)
-    job = _job(made, place, name, builder, command)
-    gang_scheduling.admit_alone(made, place, job)
+    job = _job(made, target, name, builder, command)
+    gang_scheduling.admit_alone(made, target, job)
     return [reads, job]
 
 
@@ -196,8 +196,8 @@ def _below(code: str, path: str | None, key: str) -> str:
     return code if inside == "." else f"{code}/{inside}"
 
 
-def _job(made: Plan, place: ClusterTarget, name: str, builder: str, arguments: list[str]) -> dict[str, Any]:
-    template = _template(made, place, builder, name)
+def _job(made: Plan, target: ClusterTarget, name: str, builder: str, arguments: list[str]) -> dict[str, Any]:
+    template = _template(made, target, builder, name)
     [main] = template["spec"]["containers"]
     main["args"] = [pods.unexpanded(word) for word in arguments]
     return {
@@ -213,10 +213,10 @@ def _job(made: Plan, place: ClusterTarget, name: str, builder: str, arguments: l
     }
 
 
-def _template(made: Plan, place: ClusterTarget, builder: str, reads: str) -> dict[str, Any]:
+def _template(made: Plan, target: ClusterTarget, builder: str, reads: str) -> dict[str, Any]:
     """A pod like the run's, with the init containers that fetch the code, but with the builder as its container."""
     bare = _bare(made)
-    found = pods.template(bare, bare.replicas, place, tables=_tables(), image=place.settings.image)
+    found = pods.template(bare, bare.replicas, target, tables=_tables(), image=target.settings.image)
     _labelled(found["metadata"])
     spec = found["spec"]
     for volume in spec["volumes"]:
@@ -225,32 +225,32 @@ def _template(made: Plan, place: ClusterTarget, builder: str, reads: str) -> dic
     ours = spec["containers"][0]
     carried = [mount for mount in ours["volumeMounts"] if mount["mountPath"] in (CODE_AT, RUN_AT)]
     mounts = [*carried, {"name": "job", "mountPath": DOCKERFILE_AT, "readOnly": True}]
-    asked = pods.without_devices(ours, place)
+    asked = pods.without_devices(ours, target)
     main: dict[str, Any] = {"name": BUILD, "image": IMAGES[builder], **asked, "env": [], "volumeMounts": mounts}
     if builder == BUILDKIT:
         main["command"] = ["buildctl-daemonless.sh"]
         main["env"] = [{"name": "BUILDKITD_FLAGS", "value": "--oci-worker-no-process-sandbox"}]
         mounts.append({"name": "state", "mountPath": _USERS_STATE})
         spec["volumes"].append({"name": "state", "emptyDir": {}})
-    main |= _unrestricted(builder, place)
-    if builder == BUILDKIT and place.cluster.version < (1, 30):
+    main |= _unrestricted(builder, target)
+    if builder == BUILDKIT and target.cluster.version < (1, 30):
         found["metadata"]["annotations"][f"container.apparmor.security.beta.kubernetes.io/{BUILD}"] = "unconfined"
-    if place.settings.registry_secret is not None:
+    if target.settings.registry_secret is not None:
         main["env"].append({"name": "DOCKER_CONFIG", "value": _CREDENTIALS[builder]})
         mounts.append({"name": "registry", "mountPath": _CREDENTIALS[builder], "readOnly": True})
         file = {"key": ".dockerconfigjson", "path": "config.json"}
-        secret = {"secretName": place.settings.registry_secret, "items": [file]}
+        secret = {"secretName": target.settings.registry_secret, "items": [file]}
         spec["volumes"].append({"name": "registry", "secret": secret})
     spec["containers"] = [main]
     return found
 
 
-def _unrestricted(builder: str, place: ClusterTarget) -> dict[str, Any]:
+def _unrestricted(builder: str, target: ClusterTarget) -> dict[str, Any]:
     if builder == KANIKO:
         return {"securityContext": {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}}
     context: dict[str, Any] = {"runAsUser": pods.USER, "runAsGroup": pods.USER}
     context["seccompProfile"] = {"type": "Unconfined"}
-    if place.cluster.version >= (1, 30):
+    if target.cluster.version >= (1, 30):
         context["appArmorProfile"] = {"type": "Unconfined"}
     return {"securityContext": context}
 

@@ -47,41 +47,41 @@ class JobDefaults(NamedTuple):
     service: str | None
 
 
-def objects(made: Plan, place: ClusterTarget) -> list[dict[str, Any]]:
+def objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     """All objects of a run, the owner first, without the code and agent archives and without secret values. Raises
     CallError."""
     _refuse(made)
-    grouped = groups(made, place)
-    known = _tables(made, place, grouped)
+    grouped = groups(made, target)
+    known = _tables(made, target, grouped)
     secrets = payload.secrets_of(made)
-    is_built = image_builds.is_wanted(made, place.settings)
+    is_built = image_builds.is_wanted(made, target.settings)
     common = JobDefaults(
         known,
         secrets,
         left=_left_to_agents(made, known) if len(grouped) > FEW else (),
-        image=image_builds.tag_of(made, place.settings) if is_built else None,
+        image=image_builds.tag_of(made, target.settings) if is_built else None,
         service=names.base(made) if _is_spread(grouped) else None,
     )
-    found = [payload.owner(made, place, known)]
-    if secrets or place.settings.server is not None:  # pods that use a server have a token there
+    found = [payload.owner(made, target, known)]
+    if secrets or target.settings.server is not None:  # pods that use a server have a token there
         found.append(payload.secret(made, secrets))
     if common.service is not None:
         found.append(_service(made))
     if is_built:
-        found += image_builds.build_objects(made, place)
-    jobs = [_job(made, place, group, common) for group in grouped]
-    return [*found, *gang_scheduling.grouped(made, place, jobs)]
+        found += image_builds.build_objects(made, target)
+    jobs = [_job(made, target, group, common) for group in grouped]
+    return [*found, *gang_scheduling.grouped(made, target, jobs)]
 
 
-def tables(made: Plan, place: ClusterTarget) -> AddressTables:
+def tables(made: Plan, target: ClusterTarget) -> AddressTables:
     """The addresses of all processes of a run, and the paths of its folders in its pods."""
-    return _tables(made, place, groups(made, place))
+    return _tables(made, target, groups(made, target))
 
 
-def groups(made: Plan, place: ClusterTarget) -> list[ReplicaJob]:
+def groups(made: Plan, target: ClusterTarget) -> list[ReplicaJob]:
     """The Jobs of a run, in the order of its replicas. The largest group of a role has the role's name, others that of
     their first replica, so pod names never collide."""
-    base, is_indexed = names.base(made), place.cluster.has_indexed_jobs
+    base, is_indexed = names.base(made), target.cluster.has_indexed_jobs
     alike = _alike(made) if is_indexed else [[replica] for replica in _firsts(made)]
     largest: dict[str, list[Replica]] = {}
     for members in alike:
@@ -131,7 +131,7 @@ def _refuse(made: Plan) -> None:
         raise CallError("native Jobs have a fixed number of workers: `min_workers` needs `backend: kubeflow`")
 
 
-def _tables(made: Plan, place: ClusterTarget, grouped: list[ReplicaJob]) -> AddressTables:
+def _tables(made: Plan, target: ClusterTarget, grouped: list[ReplicaJob]) -> AddressTables:
     base, is_spread = names.base(made), _is_spread(grouped)
     hosts = {
         member.name: f"{group.hostname(number)}.{base}" if is_spread else ITSELF
@@ -141,13 +141,13 @@ def _tables(made: Plan, place: ClusterTarget, grouped: list[ReplicaJob]) -> Addr
     host = {replica.name: hosts[f"{replica.role}-{replica.index}"] for replica in made.replicas}
     first = next(iter(host.values()))
     port = {replica.name: PORT + replica.local for replica in made.replicas}
-    return AddressTables({**host, "*": first}, {**port, "*": PORT}, paths(made, place))
+    return AddressTables({**host, "*": first}, {**port, "*": PORT}, paths(made, target))
 
 
-def paths(made: Plan, place: ClusterTarget) -> dict[str, str]:
+def paths(made: Plan, target: ClusterTarget) -> dict[str, str]:
     """The folders of a run in its pods, by their names in plans."""
     found = {
-        "outputs": volumes.outputs_at(made, place),
+        "outputs": volumes.outputs_at(made, target),
         "logs": f"{RUN_AT}/replicas",
         "hostfile": f"{RUN_AT}/hostfile",
         "hosts.sh": f"{RUN_AT}/hosts.sh",
@@ -182,12 +182,12 @@ def _left_to_agents(made: Plan, known: AddressTables) -> Collection[str]:
     return [name for name, value in found.items() if len(known.text(made, value)) > LONG]
 
 
-def _job(made: Plan, place: ClusterTarget, group: ReplicaJob, common: JobDefaults) -> dict[str, Any]:
+def _job(made: Plan, target: ClusterTarget, group: ReplicaJob, common: JobDefaults) -> dict[str, Any]:
     first, count = group.members[0], len(group.members)
     template = pods.template(
         made,
         group.members,
-        place,
+        target,
         tables=common.tables,
         hostname=None if group.is_indexed else group.job,
         subdomain=common.service,
@@ -209,16 +209,16 @@ def _job(made: Plan, place: ClusterTarget, group: ReplicaJob, common: JobDefault
             **({"completionMode": "Indexed"} if group.is_indexed else {}),
             "completions": count,
             "parallelism": count,
-            **_failing(place, group),
+            **_failing(target, group),
             "ttlSecondsAfterFinished": math.ceil(ttl_s),
             "template": template,
         },
     }
 
 
-def _failing(place: ClusterTarget, group: ReplicaJob) -> dict[str, Any]:
+def _failing(target: ClusterTarget, group: ReplicaJob) -> dict[str, Any]:
     """No pod is restarted. A Job that reaches its own limit removes all of its pods at once, along with their last
     output. So with a limit per index, the whole Job must have none."""
-    if group.is_indexed and len(group.members) > 1 and place.cluster.version >= PER_INDEX_SINCE:
+    if group.is_indexed and len(group.members) > 1 and target.cluster.version >= PER_INDEX_SINCE:
         return {"backoffLimitPerIndex": 0}
     return {"backoffLimit": 0}

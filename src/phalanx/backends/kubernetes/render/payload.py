@@ -32,13 +32,13 @@ FAREWELL_S = 10.0  # the part of a pod's grace period in which its agent reports
 EMPTIED = f"{DOMAIN}/values"
 
 
-def owner(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> dict[str, Any]:
+def owner(made: Plan, target: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> dict[str, Any]:
     """The first object of a run: the agents read it, and it owns all other objects."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(made, names.base(made)),
-        "data": {PLACE: place_json(made, place, tables, yields=yields), START: start_script()},
+        "data": {PLACE: place_json(made, target, tables, yields=yields), START: start_script()},
         "binaryData": {PLAN: b64encode(plan_gz(made)).decode()},
     }
 
@@ -51,27 +51,27 @@ def metadata(made: Plan, name: str, role: str | None = None, members: Collection
     }
 
 
-def place_json(made: Plan, place: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> str:
+def place_json(made: Plan, target: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> str:
     """The addresses and paths that agents need. `yields`: variables that an operator sets; its values override the
     plan's."""
-    told = {
+    content = {
         "version": 1,
         "host": dict(tables.host),
         "port": dict(tables.port),
-        "courier": courier(place),
-        "server": place.settings.server,
+        "courier": courier(target),
+        "server": target.settings.server,
         "run_folder": RUN_AT,
-        "code": code_of(made, place),
+        "code": code_of(made, target),
         "outputs": tables.path["outputs"],
         "data": {of.partition("/")[2]: at for of, at in tables.path.items() if of.startswith("data/")},
         "yields": sorted(yields),
         "peers_s": peers_s(made),
-        "grace_s": grace_s(made, place),
-        "steps": list(steps_of(made, place)),
+        "grace_s": grace_s(made, target),
+        "steps": list(steps_of(made, target)),
     }
-    patience_s = place.settings.give_up if made.kubernetes.give_up_s is None else made.kubernetes.give_up_s
-    told |= {"give_up_s": patience_s} if patience_s is not None else {}
-    return json.dumps(told, indent=1) + "\n"
+    patience_s = target.settings.give_up if made.kubernetes.give_up_s is None else made.kubernetes.give_up_s
+    content |= {"give_up_s": patience_s} if patience_s is not None else {}
+    return json.dumps(content, indent=1) + "\n"
 
 
 def peers_s(made: Plan) -> float:
@@ -79,44 +79,44 @@ def peers_s(made: Plan) -> float:
     return made.kubernetes.peers_s if made.kubernetes.peers_s is not None else PEERS_S
 
 
-def grace_s(made: Plan, place: ClusterTarget) -> float:
+def grace_s(made: Plan, target: ClusterTarget) -> float:
     """The grace period of the program: that of its pod, minus the agent's part."""
-    whole_s = float(pods.grace_s(made, place))
+    whole_s = float(pods.grace_s(made, target))
     return max(whole_s - FAREWELL_S, whole_s / 2)
 
 
-def courier(place: ClusterTarget) -> str:
+def courier(target: ClusterTarget) -> str:
     """The transport of logs, metrics and ends."""
-    if place.settings.home_claim is not None:
+    if target.settings.home_claim is not None:
         return "volume"
-    return "server" if place.settings.server is not None else "frames"
+    return "server" if target.settings.server is not None else "frames"
 
 
-def without_courier(told: str) -> str:
+def without_courier(content: str) -> str:
     """The same without a receiver: then logs are written for people."""
-    return json.dumps({**json.loads(told), "courier": "none"}, indent=1) + "\n"
+    return json.dumps({**json.loads(content), "courier": "none"}, indent=1) + "\n"
 
 
-def code_of(made: Plan, place: ClusterTarget) -> dict[str, Any]:
+def code_of(made: Plan, target: ClusterTarget) -> dict[str, Any]:
     """The source of the code in the pods, and the working directory; without one, the image's applies. A bundle that is
     too large for an object is fetched from the server instead."""
-    return volumes.code(made, place)._asdict()
+    return volumes.code(made, target)._asdict()
 
 
-def steps_of(made: Plan, place: ClusterTarget) -> tuple[str, ...]:
+def steps_of(made: Plan, target: ClusterTarget) -> tuple[str, ...]:
     """The steps that an init container runs; none if an image is built from them."""
-    if made.build is None or place.settings.registry is not None:
+    if made.build is None or target.settings.registry is not None:
         return ()
     return made.build.build_steps
 
 
 def plan_gz(made: Plan) -> bytes:
     """The plan for agents, without secrets; the same bytes for the same plan."""
-    told, secret_names = document(made), pods.hidden(made)
-    told["environment"] = _without(told["environment"], secret_names)
-    for replica in told["replicas"]:
+    content, secret_names = document(made), pods.hidden(made)
+    content["environment"] = _without(content["environment"], secret_names)
+    for replica in content["replicas"]:
         replica["environment"] = _without(replica["environment"], secret_names)
-    return gzip.compress(json.dumps(told, separators=(",", ":")).encode(), mtime=0)
+    return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
 
 
 def _without(variables: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
@@ -162,12 +162,14 @@ def _text(made: Plan, value: Value, tables: AddressTables | None) -> str:
 
 def secret(made: Plan, keys: Collection[str]) -> dict[str, Any]:
     """The Secret without values: they are filled in at submission and are in no manifest file."""
-    told = metadata(made, names.base(made))
-    told["annotations"][EMPTIED] = "left empty here: `phalanx run` fills them in; by hand, write them before applying"
+    described = metadata(made, names.base(made))
+    described["annotations"][EMPTIED] = (
+        "left empty here: `phalanx run` fills them in; by hand, write them before applying"
+    )
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": told,
+        "metadata": described,
         "type": "Opaque",
         "stringData": dict.fromkeys(sorted(keys), ""),
     }

@@ -54,10 +54,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def merged(template: dict[str, Any], made: Plan, place: ClusterTarget, container: str = CONTAINER) -> dict[str, Any]:
+def merged(template: dict[str, Any], made: Plan, target: ClusterTarget, container: str = CONTAINER) -> dict[str, Any]:
     """Merge the site's patch, then the file's, into the template. Raises CallError with every fault."""
     found = template
-    for layer in _layers(made, place):
+    for layer in _layers(made, target):
         patch = _as_template(plain(layer.patch))
         _rename(patch, container)
         over = merge(found, patch)
@@ -117,14 +117,14 @@ def _merged_list(value: list[Any], patch: list[Any], field: str) -> list[Any]:
     return result
 
 
-def override_of(made: Plan, place: ClusterTarget, field: str) -> Any:
+def override_of(made: Plan, target: ClusterTarget, field: str) -> Any:
     """The patch of a field of the pod spec; None without one."""
-    found = (_map(_as_template(plain(layer.patch)), "spec").get(field) for layer in _layers(made, place))
+    found = (_map(_as_template(plain(layer.patch)), "spec").get(field) for layer in _layers(made, target))
     return next((value for value in reversed([*found]) if value is not None), None)
 
 
-def _layers(made: Plan, place: ClusterTarget) -> Iterator[_Layer]:
-    for where, patch in ((IN_SETTINGS, place.settings.pod), (IN_FILE, made.kubernetes.pod)):
+def _layers(made: Plan, target: ClusterTarget) -> Iterator[_Layer]:
+    for where, patch in ((IN_SETTINGS, target.settings.pod), (IN_FILE, made.kubernetes.pod)):
         if patch:
             yield _Layer(where, patch)
 
@@ -230,8 +230,8 @@ def _faults_of_ours(now: dict[str, Any], old: dict[str, Any], at: str) -> Iterat
         if mounts.get(path) != mount:
             yield f"{at}.volumeMounts[{path}]", "this mount of Phalanx cannot be changed"
     for path in mounts.keys() - _by(old, "volumeMounts", "mountPath").keys():
-        place = f"{path.rstrip('/')}/"
-        if any(f"{ours}/".startswith(place) or place.startswith(f"{ours}/") for ours in _CARRIED):
+        target = f"{path.rstrip('/')}/"
+        if any(f"{ours}/".startswith(target) or target.startswith(f"{ours}/") for ours in _CARRIED):
             yield f"{at}.volumeMounts[{path}]", "the run uses this path: mount it elsewhere"
 
 

@@ -52,7 +52,7 @@ fi
 def template(  # noqa: PLR0913 - what operators want differently
     made: Plan,
     members: Sequence[Replica],
-    place: ClusterTarget,
+    target: ClusterTarget,
     *,
     tables: AddressTables,
     container: str = CONTAINER,
@@ -71,12 +71,12 @@ def template(  # noqa: PLR0913 - what operators want differently
     """
     first = members[0]
     faults: list[str] = []
-    found = volumes.mounted(made, first, place, faults)
+    found = volumes.mounted(made, first, target, faults)
     main: dict[str, Any] = {
         "name": container,
-        "image": image or _image(made, place, faults),
-        **_resources(first, place, faults),
-        "env": [*_variables(_texts(made, members, place, tables, leave), faults), *_fields(index_from)],
+        "image": image or _image(made, target, faults),
+        **_resources(first, target, faults),
+        "env": [*_variables(_texts(made, members, target, tables, leave), faults), *_fields(index_from)],
         "envFrom": _sources(made, first, faults),
         "volumeMounts": [dict(item.mount) for item in found],
         "securityContext": _restricted(),
@@ -86,7 +86,7 @@ def template(  # noqa: PLR0913 - what operators want differently
         main["args"] = [unexpanded(tables.text(made, word)) for word in first.argv]
     if made.is_distributed and container == CONTAINER:
         main["ports"] = [{"containerPort": PORT}]
-    steps = list(_init_containers(made, place, main, volumes.for_init(found), faults))
+    steps = list(_init_containers(made, target, main, volumes.for_init(found), faults))
     optional = {"initContainers": steps or None, "hostname": hostname, "subdomain": subdomain}
     spec = {
         **_for_all_pods(first),
@@ -98,12 +98,14 @@ def template(  # noqa: PLR0913 - what operators want differently
     metadata = _metadata(made, members, faults)
     if faults:
         raise CallError("\n".join(dict.fromkeys(faults)))
-    return _with_devices_seen(pod_patch.merged({"metadata": metadata, "spec": spec}, made, place, container), container)
+    return _with_devices_seen(
+        pod_patch.merged({"metadata": metadata, "spec": spec}, made, target, container), container
+    )
 
 
-def grace_s(made: Plan, place: ClusterTarget) -> int:
+def grace_s(made: Plan, target: ClusterTarget) -> int:
     """The termination grace period of a pod."""
-    said = pod_patch.override_of(made, place, _GRACE)
+    said = pod_patch.override_of(made, target, _GRACE)
     return said if type(said) is int and said >= 0 else GRACE_S
 
 
@@ -162,20 +164,20 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(inner)
 
 
-def _image(made: Plan, place: ClusterTarget, faults: list[str]) -> str:
+def _image(made: Plan, target: ClusterTarget, faults: list[str]) -> str:
     build = made.build
     if build is None or (build.image is None and build.dockerfile is None and build.ref is None):
-        return place.settings.image
+        return target.settings.image
     if build.image is None:
         what, hint = "ref", "images of earlier builds are not available here: name one (`build: {image: ...}`)"
         if build.dockerfile is not None:
             what, hint = "dockerfile", "no image was built from it: set `registry` in kubernetes.yml, or name an image"
         faults.append(f"`build.{what}`: {hint}")
-        return place.settings.image
+        return target.settings.image
     return build.image
 
 
-def _resources(member: Replica, place: ClusterTarget, faults: list[str]) -> dict[str, Any]:
+def _resources(member: Replica, target: ClusterTarget, faults: list[str]) -> dict[str, Any]:
     asked = member.resources
     found: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
     for name, written in (("cpu", _cpus), ("memory", volumes.memory)):
@@ -190,7 +192,7 @@ def _resources(member: Replica, place: ClusterTarget, faults: list[str]) -> dict
         if not any(bounds):
             continue
         count = max(bounds)
-        key = place.settings.devices.get(name)
+        key = target.settings.devices.get(name)
         if len(bounds) > 1:
             faults.append(f"`resources.{name}`: devices cannot be shared: write the same for requests and limits")
         elif count != int(count):
@@ -209,13 +211,13 @@ def _cpus(count: float) -> str:
 
 
 def _texts(
-    made: Plan, members: Sequence[Replica], place: ClusterTarget, tables: AddressTables, leave: Collection[str]
+    made: Plan, members: Sequence[Replica], target: ClusterTarget, tables: AddressTables, leave: Collection[str]
 ) -> dict[str, str]:
     """The variables of a template. Phalanx's come last, so a file cannot change a pod's identity."""
     left = {*hidden(made, members), *leave, *_FIELDS, *_INDICES}
     values = {**made.shared, **_in_common(members)}
     texts = {name: tables.text(made, value) for name, value in values.items() if name not in left}
-    texts.setdefault("HOME", volumes.home_at(place))
+    texts.setdefault("HOME", volumes.home_at(target))
     if not any(members[0].resources.gpu or ()):
         texts.setdefault(_NO_GPU["name"], _NO_GPU["value"])
     _keep_small(texts)
@@ -305,12 +307,12 @@ def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]
 
 
 def _init_containers(
-    made: Plan, place: ClusterTarget, main: Mapping[str, Any], mounts: list[dict[str, Any]], faults: list[str]
+    made: Plan, target: ClusterTarget, main: Mapping[str, Any], mounts: list[dict[str, Any]], faults: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Fetch and unpack the code, and run the steps of the file, before anything starts. Each init container requests
     what the program requests: this does not raise the pod's total, and a quota rejects containers without requests."""
-    source = volumes.code(made, place)
-    asked = without_devices(main, place)
+    source = volumes.code(made, target)
+    asked = without_devices(main, target)
     if source.kind == "git":
         build = made.build
         revision = made.kubernetes.revision or (build and (build.commit or build.branch)) or "HEAD"
@@ -319,22 +321,22 @@ def _init_containers(
         arguments = [made.kubernetes.repository or "", revision, str(source.path)]
         yield {
             "name": FETCH,
-            "image": place.settings.git_image,
+            "image": target.settings.git_image,
             "command": ["/bin/sh", "-c", _FETCH, "code", *map(unexpanded, arguments)],
             **asked,
-            "env": [{"name": "HOME", "value": volumes.home_at(place)}, {"name": "GIT_TERMINAL_PROMPT", "value": "0"}],
+            "env": [{"name": "HOME", "value": volumes.home_at(target)}, {"name": "GIT_TERMINAL_PROMPT", "value": "0"}],
             "volumeMounts": [mount for mount in mounts if mount["mountPath"] in (RUN_AT, CODE_AT, HOME_AT)],
             "securityContext": _restricted(),
         }
-    steps = made.build is not None and bool(made.build.build_steps) and place.settings.registry is None
+    steps = made.build is not None and bool(made.build.build_steps) and target.settings.registry is None
     steps = steps or bool(made.python.requirements)
     if source.kind == "bundle" or steps:
         yield _preparing(main, mounts, asked, is_whole=steps)
 
 
-def without_devices(main: Mapping[str, Any], place: ClusterTarget) -> dict[str, Any]:
+def without_devices(main: Mapping[str, Any], target: ClusterTarget) -> dict[str, Any]:
     """The resources of an init container: those of its container without devices."""
-    devices = set(place.settings.devices.values())
+    devices = set(target.settings.devices.values())
     kept = {
         bound: left
         for bound, amounts in main.get("resources", {}).items()

@@ -41,7 +41,7 @@ class VolumeMount(NamedTuple):
     mount: dict[str, Any]
 
 
-def code(made: Plan, place: ClusterTarget) -> Code:
+def code(made: Plan, target: ClusterTarget) -> Code:
     asked = made.kubernetes
     kind = asked.code or "auto"
     if kind == "auto":
@@ -49,7 +49,7 @@ def code(made: Plan, place: ClusterTarget) -> Code:
             kind = "volume"
         elif asked.repository is not None:
             kind = "git"
-        elif place.settings.home_claim is not None:
+        elif target.settings.home_claim is not None:
             return Code("volume", f"{RUN_AT}/code", f"{RUN_AT}/code")  # the snapshot is in the run's folder
         else:
             kind = "bundle"
@@ -59,9 +59,9 @@ def code(made: Plan, place: ClusterTarget) -> Code:
     return Code(kind, path, path)
 
 
-def home_at(place: ClusterTarget) -> str:
+def home_at(target: ClusterTarget) -> str:
     """The user's home in every pod. Caches of programs are local to the pod and not kept."""
-    return RUN_AT if place.settings.home_claim is None else HOME_AT
+    return RUN_AT if target.settings.home_claim is None else HOME_AT
 
 
 def data_at(name: str) -> str:
@@ -69,10 +69,10 @@ def data_at(name: str) -> str:
     return f"{DATA_AT}/{_folder(name)}"
 
 
-def outputs_at(made: Plan, place: ClusterTarget) -> str:
+def outputs_at(made: Plan, target: ClusterTarget) -> str:
     """The folder of the run's outputs in every pod: in the first store that the file names, or in the run's folder."""
     name = _store_of(made)
-    if name is None or name not in place.settings.stores:
+    if name is None or name not in target.settings.stores:
         return f"{RUN_AT}/outputs"
     return f"{STORES_AT}/{_folder(name)}/{_folder(made.run_id)}"
 
@@ -84,13 +84,13 @@ def _store_of(made: Plan) -> str | None:
     )
 
 
-def mounted(made: Plan, member: Replica, place: ClusterTarget, faults: list[str]) -> list[VolumeMount]:
+def mounted(made: Plan, member: Replica, target: ClusterTarget, faults: list[str]) -> list[VolumeMount]:
     """All mounts of a pod, each volume with its path. Volumes that cannot be mounted are added to the faults."""
     found = [
-        *_carried(made, place),
-        *_run_and_code(made, place, faults),
+        *_carried(made, target),
+        *_run_and_code(made, target, faults),
         _shared_memory(made),
-        *_stores(made, member, place, faults),
+        *_stores(made, member, target, faults),
     ]
     return _each_claim_once(found)
 
@@ -128,11 +128,11 @@ def for_init(found: Sequence[VolumeMount]) -> list[dict[str, Any]]:
     return [dict(item.mount) for item in found if item.mount["mountPath"] != SHM_AT]
 
 
-def _carried(made: Plan, place: ClusterTarget) -> Iterator[VolumeMount]:
+def _carried(made: Plan, target: ClusterTarget) -> Iterator[VolumeMount]:
     base = names.base(made)
     yield _config_map("job", base, JOB_AT)
     yield _config_map("agent", names.object_name(base, "agent"), AGENT_AT)
-    if code(made, place).kind == "bundle":
+    if code(made, target).kind == "bundle":
         yield _config_map("bundle", names.object_name(base, "code"), BUNDLE_AT, optional=True)
 
 
@@ -142,15 +142,15 @@ def _config_map(name: str, of: str, at: str, **more: Any) -> VolumeMount:
     )
 
 
-def _run_and_code(made: Plan, place: ClusterTarget, faults: list[str]) -> Iterator[VolumeMount]:
-    settings, asked = place.settings, made.kubernetes
+def _run_and_code(made: Plan, target: ClusterTarget, faults: list[str]) -> Iterator[VolumeMount]:
+    settings, asked = target.settings, made.kubernetes
     if settings.home_claim is not None:
         inside = posixpath.join(settings.home_path.strip("/"), "runs", made.run_id)
         yield _claim("run", settings.home_claim, RUN_AT, inside, faults)
         yield VolumeMount({"name": "home", "emptyDir": {}}, {"name": "home", "mountPath": HOME_AT})
     else:
         yield VolumeMount({"name": "run", "emptyDir": {}}, {"name": "run", "mountPath": RUN_AT})
-    found = code(made, place)
+    found = code(made, target)
     if found.kind == "volume" and asked.code_claim is not None:
         yield _claim("code", asked.code_claim, CODE_AT, asked.code_path or "", faults)
     elif found.kind in ("bundle", "git"):
@@ -188,16 +188,16 @@ def memory(mib: float) -> str:
     return f"{max(1, -(-int(mib * _MIB * _MIB) // _MIB))}Ki"
 
 
-def _stores(made: Plan, member: Replica, place: ClusterTarget, faults: list[str]) -> Iterator[VolumeMount]:
+def _stores(made: Plan, member: Replica, target: ClusterTarget, faults: list[str]) -> Iterator[VolumeMount]:
     outputs = _store_of(made)
     for key, kind, wanted in (
         ("data_refs", "data", member.settings.data_refs or ()),
         ("artifact_refs", "store", () if outputs is None else (outputs,)),
     ):
         for name in dict.fromkeys(wanted):
-            store = place.settings.stores.get(name)
+            store = target.settings.stores.get(name)
             if store is None:
-                faults.append(_unknown(key, name, place))
+                faults.append(_unknown(key, name, target))
                 continue
             at = data_at(name) if kind == "data" else f"{STORES_AT}/{_folder(name)}"
             volume = {"name": names.object_name(kind, name), **_source(store)}
@@ -220,8 +220,8 @@ def _source(store: DataVolume) -> dict[str, Any]:
     return dict(store.volume or {"emptyDir": {}})
 
 
-def _unknown(key: str, name: str, place: ClusterTarget) -> str:
-    known = ", ".join(f"`{one}`" for one in sorted(place.settings.stores)) or "none at all"
+def _unknown(key: str, name: str, target: ClusterTarget) -> str:
+    known = ", ".join(f"`{one}`" for one in sorted(target.settings.stores)) or "none at all"
     return (
         f"`{key}`: no store `{name[:60]}`; kubernetes.yml in the home of Phalanx has {known}: "
         f"add `stores: {{{name[:60]}: {{claim: <a PersistentVolumeClaim>}}}}` there"
