@@ -104,7 +104,7 @@ def submitting() -> None:
             run = queued(folder, "bench", made, ClusterTarget(settings, OFFLINE))
             with Connections() as connections:
                 engine = KubernetesEngine(ClusterTarget(settings, OFFLINE), connections)
-                engine.keeper.wait_ready()
+                engine.controller.wait_ready()
                 began = time.perf_counter()
                 engine.submit(run, "bench", 1, 1, working=run, environment={"PHALANX_RUN_TOKEN": "x"})
                 ours.append(time.perf_counter() - began)

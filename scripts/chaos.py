@@ -202,20 +202,20 @@ class Drill:
         """Run the scheduler, unless another process does."""
         deadline = time.monotonic() + SETTLE_S
         with Store.open(self.home.path) as store:
-            attendant = SchedulerRunner(self.home, store)
+            runner = SchedulerRunner(self.home, store)
             while True:
                 self.kill_late_submitters()
                 self.remember_ends()
                 busy = any(process.poll() is None for process, _ in self.submitters)
-                left = attendant.run_pass()
+                left = runner.run_pass()
                 over = not left and not store.count(UNFINISHED)
                 if over and not busy and set(self.home.run_ids()) <= store.ids():
                     break
                 if time.monotonic() > deadline:
                     raise Violation(f"not settled after {SETTLE_S:.0f} s: {store.runs(UNFINISHED)}")
                 time.sleep(TURN_S)
-            held = attendant.lease.held
-            attendant.release()
+            held = runner.lease.held
+            runner.release()
             if not held:  # the holder of the lease may still be cleaning up after the last run
                 time.sleep(0.2)
         self.submitters.clear()

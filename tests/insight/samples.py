@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx import plan, spec
 from phalanx.ends import Cause, End
-from phalanx.insight.advice import RecordedRun, Seat
+from phalanx.insight.advice import RecordedRun, ReplicaKey
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.plan.document import document as encoded
 from phalanx.spec.yaml_writer import modern_document
@@ -48,7 +48,7 @@ def planned(document: Mapping[str, Any]) -> dict[str, Any]:
     return encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run"))
 
 
-def seen(document: Mapping[str, Any], uses: Mapping[Seat, ReplicaUsage], **fields: Any) -> RecordedRun:
+def seen(document: Mapping[str, Any], uses: Mapping[ReplicaKey, ReplicaUsage], **fields: Any) -> RecordedRun:
     usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "backend": "native", "given": {}}
     return RecordedRun(**{**usual, "uses": uses, **fields})
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from phalanx import plan, spec
 from phalanx.ends import Cause
-from phalanx.insight.advice import Seat, advise
+from phalanx.insight.advice import ReplicaKey, advise
 from phalanx.insight.resource_edits import changed
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.spec.quantities import tidy
@@ -72,7 +72,7 @@ def uses(draw: st.DrawFn) -> ReplicaUsage:
     )
 
 
-def asked(document: dict[str, Any]) -> dict[Seat, dict[str, Any]]:
+def asked(document: dict[str, Any]) -> dict[ReplicaKey, dict[str, Any]]:
     return {(r["role"], r["index"]): r["resources"] for r in planned(document)["replicas"] if not r.get("local")}
 
 

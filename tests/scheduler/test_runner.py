@@ -64,12 +64,12 @@ def test_an_attendant_turns_nothing_while_another_has_the_lease(works: Works) ->
     lease = Lease(works.home)
     assert lease.take()
     run_id = works.submit("exit 0")
-    attendant = SchedulerRunner(works.home, works.store)
-    assert attendant.run_pass() is None
+    runner = SchedulerRunner(works.home, works.store)
+    assert runner.run_pass() is None
     assert works.run(run_id).status == "created"
     lease.release()
-    assert attendant.run_pass() == 1
-    attendant.lease.close()
+    assert runner.run_pass() == 1
+    runner.lease.close()
     lease.close()
 
 
@@ -100,22 +100,22 @@ def test_a_scheduler_killed_with_its_agents_leaves_a_run_that_is_lost(works: Wor
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # nobody waits for the background one
 def test_who_leaves_with_work_left_leaves_somebody_behind(works: Works) -> None:
     run_id = works.submit("echo up; sleep 0.8")
-    attendant = SchedulerRunner(works.home, works.store)
+    runner = SchedulerRunner(works.home, works.store)
     while works.run(run_id).status != "running":
-        attendant.run_pass()
-    attendant.release()
+        runner.run_pass()
+    runner.release()
     assert wait_until_over(works, run_id) == "succeeded"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_that_comes_while_the_last_scheduler_is_leaving_is_not_forgotten(works: Works) -> None:
     """Whoever brought it found the lease taken, and went: so the one who leaves must look after it let go."""
-    attendant = SchedulerRunner(works.home, works.store)
-    assert attendant.run_pass() == 0
+    runner = SchedulerRunner(works.home, works.store)
+    assert runner.run_pass() == 0
     run_id = works.submit("exit 0")
     with serve(works, 30.0) as late:
         assert late.wait(PATIENCE_S) == 0
-    attendant.release()
+    runner.release()
     assert wait_until_over(works, run_id) == "succeeded"
 
 
@@ -127,14 +127,14 @@ class Connection:
 
 
 def test_who_leaves_closes_what_engines_opened(works: Works) -> None:
-    attendant = SchedulerRunner(works.home, works.store)
-    attendant.run_pass()
-    assert attendant.scheduler is not None
-    connections = attendant.scheduler.executors.connections
+    runner = SchedulerRunner(works.home, works.store)
+    runner.run_pass()
+    assert runner.scheduler is not None
+    connections = runner.scheduler.executors.connections
     opened = connections.get("cluster", Connection)
     assert connections.get("cluster", Connection) is opened
     other = connections.get("another", Connection)
-    attendant.release()
+    runner.release()
     assert opened.is_closed
     assert other.is_closed
 
@@ -155,9 +155,9 @@ def test_a_background_scheduler_that_fails_closes_what_engines_opened(
 
 
 def test_who_leaves_with_nothing_left_starts_nobody(works: Works) -> None:
-    attendant = SchedulerRunner(works.home, works.store)
-    assert attendant.run_pass() == 0
-    attendant.release()
+    runner = SchedulerRunner(works.home, works.store)
+    assert runner.run_pass() == 0
+    runner.release()
     assert not (works.home.path / "scheduler.log").exists()
 
 

@@ -434,27 +434,27 @@ def anything(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("seed", range(12))
 def test_every_byte_is_told_once_in_both_directions(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    voices = [LogSource(f"worker-{number}", "worker", number) for number in range(chance.choice([1, 3, 10]))]
+    sources = [LogSource(f"worker-{number}", "worker", number) for number in range(chance.choice([1, 3, 10]))]
     sizes = []
-    for voice in voices:
+    for source in sources:
         data = b"".join(anything(chance) for _ in range(chance.randrange(40)))
-        place = write_log(tmp_path, voice.name, [])
+        place = write_log(tmp_path, source.name, [])
         (place / "log").write_bytes(data)
         sizes.append(len(data))
         notes = [note(chance.random() * 10, size) for size in range(0, len(data), 1000)]  # clocks that jump about
         (place / "spool").write_bytes(chance.randbytes(5).join(notes))
-    reels = MergedLogReader(tmp_path, voices, 1, is_over=True)
+    merged = MergedLogReader(tmp_path, sources, 1, is_over=True)
     limit, fold = chance.choice([1, 7, 100]), chance.random() < 0.5
-    for read, start, goal in ((reels.before, sizes, [0] * len(sizes)), (reels.after, [0] * len(sizes), sizes)):
+    for read, start, goal in ((merged.before, sizes, [0] * len(sizes)), (merged.after, [0] * len(sizes), sizes)):
         places = list(start)
         while places != goal:
             window = read(places, limit, fold=fold)
             assert 0 < len(window.lines) <= limit
-            reached = window.first if read == reels.before else window.last
+            reached = window.first if read == merged.before else window.last
             taken = sum(abs(here - there) for here, there in zip(places, reached, strict=True))
             assert taken > 0
             if not fold:
                 assert taken == sum(item.line.end - item.line.first for item in window.lines)
-            cursor = cursors.read(cursors.of_places(reels, reached, window.lines[0].line).text())
-            assert cursors.places_in(reels, cursor, after=True) == reached
+            cursor = cursors.read(cursors.of_places(merged, reached, window.lines[0].line).text())
+            assert cursors.places_in(merged, cursor, after=True) == reached
             places = reached

@@ -108,7 +108,7 @@ def test_the_end_that_a_client_tells_is_not_the_runs(seated: Seated) -> None:
 def test_after_its_own_run_a_replica_begins_others(seated: Seated) -> None:
     seated.begins()
     seated.says("POST", "runs/update", {"run_id": seated.run_id, "status": "FINISHED"})
-    seated.site.context.desks.close()  # as after a restart of the server
+    seated.site.context.run_writers.close()  # as after a restart of the server
     child = seated.begins(run_name="second")
     assert child != seated.run_id
     run = seated.site.stored(child)

@@ -261,10 +261,10 @@ def test_a_series_that_cannot_be_told_is_refused(site: Site, params: dict[str, A
 
 def test_events_are_told_by_kind_and_name(site: Site) -> None:
     run_id = create(site)
-    with site.context.desks.of(run_id) as desk:
+    with site.context.run_writers.of(run_id) as writer:
         for step in range(5):
-            desk.events(site.attempt(run_id), {"kind": "text", "name": "sample", "step": step, "text": f"t{step}"})
-        desk.events(site.attempt(run_id), {"kind": "progress", "done": 1, "total": 2})
+            writer.events(site.attempt(run_id), {"kind": "text", "name": "sample", "step": step, "text": f"t{step}"})
+        writer.events(site.attempt(run_id), {"kind": "progress", "done": 1, "total": 2})
     found = site.get(f"/api/v1/runs/{run_id}/events", kind="text", limit=2, offset=1)
     assert (found["count"], [event["text"] for event in found["events"]]) == (5, ["t1", "t2"])
     assert found["events"][0]["replica"] == "master-0"

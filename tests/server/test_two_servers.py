@@ -242,16 +242,16 @@ def test_whoever_sits_at_a_run_is_alone_with_it_among_all_servers(tmp_path: Path
     inside: list[int] = []
     worst = 0
 
-    def write(desks: RunWriters) -> None:
+    def write(run_writers: RunWriters) -> None:
         nonlocal worst
         for _ in range(100):
-            with desks.of("run"), desks.of("run"):
+            with run_writers.of("run"), run_writers.of("run"):
                 inside.append(1)
                 worst = max(worst, len(inside))
                 time.sleep(0.0002)
                 inside.pop()
 
-    threads = [threading.Thread(target=write, args=(desks,)) for desks in several * 2]
+    threads = [threading.Thread(target=write, args=(run_writers,)) for run_writers in several * 2]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -264,13 +264,13 @@ def test_whoever_sits_at_a_run_is_alone_with_it_among_all_servers(tmp_path: Path
 def test_what_is_remembered_of_a_run_is_forgotten_where_another_may_change_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     for server, kept in ((None, {"a": 1}), (2, {})):
-        desks = RunWriters(home, server=server)
-        with desks.of("run") as desk:
-            desk.notes["a"] = 1
-            with desks.of("run") as again:
+        run_writers = RunWriters(home, server=server)
+        with run_writers.of("run") as writer:
+            writer.notes["a"] = 1
+            with run_writers.of("run") as again:
                 assert again.notes == {"a": 1}
-        with desks.of("run") as desk:
-            assert desk.notes == kept
+        with run_writers.of("run") as writer:
+            assert writer.notes == kept
 
 
 def test_a_turn_is_alone_among_all_servers(tmp_path: Path) -> None:

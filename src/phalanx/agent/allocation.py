@@ -157,17 +157,17 @@ def _folder(facts_file: str, name: str, attempt: int) -> str:
 
 def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[str]) -> int:
     """Write the facts of the attempt. `first`: the attempt from which the run's time counts."""
-    told = [json.loads(line) for line in lines if line.startswith("{")]
-    found = {rank["name"]: rank for rank in told}
+    ranks = [json.loads(line) for line in lines if line.startswith("{")]
+    found = {rank["name"]: rank for rank in ranks}
     missing = [name for name in plan["order"] if name not in found]
     if missing:
         print(f"phalanx: no report from {', '.join(missing[:8])}", file=sys.stderr)
         return 1
     attempt, run = attempt_of(facts_file), _run_folder(facts_file)
     job = os.path.join(run, run_paths.JOB)
-    hosts = list(dict.fromkeys(rank["host"] for rank in told))
+    hosts = list(dict.fromkeys(rank["host"] for rank in ranks))
     names = [*plan["order"], *(replica_name(replica) for replica in plan["replicas"] if replica["role"] == LAUNCHER)]
-    interfaces = {rank["interface"] for rank in told}
+    interfaces = {rank["interface"] for rank in ranks}
     shared = plan.get("interface") or (interfaces.pop() if len(interfaces) == 1 else "")
     left_s = time_left()
     facts: dict[str, Any] = {
@@ -177,9 +177,9 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         "began_at": time.time(),
         "spent_s": _spent(plan, facts_file, first, attempt),
         "ends_at": None if left_s is None else time.time() + left_s,
-        "host": {**{name: rank["address"] for name, rank in found.items()}, "*": told[0]["address"]},
+        "host": {**{name: rank["address"] for name, rank in found.items()}, "*": ranks[0]["address"]},
         "node": {name: rank["host"] for name, rank in found.items()},
-        "port": {name: found[name]["port"] if name in found else told[0]["port"] for name in names},
+        "port": {name: found[name]["port"] if name in found else ranks[0]["port"] for name in names},
         "interface": {"*": shared},
         "path": {
             "outputs": os.path.join(run, run_paths.OUTPUTS),
@@ -195,16 +195,16 @@ def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[st
         "grace_s": GRACE_S,
         "python": {
             rank["host"]: {key: rank[key] for key in ("variables", "path", "before")}
-            for rank in told
+            for rank in ranks
             if rank["place"] == 0
         },
     }
-    slots = {host: sum(rank["host"] == host for rank in told) for host in hosts}
+    slots = {host: sum(rank["host"] == host for rank in ranks) for host in hosts}
     hostfile = "".join(f"{host} slots={count}\n" for host, count in slots.items())
     write_atomic(os.path.join(job, run_paths.HOSTFILE), hostfile.encode())
     hosts_script = "".join(f"echo {host}:{count}\n" for host, count in slots.items())
     write_atomic(os.path.join(job, run_paths.HOSTS_SCRIPT), hosts_script.encode())
-    packages = {rank["host"]: rank["packages"] for rank in told if rank["packages"]}
+    packages = {rank["host"]: rank["packages"] for rank in ranks if rank["packages"]}
     if packages:
         write_atomic(os.path.join(run, run_paths.packages_file(attempt)), json.dumps(packages).encode())
     write_atomic(facts_file, json.dumps(facts).encode())

@@ -28,9 +28,9 @@ class TimeLimits(NamedTuple):
 
 
 def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> TimeLimits:
-    told: Mapping[str, Any] = plan.get("checkpoint") or {}
+    checkpoint: Mapping[str, Any] = plan.get("checkpoint") or {}
     is_segment = plan.get("segment_s") is not None
-    before_s = told.get("before_s")
+    before_s = checkpoint.get("before_s")
     if before_s is None and is_segment:
         before_s = CHECKPOINT_S
     timeout_s = plan.get("timeout_s")
@@ -39,7 +39,7 @@ def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> TimeLimits:
         ends_at=facts.get("ends_at"),
         is_segment=is_segment,
         before_s=before_s,
-        signal=getattr(signal, f"SIG{told.get('signal') or 'USR1'}"),
+        signal=getattr(signal, f"SIG{checkpoint.get('signal') or 'USR1'}"),
         whole_s=timeout_s,
     )
 

@@ -134,9 +134,9 @@ def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None
 def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
     """Add variables known only on this machine and in this attempt, and some that make a program easier to watch."""
     environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
-    told = (plan.get("checkpoint") or {}).get("signal")
-    if told:
-        environment["PHALANX_CHECKPOINT_SIGNAL"] = told
+    checkpoint_signal = (plan.get("checkpoint") or {}).get("signal")
+    if checkpoint_signal:
+        environment["PHALANX_CHECKPOINT_SIGNAL"] = checkpoint_signal
     environment["PHALANX_TRACK"] = facts["folders"][name]
     if facts.get("client"):
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]

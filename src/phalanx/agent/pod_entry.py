@@ -77,8 +77,8 @@ class Pod(NamedTuple):
     @property
     def courier(self) -> str:
         """The configured courier, unless it is not available."""
-        told = str(self.place.get("courier") or "frames")
-        return "frames" if told == "server" and not (self.server and self.token) else told
+        kind = str(self.place.get("courier") or "frames")
+        return "frames" if kind == "server" and not (self.server and self.token) else kind
 
     @property
     def outputs(self) -> str:
@@ -131,10 +131,10 @@ def find(environment: dict[str, str]) -> Pod:
 
 def _member(environment: Mapping[str, str]) -> str:
     members = [name for name in environment.get("PHALANX_MEMBERS", "").split(",") if name]
-    told = environment.get("PHALANX_POD_INDEX") or environment.get("JOB_COMPLETION_INDEX") or "0"
-    if not told.isdigit() or int(told) >= len(members):
-        raise PodError(f"this is pod {told!r} of {len(members)}: PHALANX_MEMBERS has no replica for it")
-    return members[int(told)]
+    index = environment.get("PHALANX_POD_INDEX") or environment.get("JOB_COMPLETION_INDEX") or "0"
+    if not index.isdigit() or int(index) >= len(members):
+        raise PodError(f"this is pod {index!r} of {len(members)}: PHALANX_MEMBERS has no replica for it")
+    return members[int(index)]
 
 
 def facts_of(pod: Pod) -> dict[str, Any]:
@@ -229,10 +229,10 @@ def run() -> int:
 
 
 class PodOutcome(NamedTuple):
-    """`code`: exit code of the container. `is_told`: whether it was signalled to end."""
+    """`code`: exit code of the container. `is_end_requested`: whether it was signalled to end."""
 
     code: int
-    is_told: bool
+    is_end_requested: bool
 
 
 def run_replica(pod: Pod) -> PodOutcome:
@@ -247,10 +247,10 @@ def run_replica(pod: Pod) -> PodOutcome:
                 )  # the others are running and do not wait for this one
     except PodError as fault:
         report_end(pod, str(fault), [])
-        return PodOutcome(MISUSED, is_told=False)
+        return PodOutcome(MISUSED, is_end_requested=False)
     life = PodReplica(pod)
     code = life.live()
-    return PodOutcome(code, is_told=life.told_at is not None)
+    return PodOutcome(code, is_end_requested=life.end_requested_at is not None)
 
 
 def _go_on(pod: Pod, folder: str) -> bool:
@@ -286,7 +286,7 @@ class PodReplica:
         self.supervisors: dict[int, Task] = {}
         self.refused: set[str] = set()  # replicas that another agent runs
         self.helper: int | None = None  # the pid of the key-value server
-        self.told_at: float | None = None
+        self.end_requested_at: float | None = None
         self.kills_before = processes.kernel_kills_for_memory()
 
     def live(self) -> int:
@@ -351,10 +351,10 @@ class PodReplica:
     def _attend(self, patience_s: float) -> None:
         """Handle signals, and reap ended children and orphans."""
         caught = signal.sigtimedwait(WATCHED, patience_s)
-        told = caught.si_signo if caught is not None else None
-        if told in ENDING:
-            self.told_at = self.told_at or time.monotonic()
-            processes.send(self.supervisors, signal.SIGTERM if told == signal.SIGINT else told)
+        received = caught.si_signo if caught is not None else None
+        if received in ENDING:
+            self.end_requested_at = self.end_requested_at or time.monotonic()
+            processes.send(self.supervisors, signal.SIGTERM if received == signal.SIGINT else received)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -371,10 +371,13 @@ class PodReplica:
         """Whether Kubernetes will kill the agent soon; polled while waiting for the end."""
         self._attend(0)
         self.relay.turn()
-        return self.told_at is not None and time.monotonic() > self.told_at + self.pod.grace_s + FAREWELL_S - reserve_s
+        return (
+            self.end_requested_at is not None
+            and time.monotonic() > self.end_requested_at + self.pod.grace_s + FAREWELL_S - reserve_s
+        )
 
     def _kill_the_late(self) -> None:
-        if self.told_at is not None and time.monotonic() > self.told_at + self.pod.grace_s + LATE_S:
+        if self.end_requested_at is not None and time.monotonic() > self.end_requested_at + self.pod.grace_s + LATE_S:
             processes.send((stat.pid for stat in processes.descendants(os.getpid())), signal.SIGKILL)
 
     def _see_to_ends(self) -> None:
@@ -386,7 +389,7 @@ class PodReplica:
             if name in self.refused:
                 print(f"phalanx: another pod already runs {name} of this attempt", file=sys.stderr, flush=True)
                 continue
-            if self.told_at is not None:
+            if self.end_requested_at is not None:
                 end = End(Cause.STOPPED, None, signal.SIGKILL, "stopped; it did not exit in time and was killed")
             elif processes.kernel_kills_for_memory() > self.kills_before:
                 end = End(Cause.MEMORY, None, signal.SIGKILL, "the kernel killed it and its agent for memory")
@@ -397,7 +400,7 @@ class PodReplica:
     def _wait_for_helper(self) -> None:
         """Wait for the key-value server: ranks elsewhere may need it a little longer."""
         until = time.monotonic() + launcher.SERVED_S + 2.0
-        while self.helper is not None and self.told_at is None and time.monotonic() < until:
+        while self.helper is not None and self.end_requested_at is None and time.monotonic() < until:
             self._attend(LOOK_S)
             self.relay.turn()
 
@@ -440,17 +443,17 @@ def write_termination_log(pod: Pod, end: End | None = None) -> None:
     """Write the end to the pod's status, in case nothing else is delivered. `end`: if no file has it."""
     path = TERMINATION_LOG if pod.root == ROOT else os.path.join(pod.root, "termination-log")
     ends = {name: read_end(pod.folder(name)) if end is None else end for name in pod.names}
-    told = {name: _told(found) for name, found in ends.items()}
-    while len(json.dumps(told)) > MOST_SAID:
-        told.popitem()
+    summaries = {name: _summary_of(found) for name, found in ends.items()}
+    while len(json.dumps(summaries)) > MOST_SAID:
+        summaries.popitem()
     try:
         with open(path, "w", encoding="utf-8") as stream:
-            json.dump({"phalanx": 1, "ends": told}, stream)
+            json.dump({"phalanx": 1, "ends": summaries}, stream)
     except OSError:
         pass  # not every runtime has one
 
 
-def _told(end: End | None) -> dict[str, Any]:
+def _summary_of(end: End | None) -> dict[str, Any]:
     keys = ("cause", "code", "signal", "message")
     return dict.fromkeys(keys) if end is None else {key: getattr(end, key) for key in keys}
 

@@ -23,7 +23,7 @@ MOST_MEMBERS = 256  # larger runs skip the check: their frameworks find out them
 RETRY_S = 0.05
 UNKNOWN_S = 1.0  # between lookups of a host name that is not known yet: a run may have many pods
 HANG_UP_S = 2.0  # for clients to close their connections once they may go on
-TELL_S = 10.0  # how often the awaited replicas are logged
+LOG_S = 10.0  # how often the awaited replicas are logged
 _HELLO = "phalanx"
 _HERE = b"here\n"
 _GO = b"go\n"
@@ -127,7 +127,7 @@ class _ListeningSocket:
     def __init__(self, meeting: PreflightPlan) -> None:
         self.meeting = meeting
         self.awaited = set(meeting.visitors)
-        self.guests: dict[socket.socket, str] = {}
+        self.peers: dict[socket.socket, str] = {}
         self.coming: dict[socket.socket, bytes] = {}
         self.listener: socket.socket | None = None
         self.dismissed_at: float | None = None
@@ -140,70 +140,70 @@ class _ListeningSocket:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for connection in (*self.guests, *self.coming):
+        for connection in (*self.peers, *self.coming):
             _drop(connection)
         if self.listener is not None:
             self.listener.close()
 
     def sockets(self) -> list[socket.socket]:
-        return [*([self.listener] if self.listener else []), *self.coming, *self.guests]
+        return [*([self.listener] if self.listener else []), *self.coming, *self.peers]
 
     @property
     def is_done(self) -> bool:
         """Whether all connected, were dismissed, and closed."""
         if self.dismissed_at is None:
             return False
-        return not self.guests or time.monotonic() - self.dismissed_at > HANG_UP_S
+        return not self.peers or time.monotonic() - self.dismissed_at > HANG_UP_S
 
     def attend(self, ready: Iterable[socket.socket]) -> None:
         """Accept connections and read names. Unknown clients get no response."""
         for connection in ready:
             if connection is self.listener:
                 try:
-                    guest, _ = self.listener.accept()
+                    peer, _ = self.listener.accept()
                 except OSError:
                     continue
-                guest.setblocking(False)
-                self.coming[guest] = b""
+                peer.setblocking(False)
+                self.coming[peer] = b""
             elif connection in self.coming:
                 self._hear(connection)
             elif not _said(connection):
                 connection.close()
-                name = self.guests.pop(connection)
-                if self.dismissed_at is None and name not in self.guests.values():
+                name = self.peers.pop(connection)
+                if self.dismissed_at is None and name not in self.peers.values():
                     self.awaited.add(name)  # it left before all had connected
 
-    def _hear(self, guest: socket.socket) -> None:
+    def _hear(self, peer: socket.socket) -> None:
         try:
-            heard = guest.recv(512)
+            heard = peer.recv(512)
         except BlockingIOError:
             return
         except OSError:
             heard = b""
-        said = self.coming.pop(guest) + heard
+        said = self.coming.pop(peer) + heard
         if heard and b"\n" not in said and len(said) < 512:
-            self.coming[guest] = said
+            self.coming[peer] = said
             return
         words = said.decode("utf-8", "replace").split()
         if len(words) == 3 and words[:2] == [_HELLO, self.meeting.key] and words[2] in self.meeting.visitors:
             self.awaited.discard(words[2])
-            self.guests[guest] = words[2]
+            self.peers[peer] = words[2]
             try:
-                guest.sendall(_HERE)
+                peer.sendall(_HERE)
             except OSError:
                 pass  # disconnected: it reconnects, or its own agent reports why
         else:
-            _drop(guest)
+            _drop(peer)
 
     def dismiss(self) -> None:
         """Close the listening socket, then let the clients go on."""
         if self.listener is not None:
             self.listener.close()
             self.listener = None
-        for guest in self.guests:
+        for peer in self.peers:
             try:
-                guest.setblocking(True)
-                guest.sendall(_GO)
+                peer.setblocking(True)
+                peer.sendall(_GO)
             except OSError:
                 pass  # disconnected: its own agent reports why
         self.dismissed_at = time.monotonic()
@@ -228,7 +228,7 @@ class _Caller:
 
     def call(self) -> None:
         started = time.monotonic()
-        tell_at = started + TELL_S
+        log_at = started + LOG_S
         try:
             while True:
                 now = time.monotonic()
@@ -243,8 +243,8 @@ class _Caller:
                     raise PreflightInterrupted
                 if now - started > self.meeting.patience_s:
                     raise PreflightFailed(self._why())
-                if now >= tell_at:
-                    tell_at = now + TELL_S
+                if now >= log_at:
+                    log_at = now + LOG_S
                     self.say(f"phalanx: {self.meeting.name} is waiting to start: {self._why(is_over=False)}")
                 self._listen()
         finally:
@@ -348,7 +348,7 @@ def connect(
 ) -> None:
     """Wait for the server at an address. Raises PreflightFailed, PreflightInterrupted."""
     now = time.monotonic()
-    deadline, tell_at = now + patience_s, now + TELL_S
+    deadline, log_at = now + patience_s, now + LOG_S
     while True:
         try:
             socket.create_connection((address.host, address.port), timeout=2.0).close()
@@ -360,8 +360,8 @@ def connect(
                 raise PreflightInterrupted from None
             if now > deadline:
                 raise PreflightFailed(f"{why} (waited {patience_s:g} s)") from None
-            if now >= tell_at:
-                tell_at = now + TELL_S
+            if now >= log_at:
+                log_at = now + LOG_S
                 say(f"phalanx: {name} is waiting to start: {why} (for at most {patience_s:g} s)")
             time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else RETRY_S)
 

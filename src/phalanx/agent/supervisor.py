@@ -122,9 +122,9 @@ class Supervisor:
         task = self.task
         try:
             if task.meeting is not None:
-                preflight.run_preflight(task.meeting, self._say, _is_told_to_end)
+                preflight.run_preflight(task.meeting, self._say, _is_end_requested)
             if task.server is not None:
-                preflight.connect(task.server, task.name, task.patience_s, _is_told_to_end, self._say)
+                preflight.connect(task.server, task.name, task.patience_s, _is_end_requested, self._say)
         except preflight.PreflightInterrupted:
             return End(Cause.STOPPED, None, None, "stopped before it started")
         except preflight.PreflightFailed as fault:
@@ -171,25 +171,25 @@ class Supervisor:
         measure_at = listen_at = 0.0
         while True:
             caught = signal.sigtimedwait(WATCHED, LOOK_S)
-            told = caught.si_signo if caught is not None else None
+            received = caught.si_signo if caught is not None else None
             ended = _reap(child)
             if ended is not None:
-                if told in _TO_END or _is_told_too(self.task, ended):
+                if received in _TO_END or _is_end_requested_too(self.task, ended):
                     self.cause = self.cause or Cause.STOPPED
                 return ended
             now = time.monotonic()
-            is_told = told in _TO_END and self.task.shares_signals  # the command must not be signalled twice
+            is_signalled = received in _TO_END and self.task.shares_signals  # the command must not be signalled twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                told = told if told in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
-            if told in _TO_END:
-                kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_told=is_told)
-            elif told == signal.SIGQUIT:
+                received = received if received in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+            if received in _TO_END:
+                kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_signalled=is_signalled)
+            elif received == signal.SIGQUIT:
                 kill_at = self._abort(child, kill_at)
             elif deadline.is_over(now):
                 kill_at = self._ask_to_end(child, deadline.cause, kill_at)
             elif deadline.is_time_to_save(now):
-                self._tell_to_save()
+                self._request_checkpoint()
             self._look_at_log()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
@@ -201,17 +201,17 @@ class Supervisor:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
 
-    def _tell_to_save(self) -> None:
-        heeding = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
-        processes.send(heeding, self.task.limits.signal)
-        self._note({"checkpoint": len(heeding)})
+    def _request_checkpoint(self) -> None:
+        handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
+        processes.send(handling, self.task.limits.signal)
+        self._note({"checkpoint": len(handling)})
 
-    def _ask_to_end(self, child: int, cause: Cause, kill_at: float | None, *, is_told: bool = False) -> float:
+    def _ask_to_end(self, child: int, cause: Cause, kill_at: float | None, *, is_signalled: bool = False) -> float:
         """Send TERM at most once: a second one would interrupt the handling of the first."""
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or cause
-        if not is_told:
+        if not is_signalled:
             self._signal_tree(child, signal.SIGTERM)
         return time.monotonic() + self.task.grace_s
 
@@ -386,12 +386,12 @@ def _is_full(folder: str) -> bool:
     return state.f_bavail * state.f_frsize < FULL_BYTES
 
 
-def _is_told_too(task: Task, ended: ProcessExit) -> bool:
+def _is_end_requested_too(task: Task, ended: ProcessExit) -> bool:
     """Whether the agent is signalled, too: a cluster signals all processes of a job; the command may exit first."""
-    if _is_told_to_end():
+    if _is_end_requested():
         return True
-    was_told = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
-    return task.shares_signals and was_told and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+    was_signalled = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
+    return task.shares_signals and was_signalled and signal.sigtimedwait(_TO_END, HEAR_S) is not None
 
 
 def _become(argv: list[str], environment: dict[str, str]) -> None:
@@ -416,7 +416,7 @@ def _asked(task: Task) -> signal.Signals | None:
     return None
 
 
-def _is_told_to_end() -> bool:
+def _is_end_requested() -> bool:
     return signal.sigtimedwait((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT), 0) is not None
 
 

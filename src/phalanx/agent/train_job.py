@@ -61,7 +61,7 @@ def _report_again(pod: Pod | None) -> int:
     if pod is not None and os.path.exists(os.path.join(pod.folder(pod.member), run_paths.END)):
         # The agent of a known pod starts over after a restart; any other keeps the end that it finds.
         unnamed = {name: text for name, text in pod.environment.items() if name != "PHALANX_POD"}
-        if pod_entry.run_replica(pod._replace(environment=unnamed)).is_told:
+        if pod_entry.run_replica(pod._replace(environment=unnamed)).is_end_requested:
             return STOPPED
     else:
         print("phalanx: what ran in this pod has ended, and is not started again", file=sys.stderr, flush=True)

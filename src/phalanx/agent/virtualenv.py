@@ -116,7 +116,7 @@ def _made(scratch: str, key: str, make: Callable[[str, Callable[[str], None]], N
             if not os.path.exists(os.path.join(place, "done")):
                 shutil.rmtree(venv, ignore_errors=True)
                 try:
-                    make(venv, lambda text: _tell(log, text))
+                    make(venv, lambda text: _log(log, text))
                 except VirtualenvError as fault:
                     shutil.rmtree(venv, ignore_errors=True)
                     _write(os.path.join(place, "failed"), json.dumps([str(fault), fault.lines]))
@@ -149,7 +149,7 @@ def leave(variables: Mapping[str, str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _tell(log: Any, text: str) -> None:
+def _log(log: Any, text: str) -> None:
     log.write(text + "\n")
     log.flush()
 

@@ -96,14 +96,14 @@ class RemoteStorage:
 
     def _connect(self) -> tuple[Any, str]:
         require_storage(self.url)
-        with self._telling("cannot be reached"):
+        with self._translated_errors("cannot be reached"):
             core = import_module("fsspec.core")
             storage, base = core.url_to_fs(self.url, use_listings_cache=False, skip_instance_cache=True)
         return storage, str(base).rstrip("/")
 
     def size(self, digest: str) -> int | None:
         """The size of an object; None when it does not exist."""
-        with self._telling("cannot be read"):
+        with self._translated_errors("cannot be read"):
             try:
                 return int(self._storage.info(self._object(digest))["size"])
             except FileNotFoundError:
@@ -112,22 +112,22 @@ class RemoteStorage:
     def send(self, digest: str, stream: BinaryIO, size: int, say: Callable[[int], Any]) -> None:
         """Upload a complete object. `say` is called with the number of bytes sent."""
         callbacks = import_module("fsspec.callbacks")
-        telling = callbacks.Callback(hooks={"say": lambda _, value, **__: say(value)})
-        with self._telling("cannot be written"), self._whole(self._object(digest)) as name:
-            self._storage.put_file(f"/dev/fd/{stream.fileno()}", name, callback=telling)
+        progress = callbacks.Callback(hooks={"say": lambda _, value, **__: say(value)})
+        with self._translated_errors("cannot be written"), self._whole(self._object(digest)) as name:
+            self._storage.put_file(f"/dev/fd/{stream.fileno()}", name, callback=progress)
         say(size)  # not every storage reports it
         if self.size(digest) != size:
             self.remove(digest)
             raise SystemFault(f"{self.url}: an object was not stored completely: push again", transient=True)
 
     def open(self, digest: str) -> BinaryIO:
-        with self._telling(f"has no object {digest}"):
+        with self._translated_errors(f"has no object {digest}"):
             return cast(BinaryIO, self._storage.open(self._object(digest), "rb"))
 
     def read(self, digest: str, say: Callable[[int], Any] = lambda _: None) -> Iterator[bytes]:
         """An object in pieces; after the last one SystemFault when they were not what they must be."""
         found, count = hashlib.sha256(), 0
-        with self._telling("cannot be read"), self.open(digest) as stream:
+        with self._translated_errors("cannot be read"), self.open(digest) as stream:
             while piece := stream.read(1 << 20):
                 found.update(piece)
                 count += len(piece)
@@ -138,7 +138,7 @@ class RemoteStorage:
             raise SystemFault(message, transient=False)
 
     def remove(self, digest: str) -> None:
-        with suppress(FileNotFoundError), self._telling("cannot be written"):
+        with suppress(FileNotFoundError), self._translated_errors("cannot be written"):
             self._storage.rm_file(self._object(digest))
 
     def put_manifest(self, run_id: str, manifest: OutputManifest) -> None:
@@ -146,12 +146,12 @@ class RemoteStorage:
             path: {"size": kept.size, "digest": kept.digest, "at": kept.at} for path, kept in manifest.files.items()
         }
         data = {"version": 1, "run": run_id, "at": time.time(), "files": files, "links": manifest.links}
-        with self._telling("cannot be written"), self._whole(f"{self._base}/runs/{run_id}.json") as name:
+        with self._translated_errors("cannot be written"), self._whole(f"{self._base}/runs/{run_id}.json") as name:
             self._storage.pipe_file(name, json.dumps(data, indent=1).encode())
 
     def manifest(self, run_id: str) -> Mapping[str, tuple[int, str]] | None:
         """The size and digest of each file of a run; None when the storage has none of it."""
-        with self._telling("cannot be read"):
+        with self._translated_errors("cannot be read"):
             try:
                 data = json.loads(self._storage.cat_file(f"{self._base}/runs/{run_id}.json"))
                 files = {path: (int(kept["size"]), kept["digest"]) for path, kept in data["files"].items()}
@@ -192,7 +192,7 @@ class RemoteStorage:
             self._storage.rm_file(draft)
 
     @contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
+    def _translated_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except PhalanxError:

@@ -13,7 +13,7 @@ from phalanx.cli.render.output import print_notes, printable
 if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.store import Run, Store
-    from phalanx.submission.model import Remark, Submission, Tell
+    from phalanx.submission.model import Notify, Remark, Submission
 
 
 def submit_local(home: Home, store: Store, submission: Submission, *, quiet: bool) -> Run:
@@ -25,11 +25,11 @@ def submit_local(home: Home, store: Store, submission: Submission, *, quiet: boo
     return create(home, store, prepared)
 
 
-def remark_printer(*, quiet: bool) -> Tell:
+def remark_printer(*, quiet: bool) -> Notify:
     """Prints remarks to standard error; no notes when `quiet`."""
     from phalanx.submission.model import RemarkKind
 
-    def tell(remark: Remark) -> None:
+    def notify(remark: Remark) -> None:
         if remark.kind is RemarkKind.NOTE and quiet:
             return
         if remark.kind is RemarkKind.PROGRESS:
@@ -42,4 +42,4 @@ def remark_printer(*, quiet: bool) -> Tell:
         else:
             print_notes([remark.about], err=True)
 
-    return tell
+    return notify

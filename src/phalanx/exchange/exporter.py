@@ -40,13 +40,15 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Exporter:
-    """Writes runs below a folder. `told` is called for every file."""
+    """Writes runs below a folder. `on_progress` is called for every file."""
 
-    def __init__(self, home: Home, store: Store, *, with_files: bool, told: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, home: Home, store: Store, *, with_files: bool, on_progress: Callable[[], None] = lambda: None
+    ) -> None:
         self.home = home
         self.store = store
         self.with_files = with_files
-        self.told = told
+        self.on_progress = on_progress
         self.losses = ImportLosses()
         self.counts: Counter[str] = Counter()
 
@@ -86,7 +88,7 @@ class Exporter:
             pass  # points move to `series`, which is copied after them
         except FileRefused as fault:
             self.losses.add(str(fault), example=name)
-        self.told()
+        self.on_progress()
 
     def _write_plan(self, source: Path, folder: Path) -> None:
         """Write the plan without variables, which may be secrets."""
@@ -119,7 +121,7 @@ class Exporter:
                     columns = zip(line.attempts, line.steps, line.times, line.values, strict=True)
                     writer.writerows([line.replica, line.rank, *row] for row in columns)
                     self.counts["points"] += len(line.steps)
-            self.told()
+            self.on_progress()
         if index:
             _write_json(folder / "index.json", index)
 
@@ -133,8 +135,8 @@ class Exporter:
                 replica, folder, _ = (*name.split("/"), "", "")[:3]
                 attempt = run_paths.attempt_number(folder)
                 for event in _events(path, self.losses):
-                    told = {"replica": replica, "attempt": folder if attempt is None else str(attempt), **event}
-                    stream.write(json_line(told))
+                    row = {"replica": replica, "attempt": folder if attempt is None else str(attempt), **event}
+                    stream.write(json_line(row))
                     self.counts["events"] += 1
 
 

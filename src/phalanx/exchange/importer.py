@@ -68,12 +68,12 @@ def remove(home: Home, store: Store, run_id: str) -> None:
 
 
 class Importer:
-    """Imports runs into a home. `told` is called for every record."""
+    """Imports runs into a home. `on_progress` is called for every record."""
 
-    def __init__(self, home: Home, store: Store, told: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, home: Home, store: Store, on_progress: Callable[[], None] = lambda: None) -> None:
         self.home = home
         self.store = store
-        self.told = told
+        self.on_progress = on_progress
         self.known = self._known()
 
     def _known(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Importer:
         counts: Counter[str] = Counter()
         status = "succeeded"
         for record in _records(run, losses):
-            self.told()
+            self.on_progress()
             if isinstance(record, Ending):
                 status = record.status
             else:
@@ -109,7 +109,7 @@ class Importer:
                 with RunImport(attempt, made.created_at.timestamp(), losses) as sink:
                     for record in _records(run, losses):
                         sink.take(record)
-                        self.told()
+                        self.on_progress()
                 ending = sink.ending
                 at = max(ending.at or sink.last, made.created_at.timestamp())
                 external_runs.finish(self.home, made.id, ending.status, ending.reason, at)
@@ -263,14 +263,14 @@ class RunImport:
             image = safe_files.read_bytes(image, record.root or image.parent, LARGEST_PICTURE)
         inside = f"media/import-{next(self.pictures)}{_ENDINGS.get(image[:2], '')}"
         safe_files.write(self.attempt / inside, image)
-        told = {"name": record.name, "step": record.step, "path": inside, "caption": record.caption}
-        return self._note("image", record.time, told)
+        fields = {"name": record.name, "step": record.step, "path": inside, "caption": record.caption}
+        return self._note("image", record.time, fields)
 
     def _take_file(self, record: ForeignFile) -> int:
         inside = f"artifacts/{safe_files.below(record.name)}"
         size = self._copy(record.path, record.root, inside)
-        told = {"path": inside, "name": record.name, "type": record.type, "size": size}
-        return self._note("artifact", self.last, told)
+        fields = {"path": inside, "name": record.name, "type": record.type, "size": size}
+        return self._note("artifact", self.last, fields)
 
     def _copy(self, path: Path, root: Path, inside: str) -> int:
         target = self.run_folder / inside
@@ -297,9 +297,9 @@ class RunImport:
             sizes = [(self.run_folder / inside).stat().st_size]
         if not sizes:
             raise FileRefused("models without files")
-        told = {"name": record.name, "path": inside, "size": sum(sizes), "files": len(sizes), "metrics": {}}
+        fields = {"name": record.name, "path": inside, "size": sum(sizes), "files": len(sizes), "metrics": {}}
         about = {"description": record.description, "labels": dict(record.labels)}
-        return self._note("model", record.time, {**told, **about})
+        return self._note("model", record.time, {**fields, **about})
 
     def _take_log(self, record: ForeignLog) -> int:
         data = record.printed

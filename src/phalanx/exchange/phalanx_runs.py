@@ -150,12 +150,12 @@ def _json(record: Record) -> dict[str, Any]:
 
 
 class PhalanxImporter:
-    """Imports runs of Phalanx into a home. `told` is called for every file."""
+    """Imports runs of Phalanx into a home. `on_progress` is called for every file."""
 
-    def __init__(self, home: Home, store: Store, told: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, home: Home, store: Store, on_progress: Callable[[], None] = lambda: None) -> None:
         self.home = home
         self.store = store
-        self.told = told
+        self.on_progress = on_progress
 
     def look(self, own: PhalanxRun, project: str | None) -> ImportOutcome:
         counts = Counter("files" for _ in files_of(own.folder))
@@ -204,7 +204,7 @@ class PhalanxImporter:
             except FileRefused as fault:
                 losses.add(str(fault), example=name)
             os.utime(draft)  # the cleanup leaves a draft in use alone
-            self.told()
+            self.on_progress()
         for name, data in documents_of(own.folder, losses):
             safe_files.write(draft / name, data)
         return counts

@@ -167,8 +167,8 @@ def dataset(row: Mapping[str, object], context: str, time: float) -> ForeignEven
 def _uri(source: object) -> str | None:
     """The source of a dataset, if its description has one."""
     try:
-        told = json.loads(str(source))
+        source_fields = json.loads(str(source))
     except ValueError:
         return None
-    names = ("uri", "url", "path") if isinstance(told, dict) else ()
-    return next((str(told[name]) for name in names if told.get(name)), None)
+    names = ("uri", "url", "path") if isinstance(source_fields, dict) else ()
+    return next((str(source_fields[name]) for name in names if source_fields.get(name)), None)

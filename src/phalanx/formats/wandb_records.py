@@ -153,16 +153,16 @@ def exit_record(message: bytes) -> tuple[int, int]:
 
 def artifact_record(message: bytes) -> ArtifactRecord:
     names = {4: "type", 5: "name", 7: "description"}
-    told = dict.fromkeys(names.values(), "")
+    texts = dict.fromkeys(names.values(), "")
     aliases, contents = [], []
     for number, _, value in fields(message):
         if number in names:
-            told[names[number]] = text(value)
+            texts[names[number]] = text(value)
         elif number == 11:
             aliases.append(text(value))
         elif number == 12:
             contents = [_content(raw(part)) for inner, _, part in fields(raw(value)) if inner == 4]
-    return ArtifactRecord(told["type"], told["name"], told["description"], tuple(aliases), tuple(contents))
+    return ArtifactRecord(texts["type"], texts["name"], texts["description"], tuple(aliases), tuple(contents))
 
 
 def _content(data: bytes) -> Content:

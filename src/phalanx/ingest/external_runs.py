@@ -103,8 +103,8 @@ def finish(home: Home, run_id: str, status: str, reason: str, at: float | None =
 
 def index_now(home: Home, store: Store, run: Run) -> None:
     """Update the store with new data, for callers that do not wait for the scheduler."""
-    gatherer = RunIndexer(home, store, run, [REPLICA])
+    indexer = RunIndexer(home, store, run, [REPLICA])
     try:
-        gatherer.run_pass(is_over=True)
+        indexer.run_pass(is_over=True)
     finally:
-        gatherer.close()
+        indexer.close()

@@ -257,31 +257,31 @@ class RunIndexers:
 
     def run_pass(self, run: Run, replicas: Iterable[str]) -> None:
         """Unreadable files must not stop the monitoring of the run: the next pass may read them. Raises StoreError."""
-        gatherer = self.live.get(run.id)
-        if gatherer is not None and gatherer.attempt != run.attempt:
+        indexer = self.live.get(run.id)
+        if indexer is not None and indexer.attempt != run.attempt:
             self._forget(run)
-            gatherer = None
+            indexer = None
         try:
             with suppress(OSError):
-                if gatherer is None:
-                    gatherer = self.live[run.id] = RunIndexer(self.home, self.store, run, replicas)
-                gatherer.run_pass()
+                if indexer is None:
+                    indexer = self.live[run.id] = RunIndexer(self.home, self.store, run, replicas)
+                indexer.run_pass()
         except StoreError:
             self._forget(run)  # what was read but not stored is read again
             raise
 
     def _forget(self, run: Run) -> None:
-        gatherer = self.live.pop(run.id, None)
-        if gatherer is not None:
-            gatherer.close()
+        indexer = self.live.pop(run.id, None)
+        if indexer is not None:
+            indexer.close()
 
     def finish(self, run: Run) -> None:
         """An attempt has ended: store all its data. Unreadable files must not prevent its end from being recorded.
         Raises StoreError."""
-        gatherer = self.live.get(run.id)
+        indexer = self.live.get(run.id)
         try:
-            if gatherer is not None and gatherer.attempt == run.attempt:
+            if indexer is not None and indexer.attempt == run.attempt:
                 with suppress(OSError):
-                    gatherer.run_pass(is_over=True)
+                    indexer.run_pass(is_over=True)
         finally:
             self._forget(run)

@@ -71,6 +71,6 @@ def _gather(home: Home, store: Store, run: Run) -> None:
     for attempt in range(1, run.attempt + 1):
         names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
         if names:
-            gatherer = RunIndexer(home, store, run._replace(attempt=attempt), names)
-            gatherer.run_pass(is_over=True)
-            gatherer.close()
+            indexer = RunIndexer(home, store, run._replace(attempt=attempt), names)
+            indexer.run_pass(is_over=True)
+            indexer.close()

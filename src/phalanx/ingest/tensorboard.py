@@ -39,7 +39,7 @@ class EventFileFollower:
         self.replicas = replicas
         self.look_at = 0.0
         self.followers: dict[str, EventFileReader] = {}
-        self.scribes: dict[str, EventFileConverter] = {}
+        self.converters: dict[str, EventFileConverter] = {}
         self.first_folder: str | None = None
         later = (folder.parent / run_paths.attempt_name(attempt + 1) for folder in replicas.values())
         self.is_past = any(folder.exists() for folder in later)  # then new outputs do not belong to this attempt
@@ -60,22 +60,22 @@ class EventFileFollower:
             raise
 
     def _read(self, inside: str, follower: EventFileReader, *, to_the_end: bool) -> None:
-        scribe = self._scribe(inside)
+        converter = self._converter(inside)
         while True:
             before = follower.offset
             for item in follower.poll(BUDGET):
-                scribe.keep(self._name(inside, item.tag), item)
+                converter.keep(self._name(inside, item.tag), item)
             if follower.offset == before:
                 return
-            scribe.note(inside, follower.offset, self.first_folder or "")
+            converter.note(inside, follower.offset, self.first_folder or "")
             if not to_the_end:
                 return
 
     def close(self) -> None:
         """Continue from the last notes."""
-        for scribe in self.scribes.values():
-            scribe.close()
-        self.scribes.clear()
+        for converter in self.converters.values():
+            converter.close()
+        self.converters.clear()
         self.followers.clear()
         self.look_at = 0.0
 
@@ -88,12 +88,12 @@ class EventFileFollower:
 
             if inside not in self.followers:
                 self.followers[inside] = EventFileReader(
-                    self.outputs / inside, self._scribe(inside).read_to.get(inside, 0)
+                    self.outputs / inside, self._converter(inside).read_to.get(inside, 0)
                 )
 
     def _first(self, found: list[str]) -> str:
         """The folder whose tags get no prefix: the first one; among several, the topmost."""
-        known = [self._scribe_of(replica).first_folder for replica in self.replicas]
+        known = [self._converter_of(replica).first_folder for replica in self.replicas]
         folders = [self._split(inside)[0] for inside in found]
         return next(
             (folder for folder in known if folder is not None), min(folders, key=lambda one: len(Path(one).parts))
@@ -115,13 +115,13 @@ class EventFileFollower:
         named = map(_replica_name, Path(inside).parts)
         return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
 
-    def _scribe(self, inside: str) -> EventFileConverter:
-        return self._scribe_of(self._replica(inside))
+    def _converter(self, inside: str) -> EventFileConverter:
+        return self._converter_of(self._replica(inside))
 
-    def _scribe_of(self, replica: str) -> EventFileConverter:
-        if replica not in self.scribes:
-            self.scribes[replica] = EventFileConverter(self.replicas[replica], self.attempt)
-        return self.scribes[replica]
+    def _converter_of(self, replica: str) -> EventFileConverter:
+        if replica not in self.converters:
+            self.converters[replica] = EventFileConverter(self.replicas[replica], self.attempt)
+        return self.converters[replica]
 
     def _split(self, inside: str) -> tuple[str, str]:
         """Its folder, as a prefix that names the part of the training. Without the replica's name: replicas use the

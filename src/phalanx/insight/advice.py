@@ -36,7 +36,7 @@ APART_CORES = 0.5
 APART_MIB = 256.0
 NAMES_SHOWN = 4
 
-Seat = tuple[str, int]  # role and index
+ReplicaKey = tuple[str, int]  # role and index
 
 
 class Sizing(NamedTuple):
@@ -55,8 +55,8 @@ class RecordedRun(NamedTuple):
     plan: Mapping[str, Any]
     status: str
     backend: str
-    uses: Mapping[Seat, ReplicaUsage]
-    given: Mapping[Seat, int]
+    uses: Mapping[ReplicaKey, ReplicaUsage]
+    given: Mapping[ReplicaKey, int]
 
     @property
     def is_on_slurm(self) -> bool:

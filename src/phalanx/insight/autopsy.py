@@ -16,8 +16,8 @@ from phalanx.ends import FAILURES, Cause, End
 from phalanx.naming import is_launcher, replica_name
 from phalanx.plan import frameworks
 
-LINES_TOLD = 15
-TEXT_TOLD = 200  # characters of a line in a reason
+MOST_LINES = 15
+MOST_TEXT = 200  # characters of a line in a reason
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]:\s?|\[\d+,\d+\]<stderr>:\s*)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?)\s*\Z")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -90,7 +90,7 @@ def first_failure(
     advice = _advice(plan, name, end, why)
     if not advice and suspects[first]:
         advice = _lost_whom(ends, first)
-    return FirstFailure(name, first, end, why, advice, lines[-LINES_TOLD:], suspects[first], others)
+    return FirstFailure(name, first, end, why, advice, lines[-MOST_LINES:], suspects[first], others)
 
 
 def failures(
@@ -105,8 +105,8 @@ def failures(
 
     def failure(source: str, name: str | None = None, message: str | None = None) -> ReplicaFailure:
         end, replica = ends[source], name or source
-        told = message or end.message
-        return ReplicaFailure(replica, ranks.get(replica), attempt, end.ended_at, end.cause, told, log=source)
+        text = message or end.message
+        return ReplicaFailure(replica, ranks.get(replica), attempt, end.ended_at, end.cause, text, log=source)
 
     first = first_failure(plan, ends)
     front = [] if first is None else [failure(first.source, first.replica)]
@@ -140,7 +140,7 @@ def is_symptom(end: End, symptoms: re.Pattern[str]) -> bool:
 def _last_fault(lines: Sequence[str]) -> Sequence[str]:
     """The lines from the last traceback on; without a traceback, the last few lines."""
     starts = [place for place, line in enumerate(lines) if _TRACEBACK in line]
-    return lines[starts[-1] :] if starts else lines[-LINES_TOLD:]
+    return lines[starts[-1] :] if starts else lines[-MOST_LINES:]
 
 
 def _lost_whom(ends: Mapping[str, End], first: str) -> str:
@@ -171,7 +171,7 @@ def _why(end: End, lines: Sequence[str]) -> str:
     if raised is not None:
         return f"{raised} ({message})"
     if end.code in (126, 127) and lines:
-        return f"{lines[-1].strip()[:TEXT_TOLD]} ({message})"
+        return f"{lines[-1].strip()[:MOST_TEXT]} ({message})"
     return message
 
 
@@ -180,12 +180,12 @@ def _raised(lines: Sequence[str]) -> str | None:
     if not any(_TRACEBACK in line for line in lines):
         return None
     errors = (found[1] for line in reversed(lines) if (found := _EXCEPTION.match(line)))
-    return next((text[:TEXT_TOLD] for text in errors), None)
+    return next((text[:MOST_TEXT] for text in errors), None)
 
 
 def ends_with_exception(lines: Sequence[str]) -> bool:
     """Whether the log ends with an uncaught exception, as far as its lines show."""
-    return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-LINES_TOLD:]) is not None
+    return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-MOST_LINES:]) is not None
 
 
 def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
@@ -246,7 +246,7 @@ def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
         "it could not exit after that, because it waits for the others (with mpi4py, `python -m mpi4py …` aborts "
         "them all)"
     )
-    lines = tuple(_before_stack(ends[name].last_lines)[-LINES_TOLD:])
+    lines = tuple(_before_stack(ends[name].last_lines)[-MOST_LINES:])
     return FirstFailure(name, name, ends[name], f"{raised} (then stalled)", advice, lines, False, others)
 
 
@@ -260,7 +260,7 @@ def _stack(end: End) -> tuple[str, ...]:
     """A program's stack dump, without its list of modules."""
     lines = end.last_lines
     frames = [line for line in lines if _FRAME.match(line) or line.rstrip().endswith(_STACK)]
-    return tuple((frames or lines)[-LINES_TOLD:])
+    return tuple((frames or lines)[-MOST_LINES:])
 
 
 class StackLocation(NamedTuple):

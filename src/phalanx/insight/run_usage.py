@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import run_paths
-from phalanx.insight.advice import RecordedRun, Seat, asked_of
+from phalanx.insight.advice import RecordedRun, ReplicaKey, asked_of
 from phalanx.insight.resource_edits import ResourceAmount
 from phalanx.insight.samples import read_attempts
 from phalanx.insight.usage import ReplicaUsage, use_of
@@ -25,28 +25,28 @@ def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_
     return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
 
 
-def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[Seat, ReplicaUsage]:
+def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[ReplicaKey, ReplicaUsage]:
     """The use of every replica with data. In a run with very many replicas, most have only their end records: peaks and
     sums, without their distribution over time."""
-    processes: dict[Seat, list[tuple[str, float | None]]] = {}
+    processes: dict[ReplicaKey, list[tuple[str, float | None]]] = {}
     for replica in plan["replicas"]:
         if replica["role"] != LAUNCHER:
             limit = asked_of(replica).get("memory", ResourceAmount()).limits
             processes.setdefault((replica["role"], replica["index"]), []).append((replica_name(replica), limit))
     every = -(-len(processes) // SPOOLS_READ)
     found = {}
-    for number, (seat, members) in enumerate(processes.items()):
+    for number, (key, members) in enumerate(processes.items()):
         with_notes = number % every == 0
         attempts = [read_attempts(run_folder, name, with_notes=with_notes, limit_mib=mib) for name, mib in members]
         if is_trial:
             attempts = [{number: one.in_second_half() for number, one in known.items()} for known in attempts]
         use = use_of(attempts)
         if use is not None:
-            found[seat] = use
+            found[key] = use
     return found
 
 
-def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[Seat, int]:
+def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[ReplicaKey, int]:
     """The number of GPUs that each replica really had; empty if it was not recorded."""
     try:
         facts = json.loads((run_folder / run_paths.facts_file(attempt)).read_bytes())

@@ -47,7 +47,7 @@ class ReplicaUsage(NamedTuple):
         return bool(self.causes)
 
 
-_TELLING = (
+_BY_SEVERITY = (
     Cause.MEMORY,
     Cause.ERROR,
     Cause.MEETING,
@@ -71,7 +71,7 @@ def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | 
     peaks = [[one.memory_mib for one in attempt if one.memory_mib is not None] for attempt in attempts]
     known = [(one, one.cause) for one in last if one.cause is not None]
     causes = tuple(cause for _, cause in known)
-    telling = min(known, key=lambda one: _rank(one[1]), default=None)
+    worst = min(known, key=lambda one: _rank(one[1]), default=None)
     seconds, cpu_s = sum(held), sum(one.cpu_s for attempt in attempts for one in attempt)
     return ReplicaUsage(
         seconds=max(held),
@@ -83,14 +83,14 @@ def use_of(processes: Sequence[Mapping[int, ProcessSamples]]) -> ReplicaUsage | 
         memory_mean_mib=mean([(stretch.memory_mib, stretch.seconds) for stretch in stretches]),
         gpu=_gpu_use_over([gpu_use(look for one in attempt for look in one.gpus) for attempt in attempts]),
         causes=causes if len(causes) == len(last) else (),
-        message=telling[0].message if telling is not None else "",
+        message=worst[0].message if worst is not None else "",
         attempts=len(numbers),
         looks=sum(len(one.stretches) for one in last),
     )
 
 
 def _rank(cause: Cause) -> int:
-    return _TELLING.index(cause) if cause in _TELLING else 0
+    return _BY_SEVERITY.index(cause) if cause in _BY_SEVERITY else 0
 
 
 def stacked(lines: Sequence[Sequence[UsageInterval]]) -> list[UsageInterval]:

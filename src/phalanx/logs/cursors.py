@@ -60,13 +60,13 @@ def places_in(logs: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int
         return [min(place, log.size) for place, log in zip(cursor.places, logs.each, strict=True)]
     at = (cursor.at_us + 1) / 1e6
     return [
-        min(cursor.end if after else cursor.first, log.size) if log.voice.name == cursor.replica else log.place_at(at)
+        min(cursor.end if after else cursor.first, log.size) if log.source.name == cursor.replica else log.place_at(at)
         for log in logs.each
     ]
 
 
 def _names(logs: MergedLogReader) -> str:
-    return f"{zlib.crc32(' '.join(log.voice.name for log in logs.each).encode()):08x}"
+    return f"{zlib.crc32(' '.join(log.source.name for log in logs.each).encode()):08x}"
 
 
 def _packed(places: Sequence[int]) -> str:

@@ -59,7 +59,7 @@ class ReplicaLog:
 
     def __init__(self, run_folder: Path, source: LogSource, attempt: int, tail: int | None = None) -> None:
         self.folder = attempt_folder(run_folder, source.name, attempt)
-        self.voice = source
+        self.source = source
         self.attempt = attempt
         self.offset = 0 if tail is None else tail_start(self.folder, tail)
         self.last_at = float("-inf")
@@ -84,7 +84,7 @@ class ReplicaLog:
                     return
                 first, self.offset, self.last_at = self.offset, end, at
                 text = piece.decode("utf-8", "replace").removesuffix("\r")
-                yield LogLine(at, self.voice.name, self.voice.rank, self.attempt, text, first, end)
+                yield LogLine(at, self.source.name, self.source.rank, self.attempt, text, first, end)
 
 
 def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ def search(logs: MergedLogReader, text: str, start: tuple[str, int] | None, limi
     for log in logs.each[begin:]:
         while place < log.size:
             if len(found) >= limit or size >= most:
-                return SearchResult(found, (log.voice.name, place), size)
+                return SearchResult(found, (log.source.name, place), size)
             end = min(log.size, place + min(STRETCH, most - size))
             data = log.read(place, end)
             if not data:
@@ -47,7 +47,7 @@ def search(logs: MergedLogReader, text: str, start: tuple[str, int] | None, limi
 def _start(logs: Sequence[LogReader], start: tuple[str, int] | None) -> tuple[int, int]:
     if start is not None:
         for number, log in enumerate(logs):
-            if log.voice.name == start[0]:
+            if log.source.name == start[0]:
                 return number, start[1]
     return 0, 0
 
@@ -71,7 +71,7 @@ def _look(log: LogReader, place: int, data: bytes, find: Find, found: list[LogLi
         reached = min(newline + 1 if newline != -1 else len(data), first + LONGEST_LINE)
         piece = data[first:reached].removesuffix(b"\n")
         (at,) = times_of([place + reached], log.notes.around(place + reached, place + reached), log.changed_at)
-        source = log.voice
+        source = log.source
         text = plain_text(decoded(piece))
         found.append(LogLine(at, source.name, source.rank, log.attempt, text, place + first, place + reached))
     return reached

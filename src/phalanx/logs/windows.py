@@ -36,7 +36,7 @@ class LogReader:
 
     def __init__(self, run_folder: Path, source: LogSource, attempt: int, number: int, *, is_over: bool) -> None:
         self.folder = attempt_folder(run_folder, source.name, attempt)
-        self.voice = source
+        self.source = source
         self.attempt = attempt
         self.number = number
         self.size, self.changed_at, self.is_there, self.is_over = 0, 0.0, False, is_over
@@ -222,7 +222,7 @@ class MergedLogReader:
                 break
             for number in numbers:
                 taken[number] += 1
-            names = in_order(self.each[number].voice.name for number in numbers)
+            names = in_order(self.each[number].source.name for number in numbers)
             kept.append(FoldedLine(self._line(line), names))
         return kept, [lines[count - 1] if count else None for lines, count in zip(read, taken, strict=True)]
 
@@ -242,5 +242,5 @@ class MergedLogReader:
 
     def _line(self, placed: Placed) -> LogLine:
         at, number, first, end, piece = placed
-        source = self.each[number].voice
+        source = self.each[number].source
         return LogLine(at, source.name, source.rank, self.attempt, plain_text(decoded(piece)), first, end)

@@ -36,7 +36,7 @@ class Ledger:
         self.store = store
         self.clock = clock
         self.watched: dict[str, ActiveRun] = {}
-        self.gatherers = RunIndexers(home, store)
+        self.indexers = RunIndexers(home, store)
 
     def catch_up(self, run: Run) -> Run | None:
         """Update the run from its history, in case a scheduler was killed before it wrote to the store; None if the run
@@ -97,7 +97,7 @@ class Ledger:
     def finish(self, run: Run, status: Status, reason: str) -> None:
         """End a run. The environment is removed first: after the status has changed, no later pass would remove it."""
         self.home.forget_environment(run.id)
-        self.gatherers.finish(run)
+        self.indexers.finish(run)
         self.change(run, status, reason)
         self.home.forget_stop(run.id)
         post_run.enqueue(self.home, run.id)

@@ -70,7 +70,7 @@ class Scheduler(Ledger):
         """Look at all unfinished runs once. Returns their number."""
         self._adopt()
         for run_id in self.home.asked_to_stop():
-            self._heed_stop(run_id)
+            self._apply_stop(run_id)
         self.started = self.store.runs(STARTED, sort="created_at", limit=None)
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
@@ -88,7 +88,7 @@ class Scheduler(Ledger):
             used += taken
         for run in self._head(IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
-        self._heed_answers()
+        self._apply_answers()
         return unfinished
 
     @property
@@ -140,7 +140,7 @@ class Scheduler(Ledger):
 
     # starting ----------------------------------------------------------------------------------------------------
 
-    def _heed_stop(self, run_id: str) -> None:
+    def _apply_stop(self, run_id: str) -> None:
         """Stop a queued run at once, before it reaches the head of the queue."""
         try:
             run = self.store.find(run_id)
@@ -210,7 +210,7 @@ class Scheduler(Ledger):
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
-    def _heed_answers(self) -> None:
+    def _apply_answers(self) -> None:
         """Fail the runs whose submission in this pass was rejected."""
         for executor in self.executors.elsewhere:
             failed = {run_id: answer for run_id, answer in executor.answers().items() if not isinstance(answer, str)}
@@ -255,7 +255,7 @@ class Scheduler(Ledger):
         if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen)
-        self.gatherers.run_pass(run, attempt_folder.replicas)
+        self.indexers.run_pass(run, attempt_folder.replicas)
         now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
             run = run._replace(status=Status.RUNNING)
@@ -302,7 +302,7 @@ class Scheduler(Ledger):
                 self._go_on(run, self.attempt_folder(run), decision.reason)
             case Action.RESTART:
                 self._keep_failure(run, now)
-                self.gatherers.finish(run)
+                self.indexers.finish(run)
                 self.change(run, Status.WARNING, decision.reason)
                 self.watched.pop(run.id, None)
             case Action.FAIL:
@@ -322,7 +322,7 @@ class Scheduler(Ledger):
         active_runs.save_replicas(
             self.store, watched, run, active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
         )
-        self.gatherers.finish(run)
+        self.indexers.finish(run)
         self.change(run, Status.RESUMING, why)
         self.watched.pop(run.id, None)
         return True

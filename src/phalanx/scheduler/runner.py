@@ -69,31 +69,31 @@ class SchedulerRunner:
 def schedule_once(home: Home, store: Store) -> None:
     """Update runs before they are shown: if no scheduler is active, run one pass and start one in the background."""
     if store.active() or home.arrived():
-        attendant = SchedulerRunner(home, store)
+        runner = SchedulerRunner(home, store)
         try:
-            attendant.run_pass()
+            runner.run_pass()
         finally:
-            attendant.release()
+            runner.release()
 
 
 def run_until_idle(home: Home, store: Store, idle_s: float = IDLE_S) -> None:
     """The background scheduler. Returns when another one has the lease, or after `idle_s` without work."""
-    attendant = SchedulerRunner(home, store)
+    runner = SchedulerRunner(home, store)
     try:
-        _serve_until_idle(attendant, idle_s)
+        _serve_until_idle(runner, idle_s)
     finally:
-        attendant.close()
+        runner.close()
 
 
-def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
-    home, store = attendant.home, attendant.store
+def _serve_until_idle(runner: SchedulerRunner, idle_s: float) -> None:
+    home, store = runner.home, runner.store
     quiet_since = well_since = time.monotonic()
     logged = ""
     while True:
         try:
-            left = attendant.run_pass()
+            left = runner.run_pass()
             well_since = time.monotonic()
-            logged = _log_once(attendant.scheduler.trouble if attendant.scheduler else "", logged)
+            logged = _log_once(runner.scheduler.trouble if runner.scheduler else "", logged)
         except (OSError, SystemFault) as fault:  # a full disk, a database that restarts
             if not is_transient(fault) or not home.runs.is_dir() or time.monotonic() - well_since > TROUBLE_S:
                 raise
@@ -105,9 +105,9 @@ def _serve_until_idle(attendant: SchedulerRunner, idle_s: float) -> None:
         if left and store.count(OURS):
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > idle_s:
-            attendant.release()
+            runner.release()
             return
-        time.sleep(attendant.pause_s)
+        time.sleep(runner.pause_s)
 
 
 def _log_once(trouble: str, logged: str) -> str:

@@ -41,7 +41,7 @@ class Context:
         self.accounts = self.credentials.accounts
         self.sessions = self.credentials.sessions
         self.audit = Audit(home.path)
-        self.desks = RunWriters(home, turns)
+        self.run_writers = RunWriters(home, turns)
         self.charts = SeriesCache()
         self.recent = ResponseCache()
         self.experiments = ExperimentTable(home.path)
@@ -74,7 +74,7 @@ class Context:
         return self.store.project_of(run_id)
 
     def close(self) -> None:
-        self.desks.close()
+        self.run_writers.close()
 
 
 class _HeldStore:

@@ -93,7 +93,7 @@ def serve(  # noqa: PLR0913 - the parts of a server
         scheduling = SchedulerThread(home, database, turns, counting.metrics, counting.log)
         context = Context(home, database, scheduling.wake, turns)
         if database:
-            context.desks = RunWriters(home, turns, server=number)
+            context.run_writers = RunWriters(home, turns, server=number)
         limits = RateLimits(rate=options.rate, burst=2 * options.rate)
         names = [*options.allowed_hosts, host]
         app = make_app(context, names, counting, limits, only_admins_start=options.only_admins_start)

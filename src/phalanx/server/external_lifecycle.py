@@ -98,14 +98,14 @@ def reopen(here: Context, run: Run) -> Run:
     if not run.is_done:
         return run
     folder, attempt = here.home.run(run.id), run.attempt + 1
-    seat = folder.path / run_paths.attempt_folder(REPLICA, attempt)
+    replica_folder = folder.path / run_paths.attempt_folder(REPLICA, attempt)
     before = folder.path / run_paths.attempt_folder(REPLICA, run.attempt) / run_paths.AGENT
-    make_private(seat, folder.path)
+    make_private(replica_folder, folder.path)
     try:
         watcher = json.loads(before.read_bytes())
     except (OSError, ValueError):
         watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": 86_400.0, "is_agent": False}
-    write_atomic(seat / run_paths.AGENT, json.dumps(watcher).encode())
+    write_atomic(replica_folder / run_paths.AGENT, json.dumps(watcher).encode())
     now, number = datetime.now(UTC), len(folder.history())
     folder.append(StatusChange(run.id, number + 1, run.attempt, "resuming", "restarted by its client", now))
     folder.append(StatusChange(run.id, number + 2, attempt, "running", "under way", now))

@@ -38,8 +38,8 @@ V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
-SEAT = "/tracked/{run_id}/{attempt}/{replica}"
-PREFIXES = ("", SEAT)  # MLflow's prefixes: of the server, or of one replica
+REPLICA_PREFIX = "/tracked/{run_id}/{attempt}/{replica}"
+PREFIXES = ("", REPLICA_PREFIX)  # MLflow's prefixes: of the server, or of one replica
 
 POLICY: dict[tuple[str, str], Rule] = {
     ("GET", "/healthz"): Rule.OPEN,

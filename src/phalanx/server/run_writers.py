@@ -25,7 +25,7 @@ from phalanx.server.write_gate import WriteGate
 from phalanx.spool import JSON, PointWriter, Writer, frame
 
 WRITER = "mlflow"  # base name of the server's files in an attempt's folder; `mlflow-2` for a second server
-MOST_DESKS = 256
+MOST_WRITERS = 256
 _OURS = re.compile(rf"{WRITER}(-\d+)?\.")
 
 
@@ -86,7 +86,7 @@ class RunWriter:
         self.writer = writer
         self.lock = threading.RLock()
         self.depth = 0  # how often the holder has entered it
-        self.sitting = 0
+        self.users = 0
         self.notes: dict[str, Any] = {}  # cache of the routes about the run, as long as the writer exists
         self._points: dict[Path, PointBatch] = {}
         self._events: dict[Path, Writer] = {}
@@ -167,7 +167,7 @@ class RunWriters:
     which then lock each other out; None if it is the only one."""
 
     def __init__(
-        self, home: Home, turns: WriteGate | None = None, most: int = MOST_DESKS, server: int | None = None
+        self, home: Home, turns: WriteGate | None = None, most: int = MOST_WRITERS, server: int | None = None
     ) -> None:
         self.home = home
         self.turns = turns or WriteGate()
@@ -177,42 +177,42 @@ class RunWriters:
         if server is not None:
             self.locks.mkdir(mode=0o700, exist_ok=True)
         self._lock = threading.Lock()
-        self._desks: OrderedDict[str, RunWriter] = OrderedDict()
+        self._writers: OrderedDict[str, RunWriter] = OrderedDict()
 
     @contextmanager
     def of(self, run_id: str) -> Iterator[RunWriter]:
         with self._lock:
-            desk = self._desks.get(run_id)
-            if desk is None:
-                desk = self._desks[run_id] = RunWriter(self.home.run(run_id).path, writer_of(self.server or 1))
-            self._desks.move_to_end(run_id)
-            desk.sitting += 1
+            writer = self._writers.get(run_id)
+            if writer is None:
+                writer = self._writers[run_id] = RunWriter(self.home.run(run_id).path, writer_of(self.server or 1))
+            self._writers.move_to_end(run_id)
+            writer.users += 1
             self._clear()
         try:
-            with self.turns.shared(), desk.lock, self._apart(run_id, desk):
-                desk.depth += 1
+            with self.turns.shared(), writer.lock, self._apart(run_id, writer):
+                writer.depth += 1
                 try:
-                    yield desk
+                    yield writer
                 finally:
-                    desk.depth -= 1
+                    writer.depth -= 1
         finally:
             with self._lock:
-                desk.sitting -= 1
+                writer.users -= 1
 
-    def _apart(self, run_id: str, desk: RunWriter) -> AbstractContextManager[None]:
+    def _apart(self, run_id: str, writer: RunWriter) -> AbstractContextManager[None]:
         """Locks out other servers, which may have changed what the writer's cache holds."""
-        if self.server is None or desk.depth:
+        if self.server is None or writer.depth:
             return nullcontext()
-        desk.notes.clear()
+        writer.notes.clear()
         return alone_with(self.locks / run_id)
 
     def _clear(self) -> None:
-        idle = [run_id for run_id, desk in self._desks.items() if not desk.sitting]
-        for run_id in idle[: max(0, len(self._desks) - self.most)]:
-            self._desks.pop(run_id).close()
+        idle = [run_id for run_id, writer in self._writers.items() if not writer.users]
+        for run_id in idle[: max(0, len(self._writers) - self.most)]:
+            self._writers.pop(run_id).close()
 
     def close(self) -> None:
         with self._lock:
-            for desk in self._desks.values():
-                desk.close()
-            self._desks.clear()
+            for writer in self._writers.values():
+                writer.close()
+            self._writers.clear()

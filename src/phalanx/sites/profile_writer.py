@@ -109,17 +109,17 @@ def memory_text(mib: float) -> str:
 def write(site: Site, comments: Mapping[str, str] | None = None) -> str:
     """A profile that reads back as the same site: one line per kind of nodes. `comments` go above their keys, or
     at the end if their name is not a key."""
-    told = dict(comments or {})
-    lines = [f"# {line}" for line in told.pop("", "").splitlines()]
+    remaining = dict(comments or {})
+    lines = [f"# {line}" for line in remaining.pop("", "").splitlines()]
     for key, value in as_document(site).items():
-        lines += [f"# {line}" for line in told.pop(key, "").splitlines()]
+        lines += [f"# {line}" for line in remaining.pop(key, "").splitlines()]
         if key in _FLOW:
             lines += [f"{key}:", *(f"  - {_flow(item)}" for item in value)]
         elif key == "policy":
             lines += [f"{key}:", *(f"  {name}: {_flow(item)}" for name, item in value.items())]
         else:
             lines.append(f"{key}: {_flow(value)}")
-    for text in told.values():
+    for text in remaining.values():
         lines += [f"# {line}" for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 

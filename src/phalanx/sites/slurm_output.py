@@ -121,21 +121,21 @@ def partitions_in_full(text: str) -> tuple[Partition, ...]:
     """The partitions in the output of `scontrol show partition -o`."""
     found = []
     for line in text.splitlines():
-        told = fields(line)
-        name = told.get("PartitionName")
+        settings = fields(line)
+        name = settings.get("PartitionName")
         if not name:
             continue
         found.append(
             Partition(
                 name=name,
-                max_time_s=seconds(told.get("MaxTime", "")),
-                is_default=told.get("Default") == "YES",
-                default_time_s=seconds(told.get("DefaultTime", "")),
-                max_nodes=whole(told.get("MaxNodes", "")),
-                is_up=told.get("State", "UP") == "UP",
-                whole_nodes=told.get("OverSubscribe", told.get("Shared", "")).startswith("EXCLUSIVE"),
-                accounts=_only(told.get("AllowAccounts", "")),
-                qos=_only(told.get("AllowQos", "")),
+                max_time_s=seconds(settings.get("MaxTime", "")),
+                is_default=settings.get("Default") == "YES",
+                default_time_s=seconds(settings.get("DefaultTime", "")),
+                max_nodes=whole(settings.get("MaxNodes", "")),
+                is_up=settings.get("State", "UP") == "UP",
+                whole_nodes=settings.get("OverSubscribe", settings.get("Shared", "")).startswith("EXCLUSIVE"),
+                accounts=_only(settings.get("AllowAccounts", "")),
+                qos=_only(settings.get("AllowQos", "")),
             )
         )
     return tuple(found)
@@ -174,14 +174,14 @@ def qualities(text: str) -> tuple[Qos, ...]:
     """The output of `sacctmgr -nP show qos format=QOS_FORMAT`."""
     found = []
     for name, wall, limits in _cells(text, 3):
-        told = dict(item.partition("=")[::2] for item in limits.split(",") if "=" in item)
+        trackable = dict(item.partition("=")[::2] for item in limits.split(",") if "=" in item)
         found.append(
             Qos(
                 name=name,
                 max_time_s=seconds(wall),
-                max_gpus=whole(told.get("gres/gpu", "")),
-                max_nodes=whole(told.get("node", "")),
-                max_cpus=whole(told.get("cpu", "")),
+                max_gpus=whole(trackable.get("gres/gpu", "")),
+                max_nodes=whole(trackable.get("node", "")),
+                max_cpus=whole(trackable.get("cpu", "")),
             )
         )
     return tuple(one for one in found if one.name)

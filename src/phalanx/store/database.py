@@ -40,7 +40,7 @@ class Database(ABC):
     def __init__(self) -> None:
         self._inside = False
         self._failed = False
-        with self.telling():
+        with self.translated_errors():
             self._connection = self._connect()
 
     @abstractmethod
@@ -65,18 +65,18 @@ class Database(ABC):
         return sql
 
     def rows(self, sql: str, args: Iterable[Any] = ()) -> list[Row]:
-        with self.telling():
+        with self.translated_errors():
             found: list[Row] = self._live().execute(self._translated(sql), [*map(storable, args)]).fetchall()
             return found
 
     def change(self, sql: str, args: Iterable[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        with self.telling():
+        with self.translated_errors():
             count: int = self._live().execute(self._translated(sql), [*map(storable, args)]).rowcount
             return count
 
     def change_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        with self.telling():
+        with self.translated_errors():
             cursor = self._live().cursor()
             cursor.executemany(self._translated(sql), [[*map(storable, row)] for row in rows])
 
@@ -106,7 +106,7 @@ class Database(ABC):
         self._connection.close()
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         try:
             yield
         except self.driver_error as error:

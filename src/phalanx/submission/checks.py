@@ -17,7 +17,7 @@ from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.submission.availability import require_engine
-from phalanx.submission.model import Remark, RemarkKind, Submission, Tell
+from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
 
 ALL_PROJECTS = "*"
 LARGEST_PRIORITY = 1_000_000
@@ -69,17 +69,17 @@ def check_runnable(home: Path, submission: Submission) -> None:
     require_engine(home, backend, submission.environment, submission.cluster)
 
 
-def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
+def check_capacity(made: Plan, notify: Notify, *, strict: bool) -> None:
     """Warn if the run is too large for this machine. It is no error, so that a laptop can test a cluster's file. Raises
     CallError when `strict`."""
     beyond = excess(requested_by(document(made)), this_machine()[0])
     if beyond and strict:
         raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
     if beyond:
-        tell(Remark(RemarkKind.WARNING, f"requests more than this machine has: {beyond}"))
+        notify(Remark(RemarkKind.WARNING, f"requests more than this machine has: {beyond}"))
 
 
-def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) -> None:
+def check_backend(home: Path, submission: Submission, made: Plan, notify: Notify) -> None:
     """Find what the run's cluster would reject, before the run waits in a queue for days. Raises SpecErrors with all
     errors errors at once, CallError."""
     verdict = review(
@@ -90,25 +90,25 @@ def check_backend(home: Path, submission: Submission, made: Plan, tell: Tell) ->
         environment=submission.environment,
     )
     for note in verdict.notes:
-        tell(Remark(RemarkKind.ADVICE, note))
+        notify(Remark(RemarkKind.ADVICE, note))
     if verdict.errors:
         raise SpecErrors(verdict.errors)
 
 
 def ignored_fields(loaded: Spec) -> list[str]:
     """Messages about fields of the file that this machine ignores: the user must know."""
-    told = []
+    notes = []
     build, settings = loaded.build, loaded.environment.settings
     if build is not None and (build.image or build.dockerfile):
-        told.append(f"runs in the environment of this shell, not in the image `{build.image or build.dockerfile}`")
+        notes.append(f"runs in the environment of this shell, not in the image `{build.image or build.dockerfile}`")
     if build is not None:
         named = [name for name in ("ref", "commit", "branch") if getattr(build, name)]
-        told += [f"`build.{name}` is ignored on this machine: the run uses the code in this folder" for name in named]
+        notes += [f"`build.{name}` is ignored on this machine: the run uses the code in this folder" for name in named]
     missing = ("secret_refs", "config_map_refs", "data_refs", "artifact_refs")
-    told += [f"`environment.{name}` is not available on this machine" for name in missing if getattr(settings, name)]
+    notes += [f"`environment.{name}` is not available on this machine" for name in missing if getattr(settings, name)]
     if loaded.environment.outputs is not None:
-        told.append("`environment.outputs` is not available on this machine")
-    return told
+        notes.append("`environment.outputs` is not available on this machine")
+    return notes
 
 
 class BackendVerdict:
@@ -128,10 +128,10 @@ class BackendVerdict:
             {**note.as_json(), "message": one.message, "suggestion": one.suggestion}
             for note, one in zip(self.notes, self.advice, strict=True)
         ]
-        told = {name: value for review in self.reviews for name, value in review.data.items()} | {"advice": advice}
+        data = {name: value for review in self.reviews for name, value in review.data.items()} | {"advice": advice}
         if self.errors:
-            return {"ok": False, "errors": [error.as_json() for error in self.errors], **told}
-        return told
+            return {"ok": False, "errors": [error.as_json() for error in self.errors], **data}
+        return data
 
 
 def review(  # noqa: PLR0913

@@ -45,7 +45,7 @@ def prepare_clone(
     home: Home, original: Run, cloning: str, environment: Mapping[str, str], user: str | None = None
 ) -> PreparedRun:
     """Like `submit.prepare`, for a clone. Raises CallError, SpecErrors."""
-    return prepare(home, _submission(home, original, cloning, environment, user), tell=lambda _: None)
+    return prepare(home, _submission(home, original, cloning, environment, user), notify=lambda _: None)
 
 
 def _submission(

@@ -110,7 +110,7 @@ class Remark:
         return {"message": self.about} if isinstance(self.about, str) else self.about.as_json()
 
 
-Tell = Callable[[Remark], object]
+Notify = Callable[[Remark], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,17 +31,17 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
 from phalanx.submission.git import git
-from phalanx.submission.model import CodeSource, PreparedRun, Remark, RemarkKind, Submission, Tell
+from phalanx.submission.model import CodeSource, Notify, PreparedRun, Remark, RemarkKind, Submission
 from phalanx.tracking.external_folder import new_id, user_name
 
 
-def submit(home: Home, store: Store, submission: Submission, tell: Tell = lambda _: None) -> Run:
+def submit(home: Home, store: Store, submission: Submission, notify: Notify = lambda _: None) -> Run:
     """Create and queue a run. Raises SpecErrors, CallError."""
-    return create(home, store, prepare(home, submission, tell))
+    return create(home, store, prepare(home, submission, notify))
 
 
-def prepare(home: Home, submission: Submission, tell: Tell) -> PreparedRun:
-    """Check and plan a run that does not exist yet. `tell` gets warnings, advice, notes and the progress of builds.
+def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
+    """Check and plan a run that does not exist yet. `notify` gets warnings, advice, notes and the progress of builds.
     Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
@@ -50,15 +50,15 @@ def prepare(home: Home, submission: Submission, tell: Tell) -> PreparedRun:
     if submission.timeout_s is not None:
         made = replace(made, timeout_s=submission.timeout_s)
     for note in (*submission.spec.notes, *made.notes):
-        tell(Remark(RemarkKind.NOTE, note))
+        notify(Remark(RemarkKind.NOTE, note))
     if submission.is_local:
-        checks.check_capacity(made, tell, strict=submission.is_strict)
+        checks.check_capacity(made, notify, strict=submission.is_strict)
         for line in checks.ignored_fields(submission.spec):
-            tell(Remark(RemarkKind.NOTE, line))
+            notify(Remark(RemarkKind.NOTE, line))
     elif not submission.is_unchecked:
-        checks.check_backend(home.path, submission, made, tell)
+        checks.check_backend(home.path, submission, made, notify)
     job = _job(home, submission, made)
-    environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", tell)
+    environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
     return PreparedRun(submission, _run(submission, made), made, job, environment)
 
 

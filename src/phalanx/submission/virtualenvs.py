@@ -17,7 +17,7 @@ from phalanx.agent.virtualenv import expand, is_file, pip_words
 from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
 from phalanx.spec.model import Build, PythonOptions, Spec
-from phalanx.submission.model import PreparedEnvironment, Remark, RemarkKind, Submission, Tell
+from phalanx.submission.model import Notify, PreparedEnvironment, Remark, RemarkKind, Submission
 
 _REQUIREMENT_FILES = (
     "polyaxon_requirements.txt", "requirements.txt", "setup.py", "pyproject.toml", "polyaxon_setup.sh", "setup.sh",
@@ -52,13 +52,13 @@ def key_of(wanted: VirtualenvSpec, working: Path) -> str:
     return digest.hexdigest()[:24]
 
 
-def prepare(submission: Submission, builds: Path, tell: Tell) -> PreparedEnvironment:
+def prepare(submission: Submission, builds: Path, notify: Notify) -> PreparedEnvironment:
     """The environment of a run: the submitter's, or the one that the file requests. Raises CallError."""
     loaded, environment = submission.spec, submission.environment
     python, steps = loaded.environment.python, loaded.build.build_steps if loaded.build is not None else ()
 
     def say(text: str) -> None:
-        tell(Remark(RemarkKind.PROGRESS, text))
+        notify(Remark(RemarkKind.PROGRESS, text))
 
     if not submission.is_local:
         elsewhere = VirtualenvSpec.by(loaded, with_steps=True)
@@ -68,9 +68,9 @@ def prepare(submission: Submission, builds: Path, tell: Tell) -> PreparedEnviron
         return PreparedEnvironment(environment, archive=archive)
     if steps and not submission.is_built:
         hint = "; --build runs them in a virtual environment" if submission.may_install else ""
-        tell(Remark(RemarkKind.NOTE, f"the build steps are not run{hint}"))
+        notify(Remark(RemarkKind.NOTE, f"the build steps are not run{hint}"))
     if python.modules:
-        tell(Remark(RemarkKind.NOTE, "`environment.python.modules` are not loaded here: load them in this shell"))
+        notify(Remark(RemarkKind.NOTE, "`environment.python.modules` are not loaded here: load them in this shell"))
     wanted = VirtualenvSpec.by(loaded, with_steps=submission.is_built)
     if wanted is not None:
         inside = ensure(wanted, _folder_to_install(submission), environment, builds, say)

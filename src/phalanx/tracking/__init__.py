@@ -50,8 +50,8 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
 
 
 def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: bool) -> TrackedRun:
-    seat = this_writer()
-    inside = seat.folder if seat is not None else None
+    writer = this_writer()
+    inside = writer.folder if writer is not None else None
     is_off = os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no")
     run = _active if _active is not None and not _active.is_finished else None
     if run is not None and run.is_child:
@@ -60,14 +60,16 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
         if not is_other and not is_off:
             return run
         run.finish()
-        run, seat = None, this_writer()
-        inside = seat.folder if seat is not None else None
+        run, writer = None, this_writer()
+        inside = writer.folder if writer is not None else None
     if is_off:
         return _nowhere()
     if not inside:
         return _outside(said, words)
     if run is None or run.folder != inside:
-        run = _inside(seat if seat is not None and seat.folder == inside else WriterIdentity(inside, 0, has_agent=True))
+        run = _inside(
+            writer if writer is not None and writer.folder == inside else WriterIdentity(inside, 0, has_agent=True)
+        )
     if said["name"] or said["description"]:
         run.describe(name=said["name"], description=said["description"])
     if words:
@@ -88,20 +90,20 @@ def _words(tags: Any) -> tuple[str, ...]:
     return ()
 
 
-def _inside(seat: WriterIdentity) -> TrackedRun:
+def _inside(writer: WriterIdentity) -> TrackedRun:
     environment = os.environ
     run = TrackedRun(
         environment.get("PHALANX_RUN_ID", ""),
         environment.get("PHALANX_PROJECT", ""),
-        seat.folder,
+        writer.folder,
         environment.get("PHALANX_OUTPUTS", ""),
-        seat.rank,
+        writer.rank,
         is_managed=True,
-        has_agent=seat.has_agent,
+        has_agent=writer.has_agent,
     )
-    if seat.folder != environment.get("PHALANX_TRACK"):  # the folder may not exist yet
+    if writer.folder != environment.get("PHALANX_TRACK"):  # the folder may not exist yet
         try:
-            external_folder.make_private(seat.folder)
+            external_folder.make_private(writer.folder)
         except OSError:
             pass  # the first write reports it
         run.write_header()

@@ -92,10 +92,10 @@ class FolderUploader:
             self.thread.join(TIMEOUT_S)
         patience_s = LAST_S if patience_s is None else patience_s
         until = time.monotonic() + patience_s
-        while not (self.turn() and self._tell_end()):
+        while not (self.turn() and self._report_end()):
             if self.is_refused:  # possibly only one file: the end may be accepted
                 trouble = self.trouble
-                self._tell_end()
+                self._report_end()
                 self.trouble = trouble
                 return False
             if time.monotonic() > until:
@@ -123,7 +123,7 @@ class FolderUploader:
             self.beaten = time.monotonic()
             self._call(f"/api/v1/runs/{self.run_id}/beat", b"{}")
 
-    def _tell_end(self) -> bool:
+    def _report_end(self) -> bool:
         end = read_end(attempt_folder(self.run_folder))
         words: dict[str, Any] = {"status": "failed", "reason": "its process ended without a word", "at": None}
         if end is not None:

@@ -64,8 +64,8 @@ class TrackedRun(Recorder):
         """Set the name, description, framework or commit of the run."""
         for name in sorted(set(values) - set(DESCRIBED)):
             self._drop(f"describe: unknown field `{name[:100]}`; known are {', '.join(DESCRIBED)}")
-        told = {name: value for name, value in values.items() if name in DESCRIBED and value is not None}
-        self.note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in told.items()})
+        described = {name: value for name, value in values.items() if name in DESCRIBED and value is not None}
+        self.note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in described.items()})
 
     def progress(self, done: float, total: float | None = None, label: str | None = None) -> None:
         """Report the progress of the training, from which the remaining time is estimated."""
@@ -144,8 +144,8 @@ class TrackedRun(Recorder):
 
         def note() -> dict[str, Any]:
             place = None if path is None else os.path.abspath(os.fsdecode(path))
-            told = {"uri": uri, "path": place, "digest": digest}
-            texts = {key: None if value is None else conversion.short_text(str(value)) for key, value in told.items()}
+            source = {"uri": uri, "path": place, "digest": digest}
+            texts = {key: None if value is None else conversion.short_text(str(value)) for key, value in source.items()}
             return {"name": short_name(conversion.clean(str(name))), **texts, "info": conversion.as_json(info)}
 
         self.note("dataset", note)
@@ -187,12 +187,12 @@ class TrackedRun(Recorder):
 
         def note() -> dict[str, Any]:
             if edges is not None and counts is not None:
-                told, many, odd = conversion.numbers_of(edges), [int(n) for n in conversion.numbers_of(counts)], 0
-                if len(told) != len(many) + 1:
-                    raise NotANumber(f"{len(many)} counts need {len(many) + 1} edges, not {len(told)}")
+                bounds, many, odd = conversion.numbers_of(edges), [int(n) for n in conversion.numbers_of(counts)], 0
+                if len(bounds) != len(many) + 1:
+                    raise NotANumber(f"{len(many)} counts need {len(many) + 1} edges, not {len(bounds)}")
             else:
-                told, many, odd = conversion.histogram(values)
-            return {**self._about(name, step), "edges": told, "counts": many, "odd": odd}
+                bounds, many, odd = conversion.histogram(values)
+            return {**self._about(name, step), "edges": bounds, "counts": many, "odd": odd}
 
         self.note("histogram", note)
 

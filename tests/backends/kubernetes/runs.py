@@ -130,7 +130,7 @@ def an_end(name: str, **more: Any) -> dict[str, Any]:
 
 def group_of(engine: KubernetesEngine) -> AttemptObjects | None:
     """The objects of the run `abc` in its first attempt, as its engine sees them; None as long as it sees none."""
-    return engine.keeper.groups().get(("abc", 1))
+    return engine.controller.groups().get(("abc", 1))
 
 
 def until(holds: Callable[[], Any], patience_s: float = 60.0) -> Any:

@@ -299,7 +299,7 @@ def test_refusals_keep_the_servers_words(api: Api, server: FakeApiServer) -> Non
 def test_what_the_server_warns_of_is_told_to_who_asked(api: Api, server: FakeApiServer) -> None:
     server.warnings = ['unknown field "spec.nonsense"', "would violate PodSecurity: a, b"]
     heard: list[str] = []
-    listening = api.heeding(heard.append)
+    listening = api.with_warnings(heard.append)
     listening.create(CONFIG_MAPS, config_map("one"))
     assert heard == server.warnings
     api.create(CONFIG_MAPS, config_map("two"))  # for others nothing changes

@@ -206,7 +206,7 @@ def test_an_agent_that_was_told_to_end_by_the_cluster_gets_the_cluster_s_reason(
 def test_pods_that_somebody_else_deleted_are_no_failure(there: Works) -> None:
     run = Attended(there, GANG)
     until(lambda: (found := run.seen()) and found.state == RUNNING)
-    until(lambda: len(run.engine.keeper.kept["abc", 1].attempt.pods) == 3)
+    until(lambda: len(run.engine.controller.kept["abc", 1].attempt.pods) == 3)
     there.server.remove("ConfigMap", "phalanx-abc")
     seen = run.over()
     assert (seen.cause, seen.why) == ("stopped", "its pods were deleted, not by Phalanx")
@@ -389,7 +389,7 @@ def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Wor
     there.say(pod, *log_lines(name, b"x\n", {}))
     there.server.set_pod_phase(pod, "Succeeded")
     until((run.attempt_folder.folder(name) / "end.held").exists)
-    until(lambda: "delete" in run.engine.keeper.trouble or "forbidden" in run.engine.keeper.trouble)
+    until(lambda: "delete" in run.engine.controller.trouble or "forbidden" in run.engine.controller.trouble)
     assert read_end(run.attempt_folder, name) is None
     assert (seen := run.seen())
     assert seen.state == RUNNING

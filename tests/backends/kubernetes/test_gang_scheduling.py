@@ -345,7 +345,9 @@ def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path)
         engine.fetch(attempt_folder, handle)
         (job,) = there.server.names("Job")
         (pod,) = there.spawn(attempt_folder, phase=None).values()
-        attempt = until(lambda: next((one.attempt for one in engine.keeper.kept.values() if one.attempt.pods), None))
+        attempt = until(
+            lambda: next((one.attempt for one in engine.controller.kept.values() if one.attempt.pods), None)
+        )
 
         def suspend(is_held: bool) -> None:
             held = there.server.get("Job", job)

@@ -137,7 +137,7 @@ def test_a_job_that_is_over_stays_and_only_pods_go(there: Works) -> None:
     run.reconcile()
     assert run.end("worker-1")["code"] == 7
     until(lambda: _conditions(there, "PyTorchJob") == {"Created", "Failed"})
-    run.engine.keeper.mirror.wait(-1, 1.0)
+    run.engine.controller.mirror.wait(-1, 1.0)
     until(lambda: _is_known_to_have_failed(run))
     run.send_signal("master-0", "worker-0")
     assert there.server.names("PyTorchJob")
@@ -237,7 +237,7 @@ def test_workers_whose_master_does_not_come_say_so(there: Works) -> None:
 
 
 def _tracked(run: Operated, name: str) -> Any:
-    kept = run.engine.keeper.kept[run.attempt_folder.run_id, run.attempt_folder.attempt]
+    kept = run.engine.controller.kept[run.attempt_folder.run_id, run.attempt_folder.attempt]
     return next((one for one in kept.attempt.pods.values() if name in one.names), None)
 
 
@@ -261,7 +261,7 @@ def _conditions(there: Works, kind: str) -> set[str]:
 
 
 def _is_known_to_have_failed(run: Operated) -> bool:
-    group = run.engine.keeper.groups().get((run.attempt_folder.run_id, run.attempt_folder.attempt))
+    group = run.engine.controller.groups().get((run.attempt_folder.run_id, run.attempt_folder.attempt))
     return group is not None and any(
         one["type"] == "Failed" for work in group.works for one in (work.get("status") or {}).get("conditions") or ()
     )

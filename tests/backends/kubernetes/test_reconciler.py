@@ -242,7 +242,7 @@ def test_many_pods_take_turns(there: Works, monkeypatch: pytest.MonkeyPatch) -> 
     for name, reader in zip(names, readers, strict=True):
         there.server.set_pod_phase(f"pod-{name}", "Succeeded")
         reader.over_at = time.monotonic()
-        log_readers.urge(reader)
+        log_readers.wake(reader)
     until(lambda: all(reader.is_done for reader in readers))
     log_readers.close()
 

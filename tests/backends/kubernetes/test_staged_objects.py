@@ -238,7 +238,7 @@ def test_pods_of_an_earlier_attempt_are_waited_for(there: Works) -> None:
         there.submit(engine, attempt_folder._replace(attempt=2))
     assert there.server.names("Job") == []
     there.server.set_pod_phase(pod, "Failed", exit_code=143)
-    until(lambda: not there.server.names("Pod") and ("abc", 1) not in engine.keeper.groups())
+    until(lambda: not there.server.names("Pod") and ("abc", 1) not in engine.controller.groups())
     assert there.submit(engine, attempt_folder._replace(attempt=2))
 
 
@@ -272,7 +272,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_refused(
     there: Works, fault: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
     engine, attempt_folder = there.engine(), there.run(ONE)
-    engine.keeper.wait_ready()
+    engine.controller.wait_ready()
     there.server.fail_next(**fault, method="POST", path="/jobs", times=1)
     with pytest.raises(kind, match=words):
         there.submit(engine, attempt_folder)
@@ -284,7 +284,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_refused(
 
 def test_a_busy_server_is_asked_again_at_once(there: Works) -> None:
     engine, attempt_folder = there.engine(), there.run(ONE)
-    engine.keeper.wait_ready()
+    engine.controller.wait_ready()
     there.server.fail_next(429, retry_after=0, method="POST", path="/jobs", times=2)
     assert there.submit(engine, attempt_folder)
 
@@ -292,7 +292,7 @@ def test_a_busy_server_is_asked_again_at_once(there: Works) -> None:
 def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
     with works(tmp_path) as there:
         engine, attempt_folder = there.engine(), there.run(GANG)
-        engine.keeper.wait_ready()
+        engine.controller.wait_ready()
         guard, now, most = threading.Lock(), 0, 0
         real = Api.create
 
@@ -312,7 +312,7 @@ def test_at_most_a_few_requests_are_sent_at_once(tmp_path: Path) -> None:
         many = [{**staged.works[0], "metadata": {**staged.works[0]["metadata"], "name": f"j-{n}"}} for n in range(40)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Api, "create", create)
-            apply(engine.keeper.api, engine.keeper.pool, staged._replace(works=many))
+            apply(engine.controller.api, engine.controller.pool, staged._replace(works=many))
         assert 2 <= most <= 8
         assert len(there.server.names("Job")) == 40
 

@@ -116,8 +116,8 @@ def test_a_registry_that_is_away_is_waited_for(there: Works) -> None:
     (name,) = run.pods
     keep_back(there, run.pods[name], waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"))
     until(lambda: (seen := run.seen()) and "i/o timeout" in seen.why)
-    kept = next(iter(run.engine.keeper.kept.values()))
-    looked = kept.attempt.stranding
+    kept = next(iter(run.engine.controller.kept.values()))
+    looked = kept.attempt.stuck_pods
     until(lambda: looked._looked_at > float("-inf"))
     assert run.seen() is not None
     assert run.seen().state == WAITING  # type: ignore[union-attr]

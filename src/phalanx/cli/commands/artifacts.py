@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST = 1000
 
-Sharers = Mapping[str, Sequence[str]] | None  # digest -> runs with that content; None if unknown
+SharedContent = Mapping[str, Sequence[str]] | None  # digest -> runs with that content; None if unknown
 
 
 @click.command("artifacts")
@@ -35,33 +35,33 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
                 found = place.rows.artifacts(place.rows.find(run).id)
             else:
                 found = place.artifacts_of(str(project), MOST + 1)
-            sharers = place.sharers(found)
+            shared = place.runs_with_content(found)
         more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
         if as_json:
-            print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
+            print_json({"ok": True, "artifacts": [artifact_row(row, shared) for row in found], "more": more})
             return
         if not found:
             click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
             return
-        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
-        for line in table([head, *(_row(row, sharers) for row in found)]):
+        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if shared is not None else [])]
+        for line in table([head, *(_row(row, shared) for row in found)]):
             click.echo(line)
         if more:
             click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
 
 
-def _others(artifact: Artifact, sharers: Sharers) -> list[str] | None:
+def _others(artifact: Artifact, shared: SharedContent) -> list[str] | None:
     """The other runs with the same content; None if unknown."""
-    if sharers is None:
+    if shared is None:
         return None
-    return [run for run in sharers.get(artifact.digest or "", []) if run != artifact.run_id]
+    return [run for run in shared.get(artifact.digest or "", []) if run != artifact.run_id]
 
 
-def artifact_row(artifact: Artifact, sharers: Sharers) -> dict[str, Any]:
-    return {**artifact._asdict(), "at": artifact.at.isoformat(), "also_in": _others(artifact, sharers)}
+def artifact_row(artifact: Artifact, shared: SharedContent) -> dict[str, Any]:
+    return {**artifact._asdict(), "at": artifact.at.isoformat(), "also_in": _others(artifact, shared)}
 
 
-def _row(artifact: Artifact, sharers: Sharers) -> list[str]:
+def _row(artifact: Artifact, shared: SharedContent) -> list[str]:
     from phalanx.cli.render.progress import bytes_text
 
     cells = [
@@ -71,7 +71,7 @@ def _row(artifact: Artifact, sharers: Sharers) -> list[str]:
         bytes_text(artifact.size),
         (artifact.digest or "-")[:12],
     ]
-    others = _others(artifact, sharers)
+    others = _others(artifact, shared)
     if others is None:
         return cells
     more = f", and {len(others) - 3} more" if len(others) > 3 else ""

@@ -111,8 +111,8 @@ def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: boo
         raise CallError(f"{', '.join(foreign)}: not for --on {backend}")
     found = place.diagnose(default_home(), os.environ, options)
     if as_json:
-        told = {"cluster": found.data, "problems": list(found.problems), "notes": list(found.notes)}
-        print_json({"ok": not found.problems, **told})
+        report = {"cluster": found.data, "problems": list(found.problems), "notes": list(found.notes)}
+        print_json({"ok": not found.problems, **report})
     else:
         print_diagnosis(found)
     sys.exit(FILE_IS_WRONG if found.problems else 0)

@@ -98,7 +98,7 @@ def _write(
     if form != "files":
         points = table_files.write(home, store, runs, folder, form)
         return {"runs": [run.id for run in runs], "points": points, "files": 2, "bytes": 0, "not_carried_over": []}
-    exporter = Exporter(home, store, with_files=with_files, told=_progress())
+    exporter = Exporter(home, store, with_files=with_files, on_progress=_progress())
     exporter.write(runs, folder)
     return {
         "runs": [run.id for run in runs],

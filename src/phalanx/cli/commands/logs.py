@@ -63,7 +63,7 @@ def command(
             raise CallError("--errors and --follow cannot be combined")
         with open_workspace(quiet=as_json) as place:
             found = place.rows.find(run)
-            sources = _chosen(place.logs.voices(found), names, roles, ranks)
+            sources = _chosen(place.logs.sources(found), names, roles, ranks)
             _refuse_attempt(found, attempt)
             if errors:
                 _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)

@@ -372,14 +372,14 @@ def _try_all(
         submission = _prepared(home, asked.submission)
         for sort in INTERRUPTS:
             signal.signal(sort, lambda caught, _: interrupted.append(caught))
-        attendant = SchedulerRunner(home, store)
+        runner = SchedulerRunner(home, store)
         trials: list[Trial] = []
         try:
             for number, one in enumerate(attempts, start=1):
                 run = _submitted(home, store, submission, asked, one)
                 say(f"trial {number} of {len(attempts)}: {label(one.choice)}  (run {run.id})")
                 began, busy = time.monotonic(), busy_s(cores)
-                run = _see_through(home, store, attendant, run, asked, interrupted, say)
+                run = _see_through(home, store, runner, run, asked, interrupted, say)
                 took, busy = time.monotonic() - began, _since(busy, busy_s(cores))
                 trial = _judged(home, store, one, run)
                 if busy is not None and asked.is_here:
@@ -389,7 +389,7 @@ def _try_all(
                 if interrupted:
                     break
         finally:
-            attendant.release()
+            runner.release()
     return trials, bool(interrupted)
 
 
@@ -444,7 +444,7 @@ def _submitted(home: Home, store: Store, submission: Submission, asked: SizingRe
 def _see_through(
     home: Home,
     store: Store,
-    attendant: SchedulerRunner,
+    runner: SchedulerRunner,
     run: Run,
     asked: SizingRequest,
     interrupted: Sequence[int],
@@ -457,7 +457,7 @@ def _see_through(
     folder = home.run(run.id)
     submitted, began, is_announced = time.monotonic(), None, False
     while not run.is_done:
-        attendant.run_pass()
+        runner.run_pass()
         run = store.find(run.id)
         now = time.monotonic()
         if began is None and run.status == "running":

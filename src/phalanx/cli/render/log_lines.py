@@ -30,30 +30,30 @@ class LogPrinter:
 
     def show(self, lines: Iterable[LogLine], tail: int | None = None) -> None:
         """Print lines; of these, with `tail`, only the last ones."""
-        told = self._told(lines)
+        items = self._folded(lines)
         if tail is not None:
-            told = iter(deque(self._told_to_the_end(lines), maxlen=tail))
-        self._print(told)
+            items = iter(deque(self._folded_to_the_end(lines), maxlen=tail))
+        self._print(items)
 
     def close(self, before: float = float("inf")) -> None:
         """Print what still waited for its like."""
         if self.fold is not None:
             self._print(self.fold.close(before))
 
-    def _told(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
+    def _folded(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
         if self.fold is None:
             yield from unfolded(lines)
         else:
             for line in lines:
                 yield from self.fold.feed(line)
 
-    def _told_to_the_end(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
+    def _folded_to_the_end(self, lines: Iterable[LogLine]) -> Iterator[FoldedLine]:
         return unfolded(lines) if self.fold is None else folded(lines)
 
-    def _print(self, told: Iterator[FoldedLine]) -> None:
+    def _print(self, items: Iterator[FoldedLine]) -> None:
         """Many at a time: a terminal's library takes longer for a line than we do."""
         waiting: list[str] = []
-        for item in told:
+        for item in items:
             waiting.append(json_line(item.line) if self.as_json else self._text(item))
             if len(waiting) >= _SAID_AT_ONCE:
                 click.echo("\n".join(waiting))

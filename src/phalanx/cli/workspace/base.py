@@ -81,7 +81,7 @@ class RunFiles(Protocol):
 class RunLogs(Protocol):
     """The logs of replicas."""
 
-    def voices(self, run: Run) -> list[LogSource]: ...
+    def sources(self, run: Run) -> list[LogSource]: ...
 
     def lines(
         self, run: Run, sources: Sequence[LogSource], attempt: int, tail: int | None, *, fold: bool
@@ -91,7 +91,7 @@ class RunLogs(Protocol):
     def follow(
         self,
         run: Run,
-        voices: Sequence[LogSource],
+        sources: Sequence[LogSource],
         attempt: int | None,
         tail: int | None,
         pause: Callable[[float], bool],
@@ -159,7 +159,7 @@ class Workspace(Protocol):
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
         """The artifacts of all runs of a project."""
 
-    def sharers(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]] | None:
+    def runs_with_content(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]] | None:
         """The runs that have the same contents, by digest; None if unknown."""
 
     def waits_for(self, run: Run) -> str | None:

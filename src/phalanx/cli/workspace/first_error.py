@@ -24,13 +24,13 @@ class FirstError(NamedTuple):
 
 
 def first_error_here(
-    folder: RunFolder, voices: Sequence[LogSource], attempt: int, facts: Mapping[str, Any]
+    folder: RunFolder, sources: Sequence[LogSource], attempt: int, facts: Mapping[str, Any]
 ) -> FirstError:
     from phalanx.insight.run_failures import read_failures
     from phalanx.logs.first_error import first_error
     from phalanx.logs.replica_logs import ReplicaLog
 
-    logs = {voice.name: ReplicaLog(folder.path, voice, attempt) for voice in voices} if attempt else {}
+    logs = {source.name: ReplicaLog(folder.path, source, attempt) for source in sources} if attempt else {}
     failures = read_failures(folder, attempt, facts)
     chosen = [failure for failure in failures if failure.log in logs]
     if chosen:

@@ -81,15 +81,15 @@ class HomeWorkspace:
 
     @contextmanager
     def attended(self) -> Iterator[Callable[[], object]]:
-        with attending(self.home, self.rows) as attendant:
-            yield attendant.run_pass
+        with attending(self.home, self.rows) as runner:
+            yield runner.run_pass
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
         from phalanx.store.model_index import ModelIndex
 
         return ModelIndex(self.rows).project_artifacts(project, limit=most)
 
-    def sharers(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]]:
+    def runs_with_content(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]]:
         from phalanx.store.model_index import ModelIndex
 
         return ModelIndex(self.rows).runs_with(row.digest for row in artifacts if row.digest is not None)
@@ -100,8 +100,8 @@ class HomeWorkspace:
     def lies_in(self, run: Run) -> Mapping[str, str]:
         folder = self.home.run(run.id).path
         packages = folder / run_paths.packages_file(run.attempt)
-        told = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
-        return {**told, "folder": str(folder)}
+        details = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
+        return {**details, "folder": str(folder)}
 
     def close(self) -> None:
         self.rows.close()
@@ -112,11 +112,11 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
     """Run the scheduler if no other process does, and start one in the background at the end."""
     from phalanx.scheduler.runner import SchedulerRunner
 
-    attendant = SchedulerRunner(home, store)
+    runner = SchedulerRunner(home, store)
     try:
-        yield attendant
+        yield runner
     finally:
-        attendant.release()
+        runner.release()
 
 
 def waits_for(store: Store, run: Run) -> str | None:
@@ -157,7 +157,7 @@ class HomeLogs:
         self.home = home
         self.store = store
 
-    def voices(self, run: Run) -> list[LogSource]:
+    def sources(self, run: Run) -> list[LogSource]:
         from phalanx.logs.replica_logs import log_sources
 
         return log_sources(self.home.run(run.id).path)
@@ -180,7 +180,7 @@ class HomeLogs:
     def follow(
         self,
         run: Run,
-        voices: Sequence[LogSource],
+        sources: Sequence[LogSource],
         attempt: int | None,
         tail: int | None,
         pause: Callable[[float], bool],
@@ -191,21 +191,21 @@ class HomeLogs:
         from phalanx.logs.replica_logs import ReplicaLog
 
         logs: list[ReplicaLog] = []
-        with attending(self.home, self.store) as attendant:
+        with attending(self.home, self.store) as runner:
             while True:
-                attendant.run_pass()
+                runner.run_pass()
                 run = self.store.find(run.id)
                 wanted = attempt or run.attempt
                 if wanted and (not logs or logs[0].attempt != wanted):
                     yield LogBatch(merged(log.lines() for log in logs), float("-inf"), run)
-                    logs = [ReplicaLog(self.home.run(run.id).path, voice, wanted, tail) for voice in voices]
+                    logs = [ReplicaLog(self.home.run(run.id).path, source, wanted, tail) for source in sources]
                 over = run.is_done or run.attempt > wanted
                 until = None if over else time.time() - HOLD_S
-                lines = _attended((log.lines(until) for log in logs), attendant)
+                lines = _attended((log.lines(until) for log in logs), runner)
                 before = float("inf") if until is None else until - HOLD_S
                 yield LogBatch(lines, before, run, tail if logs else None, waits_for(self.store, run))
                 tail = None if logs else tail
-                if over or not pause(attendant.pause_s):
+                if over or not pause(runner.pause_s):
                     return
 
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
@@ -214,7 +214,7 @@ class HomeLogs:
         return first_error_here(self.home.run(run.id), sources, attempt, self.store.facts(run.id))
 
 
-def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
+def _attended(logs: Iterable[Iterator[LogLine]], runner: SchedulerRunner) -> Iterator[LogLine]:
     """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
     from phalanx.logs.merge import merged
     from phalanx.scheduler.runner import TURN_S
@@ -223,7 +223,7 @@ def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> 
     for line in merged(logs):
         yield line
         if time.monotonic() >= next_turn:
-            attendant.run_pass()
+            runner.run_pass()
             next_turn = time.monotonic() + TURN_S
 
 
@@ -240,13 +240,13 @@ class HomeRunActions:
             if not run.is_done:
                 self.home.run(run.id).ask_to_stop("stopped by its user")
         deadline = time.monotonic() + patience_s
-        with attending(self.home, self.store) as attendant:
+        with attending(self.home, self.store) as runner:
             while True:
-                attendant.run_pass()
+                runner.run_pass()
                 found = [self.store.find(run.id) for run in runs]
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     return found
-                time.sleep(attendant.pause_s)
+                time.sleep(runner.pause_s)
 
     def clone(self, run: Run, how: str) -> Run:
         from phalanx.submission.clone import clone
@@ -291,10 +291,10 @@ class HomeRunActions:
 
         logs = HomeLogs(self.home, self.store)
         hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)
-        voices = logs.voices(run)
+        sources = logs.sources(run)
         provenance = ProvenanceRecorder(self.home)
-        batches = logs.follow(run, voices, None, None, lambda seconds: wait(seconds, hung_up))
-        follow(batches, None if quiet else LogPrinter([one.name for one in voices]), hung_up, provenance.keep)
+        batches = logs.follow(run, sources, None, None, lambda seconds: wait(seconds, hung_up))
+        follow(batches, None if quiet else LogPrinter([one.name for one in sources]), hung_up, provenance.keep)
         if hung_up:
             sys.exit(128 + signal.SIGHUP)
         return self.store.find(run.id)

@@ -35,10 +35,10 @@ class LogBatch(NamedTuple):
 def follow(
     batches: Generator[LogBatch, None, None],
     printer: LogPrinter | None,
-    told: Sequence[int],
+    signals: Sequence[int],
     each: Callable[[Run], object] = lambda _: None,
 ) -> None:
-    """Print the batches until the run is over, or a signal fills `told`. Without a printer, the lines are not read.
+    """Print the batches until the run is over, or a signal fills `signals`. Without a printer, the lines are not read.
     `each` is called with the run before its lines are printed."""
     waits, trouble = "", ""
     with closing(batches):
@@ -49,18 +49,18 @@ def follow(
                 waits = _print_waiting(batch.waits_for, waits)
                 printer.show(batch.lines, batch.tail)
                 printer.close(batch.before)
-            if told or (printer is None and batch.run.is_done):
+            if signals or (printer is None and batch.run.is_done):
                 return
 
 
-def wait(seconds: float, told: Sequence[Any], *others: Sequence[Any]) -> bool:
+def wait(seconds: float, signals: Sequence[Any], *others: Sequence[Any]) -> bool:
     """Wait until a signal fills one of the lists, but no longer than that. Answers whether to go on: not when it is
-    `told`."""
-    before = sum(map(len, (told, *others)))
+    `signals`."""
+    before = sum(map(len, (signals, *others)))
     deadline = time.monotonic() + seconds
-    while sum(map(len, (told, *others))) == before and (left := deadline - time.monotonic()) > 0:
+    while sum(map(len, (signals, *others))) == before and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(SLICE_S, left))
-    return not told
+    return not signals
 
 
 def _print_waiting(waits: str | None, printed: str) -> str:

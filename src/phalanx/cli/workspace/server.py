@@ -58,13 +58,13 @@ class ServerWorkspace:
     def progress(self, run: Run) -> RunProgress:
         from phalanx.insight.stragglers import Lag, ReplicaProgress, RunProgress
 
-        told = self.client.topology(run)
+        topology = self.client.topology(run)
         replicas = {
             str(row["name"]): ReplicaProgress(row["step"], row["step_at"], row["behind"], Lag(row["lag"]))
-            for row in told["replicas"]
+            for row in topology["replicas"]
             if row["step"] is not None
         }
-        return RunProgress(told["front"], told["straggler"], replicas)
+        return RunProgress(topology["front"], topology["straggler"], replicas)
 
     def events(self, run: Run) -> list[RunEvent]:
         from phalanx.cli.workspace.events import events_of_rows
@@ -91,7 +91,7 @@ class ServerWorkspace:
             found += self.rows.artifacts(run.id)
         return found[:most]
 
-    def sharers(self, artifacts: Sequence[Artifact]) -> None:
+    def runs_with_content(self, artifacts: Sequence[Artifact]) -> None:
         """None: the server does not provide this."""
 
     def waits_for(self, run: Run) -> str | None:
@@ -210,7 +210,7 @@ class ServerLogs:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def voices(self, run: Run) -> list[LogSource]:
+    def sources(self, run: Run) -> list[LogSource]:
         from phalanx.logs.replica_logs import LogSource
         from phalanx.naming import replica_name
 
@@ -235,19 +235,19 @@ class ServerLogs:
 
     def _names(self, run: Run, sources: Sequence[LogSource]) -> list[str]:
         """The names to request; an empty list means all replicas, of which there may be hundreds."""
-        return [] if len(sources) == len(self.voices(run)) else [source.name for source in sources]
+        return [] if len(sources) == len(self.sources(run)) else [source.name for source in sources]
 
     def follow(
         self,
         run: Run,
-        voices: Sequence[LogSource],
+        sources: Sequence[LogSource],
         attempt: int | None,
         tail: int | None,
         pause: Callable[[float], bool],
     ) -> Generator[LogBatch, None, None]:
         from phalanx.cli.workspace.log_follower import LogBatch
 
-        follower = RemoteLogFollower(self.client, run.id, self._names(run, voices), attempt, tail)
+        follower = RemoteLogFollower(self.client, run.id, self._names(run, sources), attempt, tail)
         while True:
             is_over = follower.is_done()
             run = follower.run or run
@@ -259,27 +259,27 @@ class ServerLogs:
             if not pause(follower.pause_s):
                 return
 
-    def error(self, run: Run, voices: Sequence[LogSource], attempt: int) -> FirstError:
+    def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         from phalanx.cli.workspace.first_error import FirstError
         from phalanx.insight.autopsy import ReplicaFailure
         from phalanx.logs.lines import LogLine
 
-        if len(voices) != len(self.voices(run)):
+        if len(sources) != len(self.sources(run)):
             raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
-        told = self.client.first_error(run, attempt or None)
-        number = int(told["attempt"])
+        answer = self.client.first_error(run, attempt or None)
+        number = int(answer["attempt"])
         failures = []
-        if told["replica"] is not None:
-            ranks = {voice.name: voice.rank for voice in voices}
-            at, name = float(told["at"]), str(told["replica"])
-            cause, message = str(told["cause"]), str(told["message"])
-            failures.append(ReplicaFailure(name, told["rank"], number, at, cause, message, log=name))
-            for row in told["later"]:
+        if answer["replica"] is not None:
+            ranks = {source.name: source.rank for source in sources}
+            at, name = float(answer["at"]), str(answer["replica"])
+            cause, message = str(answer["cause"]), str(answer["message"])
+            failures.append(ReplicaFailure(name, answer["rank"], number, at, cause, message, log=name))
+            for row in answer["later"]:
                 name, message = str(row["replica"]), str(row["message"])
                 later = at + float(row["after_s"])
                 failures.append(ReplicaFailure(name, ranks.get(name), number, later, "", message, log=name))
-        lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in told["lines"]]
-        return FirstError(failures[0] if failures else None, failures, lines, told["error"])
+        lines = [LogLine(float(row["at"]), row["replica"], row["rank"], number, row["text"]) for row in answer["lines"]]
+        return FirstError(failures[0] if failures else None, failures, lines, answer["error"])
 
 
 class ServerRunActions:
@@ -296,8 +296,8 @@ class ServerRunActions:
         with ProgressMeter(quiet=quiet) as meter:
             code = self.client.upload_code(submission.code.folder or Path.cwd(), meter.show)
         if not quiet and sys.stderr.isatty():
-            told = f"{count_text(code.files)}, {bytes_text(code.size)}"
-            click.echo(click.style(f"sent the code of this folder: {told}", dim=True), err=True)
+            amount = f"{count_text(code.files)}, {bytes_text(code.size)}"
+            click.echo(click.style(f"sent the code of this folder: {amount}", dim=True), err=True)
         defer_signals()
         made = self.client.submit(
             [(name, data.decode("utf-8", "replace")) for name, data in submission.files],
@@ -362,9 +362,9 @@ class ServerRunActions:
 
         hung_up = stop_on_interrupt(lambda reason: _once_more(asked, reason))
         logs = ServerLogs(self.client)
-        voices = logs.voices(run)
-        batches = logs.follow(run, voices, None, None, lambda seconds: wait(seconds, hung_up, asked))
-        follow(batches, None if quiet else LogPrinter([one.name for one in voices]), hung_up, pass_on)
+        sources = logs.sources(run)
+        batches = logs.follow(run, sources, None, None, lambda seconds: wait(seconds, hung_up, asked))
+        follow(batches, None if quiet else LogPrinter([one.name for one in sources]), hung_up, pass_on)
         if hung_up:
             sys.exit(128 + signal.SIGHUP)
         return self.rows.find(run.id)

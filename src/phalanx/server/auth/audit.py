@@ -34,7 +34,7 @@ class Audit:
         self._lock = threading.Lock()
         self._refusals = TokenBuckets(rate=1.0, burst=50.0)
         self._left_out = 0
-        self._is_told = False
+        self._is_reported = False
 
     def note(
         self, caller: Identity | None, action: str, target: str, outcome: str | int, address: str | None = None
@@ -87,11 +87,11 @@ class Audit:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
-            self._is_told = False
+            self._is_reported = False
         except OSError as fault:
-            if not self._is_told:
+            if not self._is_reported:
                 print(f"phalanx serve: {self.path} cannot be written: {fault.strerror or fault}", file=sys.stderr)
-            self._is_told = True
+            self._is_reported = True
 
     def _turn_over(self, size: int) -> None:
         """One of the home's servers rotates; the others find it already done."""

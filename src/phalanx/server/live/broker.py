@@ -160,7 +160,7 @@ class ChangeWatcher:
 
     def turn(self, listeners: list[Subscriber]) -> None:
         changes = self.runs.look()
-        self._tell_all([one for one in listeners if one.run_id is None], changes.runs, changes.gone)
+        self._notify_all([one for one in listeners if one.run_id is None], changes.runs, changes.gone)
         changed, gone = {one.id for one in changes.runs}, {one.id for one in changes.gone}
         watched: dict[str, list[Subscriber]] = {}
         for listener in listeners:
@@ -171,11 +171,11 @@ class ChangeWatcher:
             if run_id in gone:
                 _offer(those, "gone", {"id": run_id})
             else:
-                self._tell_of(run_id, those, is_changed=run_id in changed)
+                self._notify_of_run(run_id, those, is_changed=run_id in changed)
         _offer([listener for listener in listeners if listener not in self.greeted], "ready", {})
         self.greeted = set(listeners)
 
-    def _tell_all(self, listeners: list[Subscriber], changed: list[RunStamp], gone: list[RunStamp]) -> None:
+    def _notify_all(self, listeners: list[Subscriber], changed: list[RunStamp], gone: list[RunStamp]) -> None:
         for one in changed if listeners else ():
             row = {
                 "id": one.id,
@@ -187,7 +187,7 @@ class ChangeWatcher:
         for one in gone if listeners else ():
             _offer([listener for listener in listeners if listener.may_see(one.project)], "gone", {"id": one.id})
 
-    def _tell_of(self, run_id: str, listeners: list[Subscriber], *, is_changed: bool) -> None:
+    def _notify_of_run(self, run_id: str, listeners: list[Subscriber], *, is_changed: bool) -> None:
         try:
             run = self.store.find(run_id)
         except CallError:

@@ -33,7 +33,7 @@ from phalanx.server.http.paths import FolderEntry, entries, new_inside, opened, 
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.mlflow.calls import Call, ReplicaAddress, call
 from phalanx.server.mlflow.errors import MlflowError
-from phalanx.server.mlflow.replica_prefix import Spoken
+from phalanx.server.mlflow.replica_prefix import PrefixAddress
 from phalanx.store import Artifact, Run
 
 REGISTERED = "~models"
@@ -108,31 +108,31 @@ def list_of_run(call: Call) -> dict[str, Any]:
 # streams ------------------------------------------------------------------------------------------------------------
 
 
-def download(path: str, request: Request, here: Here, seat: Spoken) -> Response:
-    place = _seen(here, request, seat, path)
+def download(path: str, request: Request, here: Here, address: PrefixAddress) -> Response:
+    place = _seen(here, request, address, path)
     return file_answer(opened(Tree(place.root), place.path), place.path, request.headers.get("range"))
 
 
-def listing(request: Request, here: Here, seat: Spoken, path: str = "") -> Response:
+def listing(request: Request, here: Here, address: PrefixAddress, path: str = "") -> Response:
     """The entries of a folder; a file has none."""
-    place = _seen(here, request, seat, path)
+    place = _seen(here, request, address, path)
     return JsonResponse({"files": file_rows(entries(place.root, place.path), "")})
 
 
-async def upload(path: str, request: Request, here: Here, seat: Spoken) -> Response:
-    place = await run_in_threadpool(_writable, here, request, seat, path)
+async def upload(path: str, request: Request, here: Here, address: PrefixAddress) -> Response:
+    place = await run_in_threadpool(_writable, here, request, address, path)
     target = await run_in_threadpool(new_inside, place.root, place.path)
     size = await stream_into(request, target)
     await run_in_threadpool(_keep, here, place, size)
     return JsonResponse({})
 
 
-def delete(path: str, request: Request, here: Here, seat: Spoken) -> Response:
-    _remove(_writable(here, request, seat, path))
+def delete(path: str, request: Request, here: Here, address: PrefixAddress) -> Response:
+    _remove(_writable(here, request, address, path))
     return JsonResponse({})
 
 
-def multipart(path: str, _: Spoken) -> Response:
+def multipart(path: str, _: PrefixAddress) -> Response:
     return JsonResponse({"error_code": "NOT_IMPLEMENTED", "message": f"{UNSUPPORTED}: {path[:100]}"}, 501)
 
 
@@ -148,10 +148,10 @@ def add_routes(router: APIRouter, prefix: str) -> None:
 
 
 def _seen(
-    here: Context, request: Request, seat: ReplicaAddress | None, path: str, *, to_write: bool = False
+    here: Context, request: Request, address: ReplicaAddress | None, path: str, *, to_write: bool = False
 ) -> ArtifactLocation:
     """Raises RequestError unless the caller may read, or write, there."""
-    call = Call(here, identity_of(request.scope), {}, seat)
+    call = Call(here, identity_of(request.scope), {}, address)
     try:
         if to_write:
             call.check_edits_some()
@@ -163,8 +163,8 @@ def _seen(
     return place
 
 
-def _writable(here: Context, request: Request, seat: ReplicaAddress | None, path: str) -> ArtifactLocation:
-    place = _seen(here, request, seat, path, to_write=True)
+def _writable(here: Context, request: Request, address: ReplicaAddress | None, path: str) -> ArtifactLocation:
+    place = _seen(here, request, address, path, to_write=True)
     if place.run is None:
         raise RequestError(403, "the files of a registered version are read-only")
     place.root.mkdir(mode=0o700, exist_ok=True)
@@ -178,8 +178,8 @@ def _keep(here: Context, place: ArtifactLocation, size: int) -> None:
     run = here.find(place.run.id)
     path, now = f"artifacts/{place.path}", datetime.now(UTC)
     event = {"kind": "artifact", "path": path, "name": place.path, "type": "file", "size": size}
-    with here.desks.of(run.id) as desk:
-        desk.events(external_lifecycle.place(here, run), {"at": now.timestamp(), **event})
+    with here.run_writers.of(run.id) as writer:
+        writer.events(external_lifecycle.place(here, run), {"at": now.timestamp(), **event})
         here.store.put_artifacts(run.id, [Artifact(run.id, path, "file", place.path, size, None, now)])
 
 

@@ -32,13 +32,13 @@ class Call:
         here: Context,
         identity: Identity,
         fields: Mapping[str, Any],
-        seat: ReplicaAddress | None,
+        address: ReplicaAddress | None,
         steps: tuple[str, ...] = (),
     ) -> None:
         self.here = here
         self.identity = identity
         self.fields = fields
-        self.seat = seat
+        self.address = address
         self.steps = steps  # the parts of the path that match a `*` in the call's pattern
 
     # parameters -------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Call:
 
     def of(self, fields: Mapping[str, Any]) -> Call:
         """The same caller with one item of a batch."""
-        return Call(self.here, self.identity, fields, self.seat, self.steps)
+        return Call(self.here, self.identity, fields, self.address, self.steps)
 
     # permissions ------------------------------------------------------------------------------------------------
 

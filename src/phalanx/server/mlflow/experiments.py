@@ -32,7 +32,7 @@ def projects(call: Call) -> list[str]:
 
 def own(call: Call) -> MlflowExperiment | None:
     """The only experiment that a replica sees, regardless of its request: the run's own project."""
-    return None if call.seat is None else table(call).of_project(call.run(call.seat.run_id).project)
+    return None if call.address is None else table(call).of_project(call.run(call.address.run_id).project)
 
 
 def by_id(call: Call) -> MlflowExperiment:

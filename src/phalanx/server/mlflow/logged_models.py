@@ -69,7 +69,7 @@ def read(call: Call, model_id: str, *, also_deleted: bool = False) -> dict[str, 
 
 def change(call: Call, model_id: str, **changes: Any) -> dict[str, Any]:
     run = call.own_run(read(call, model_id)["run_id"])
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         models = read_all(file_of(call, run.id))
         models[model_id] = {**models[model_id], **changes, "updated": _now()}
         write(file_of(call, run.id), models)
@@ -106,7 +106,7 @@ def create(call: Call) -> dict[str, Any]:
         "tags": {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")},
         "metrics": [],
     }
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         write(file_of(call, run.id), {**read_all(file_of(call, run.id)), model_id: model})
         if HAS_MODELS not in call.here.store.labels(run.id):
             note_labels(call, run, {HAS_MODELS: "yes"})
@@ -115,8 +115,8 @@ def create(call: Call) -> dict[str, Any]:
 
 def _run_for(call: Call, name: str) -> Run:
     """A model without a run gets its own run, which ends when the model is complete. A replica uses its run."""
-    if call.seat is not None:
-        return call.own_run(call.seat.run_id)
+    if call.address is not None:
+        return call.own_run(call.address.run_id)
     return make(call.of({**call.fields, "run_name": name, "tags": []}), {ALONE: "yes"})
 
 
@@ -185,8 +185,8 @@ def _keep(call: Call, run: Run, model: Mapping[str, Any]) -> None:
     size = sum(found.size for found in tree.walk(path) if found.kind == FILE)
     now = datetime.now(UTC)
     event = {"kind": "artifact", "path": path, "name": model["name"], "type": "model", "size": size}
-    with call.here.desks.of(run.id) as desk:
-        desk.events(place(call, run), {"at": now.timestamp(), **event})
+    with call.here.run_writers.of(run.id) as writer:
+        writer.events(place(call, run), {"at": now.timestamp(), **event})
         call.here.store.put_artifacts(run.id, [Artifact(run.id, path, "model", model["name"], size, None, now)])
 
 
@@ -200,7 +200,7 @@ def delete(call: Call) -> dict[str, Any]:
 @call("PATCH", "logged-models/*/tags")
 def set_tags(call: Call) -> dict[str, Any]:
     given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")}
-    with call.here.desks.of(read(call, call.steps[0])["run_id"]):
+    with call.here.run_writers.of(read(call, call.steps[0])["run_id"]):
         model = change(call, call.steps[0], tags={**read(call, call.steps[0])["tags"], **given})
     return {"model": row(call, model)}
 
@@ -208,7 +208,7 @@ def set_tags(call: Call) -> dict[str, Any]:
 @call("DELETE", "logged-models/*/tags/*")
 def delete_tag(call: Call) -> dict[str, Any]:
     model_id, key = call.steps
-    with call.here.desks.of(read(call, model_id)["run_id"]):
+    with call.here.run_writers.of(read(call, model_id)["run_id"]):
         tags = read(call, model_id)["tags"]
         if key not in tags:
             raise not_found(f"No tag with key {truncated(key)} found for model with ID {model_id}.")
@@ -219,7 +219,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
 @call("POST", "logged-models/*/params")
 def log_params(call: Call) -> dict[str, Any]:
     given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "params")}
-    with call.here.desks.of(read(call, call.steps[0])["run_id"]):
+    with call.here.run_writers.of(read(call, call.steps[0])["run_id"]):
         change(call, call.steps[0], params={**read(call, call.steps[0])["params"], **given})
     return {}
 

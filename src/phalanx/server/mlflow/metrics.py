@@ -31,7 +31,7 @@ def line_of(call: Call, run_id: str, metric: str) -> Series | None:
         replicas = series.replicas(metric)
         if not replicas:
             return None
-        own = call.seat.replica if call.seat is not None and call.seat.run_id == run.id else ""
+        own = call.address.replica if call.address is not None and call.address.run_id == run.id else ""
         return series.series(metric, own if own in replicas else replicas[0])[0]
 
 

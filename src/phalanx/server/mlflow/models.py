@@ -28,17 +28,17 @@ MOST_LISTED = 200_000
 
 
 def registry(call: Call) -> Registry:
-    """For changes. Lookups use `sight`."""
+    """For changes. Lookups use `visible`."""
     return Registry(call.here.home, call.here.store)
 
 
-def sight(call: Call) -> ModelVisibility:
+def visible(call: Call) -> ModelVisibility:
     return ModelVisibility(call.here.store, call.sees())
 
 
 def model_of(call: Call, name: str | None = None) -> Model:
     name = call.text("name", 300) if name is None else name
-    found = sight(call).model(name)
+    found = visible(call).model(name)
     if found is None:
         raise not_found(f"Registered Model with name={truncated(name)} not found")
     return found
@@ -48,7 +48,7 @@ def version_of(call: Call) -> ModelVersion:
     model, number = model_of(call), call.text("version", 20)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise MlflowError(f"Model version must be an integer, got {truncated(number)}")
-    found = sight(call).version(model.name, int(number))
+    found = visible(call).version(model.name, int(number))
     if found is None:
         raise not_found(f"Model Version (name={model.name}, version={number}) not found")
     return found
@@ -57,13 +57,13 @@ def version_of(call: Call) -> ModelVersion:
 def own_model(call: Call) -> Model:
     """A model that the caller may edit: requires the editor role on all projects of its versions."""
     model = model_of(call)
-    call.check_edits(*sight(call).owners(model))
+    call.check_edits(*visible(call).owners(model))
     return model
 
 
 def own_version(call: Call) -> ModelVersion:
     version = version_of(call)
-    call.check_edits(sight(call).project_of(version))
+    call.check_edits(visible(call).project_of(version))
     return version
 
 
@@ -117,7 +117,7 @@ def source_uri(version: ModelVersion) -> str:
 def latest(call: Call, name: str, stages: Sequence[str]) -> list[ModelVersion]:
     """The newest version of each stage."""
     found: dict[str, ModelVersion] = {}
-    for version in sight(call).versions(name):  # newest first
+    for version in visible(call).versions(name):  # newest first
         found.setdefault(stage_of(version), version)
     return [version for stage, version in found.items() if not stages or stage in stages]
 
@@ -185,7 +185,7 @@ def delete(call: Call) -> dict[str, Any]:
 def search(call: Call) -> dict[str, Any]:
     most, offset = page(call, 1000, 100)
     wanted = conditions(call.text("filter", needed=False))
-    found = [model for model in sight(call).models() if all(_fits(one, _model_value(model)) for one in wanted)]
+    found = [model for model in visible(call).models() if all(_fits(one, _model_value(model)) for one in wanted)]
     _sort(call, found, _model_value)
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
     return {"registered_models": [model_row(call, model) for model in found[offset : offset + most]], **more}
@@ -263,7 +263,7 @@ def delete_alias(call: Call) -> dict[str, Any]:
 def by_alias(call: Call) -> dict[str, Any]:
     model, alias = model_of(call), call.text("alias", 255)
     number = model.aliases.get(alias)
-    found = sight(call).version(model.name, number) if number is not None else None
+    found = visible(call).version(model.name, number) if number is not None else None
     if found is None:
         raise MlflowError(f"Registered model alias {alias[:200]} not found.")
     return {"model_version": version_row(found)}
@@ -279,7 +279,7 @@ def create_version(call: Call) -> dict[str, Any]:
     run_id = own or (call.run(run_id).id if run_id else "")
     if run_id:
         call.own_run(run_id)
-        call.check_edits_one(sight(call).owners(model))
+        call.check_edits_one(visible(call).owners(model))
     else:
         call.check_edits(None)
     labels = {**tags_of(call), **_own_labels(call)}
@@ -365,7 +365,7 @@ def transition(call: Call) -> dict[str, Any]:
     version, stage = own_version(call), canonical_stage(call.text("stage", 50))
     if call.flag("archive_existing_versions"):
         own_model(call)
-        for other in sight(call).versions(version.model):
+        for other in visible(call).versions(version.model):
             if other.number != version.number and stage_of(other) == stage:
                 registry(call).label(other.model, {STAGE: "Archived"}, other.number)
     registry(call).label(version.model, {STAGE: stage}, version.number)
@@ -379,7 +379,7 @@ def search_versions(call: Call) -> dict[str, Any]:
     name = next((one.value for one in wanted if (one.entity, one.key, one.sign) == ("attribute", "name", "=")), None)
     found = [
         version
-        for version in sight(call).versions(str(name) if name is not None else None)
+        for version in visible(call).versions(str(name) if name is not None else None)
         if all(_fits(condition, _version_value(version)) for condition in wanted)
     ]
     found.sort(key=lambda one: (-one.updated_at.timestamp(), one.model, -one.number))

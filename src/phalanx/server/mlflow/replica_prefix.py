@@ -15,7 +15,7 @@ from phalanx.server.mlflow.calls import ReplicaAddress
 _ATTEMPT = re.compile(r"[1-9]\d{0,8}\Z", re.ASCII)
 
 
-async def seat_of(request: Request) -> ReplicaAddress | None:
+async def replica_address(request: Request) -> ReplicaAddress | None:
     """Raises RequestError when a run's token is used for anything but its own attempt."""
     identity, found = identity_of(request.scope), None
     if "replica" in request.path_params:
@@ -28,4 +28,4 @@ async def seat_of(request: Request) -> ReplicaAddress | None:
     return found
 
 
-Spoken = Annotated[ReplicaAddress | None, Depends(seat_of)]
+PrefixAddress = Annotated[ReplicaAddress | None, Depends(replica_address)]

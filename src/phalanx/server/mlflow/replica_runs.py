@@ -28,8 +28,8 @@ def is_over(folder: Path) -> bool:
 
 def taken(call: Call, tags: Mapping[str, str]) -> Run | None:
     """The replica's own run, if a new run means that one: neither a nested run nor a later one."""
-    assert call.seat is not None
-    run = call.own_run(call.seat.run_id)
+    assert call.address is not None
+    run = call.own_run(call.address.run_id)
     if NESTED in tags or is_over(place(call, run)):
         return None
     _note(call, run, tags)
@@ -40,11 +40,11 @@ def _note(call: Call, run: Run, tags: Mapping[str, str]) -> None:
     """Apply what the client sends about its run. The run keeps its own name and user."""
     kept = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
     if kept:
-        with call.here.desks.of(run.id):
+        with call.here.run_writers.of(run.id):
             note_labels(call, run, kept)
 
 
 def remember(call: Call, run: Run, *, is_over: bool) -> None:
-    if call.seat is not None and run.id == call.seat.run_id:
-        with call.here.desks.of(run.id):
+    if call.address is not None and run.id == call.address.run_id:
+        with call.here.run_writers.of(run.id):
             write_atomic(place(call, run) / FILE, json.dumps({"is_over": is_over}).encode(), sync=False)

@@ -15,7 +15,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.mlflow import artifacts, experiments, logged_models, metrics, models, runs, tracking
 from phalanx.server.mlflow.calls import CALLS, Call, CallHandler, ReplicaAddress
 from phalanx.server.mlflow.errors import MlflowError
-from phalanx.server.mlflow.replica_prefix import Spoken
+from phalanx.server.mlflow.replica_prefix import PrefixAddress
 from phalanx.server.policy import PREFIXES
 
 GROUPS = (experiments, runs, tracking, metrics, models, logged_models, artifacts)  # importing them fills CALLS
@@ -36,12 +36,12 @@ INFO = {
 router = APIRouter(include_in_schema=False)
 
 
-def _answer(path: str, request: Request, here: Context, seat: ReplicaAddress | None, body: bytes) -> Response:
+def _answer(path: str, request: Request, here: Context, replica: ReplicaAddress | None, body: bytes) -> Response:
     try:
         entry, steps = entry_of(request.method, path)
         fields = _query(request) if request.method == "GET" else json_object(body)
         return JsonResponse(
-            entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, seat, steps)))
+            entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, replica, steps)))
         )
     except MlflowError as fault:
         return JsonResponse(fault.body(), fault.status)
@@ -103,19 +103,19 @@ def _query(request: Request) -> dict[str, Any]:
 JsonBytes = Annotated[bytes, Depends(json_bytes)]
 
 
-def plain(path: str, request: Request, here: Here, seat: Spoken, body: JsonBytes) -> Response:
-    return _answer(path, request, here, seat, body)
+def plain(path: str, request: Request, here: Here, replica: PrefixAddress, body: JsonBytes) -> Response:
+    return _answer(path, request, here, replica, body)
 
 
-def server_info(_: Spoken) -> Response:
+def server_info(_: PrefixAddress) -> Response:
     return JsonResponse(INFO)
 
 
-def version(_: Spoken) -> Response:
+def version(_: PrefixAddress) -> Response:
     return PlainTextResponse(SERVED)
 
 
-def health(_: Spoken) -> Response:
+def health(_: PrefixAddress) -> Response:
     return PlainTextResponse("OK")
 
 

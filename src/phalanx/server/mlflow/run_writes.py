@@ -23,11 +23,11 @@ END_OF_TIME_MS = 250_000_000_000_000
 
 def place(call: Call, run: Run) -> Path:
     """The attempt folder for logged data: that of the calling replica, or of the first one."""
-    seat = call.seat
-    if seat is not None and seat.run_id == run.id:
-        found = call.here.home.run(run.id).path / run_paths.attempt_folder(seat.replica, seat.attempt)
+    address = call.address
+    if address is not None and address.run_id == run.id:
+        found = call.here.home.run(run.id).path / run_paths.attempt_folder(address.replica, address.attempt)
         if not found.is_dir():
-            raise not_found(f"Run {run.id} has no replica {seat.replica} in attempt {seat.attempt}")
+            raise not_found(f"Run {run.id} has no replica {address.replica} in attempt {address.attempt}")
         return found
     if run.backend != BACKEND and not run.attempt:
         raise MlflowError(f"Run {run.id} has not started yet: nothing can be logged to it")
@@ -56,16 +56,16 @@ def point_of(fields: Mapping[str, Any]) -> LoggedPoint:
     return LoggedPoint(key, number(fields["value"], "value"), max(step, -(2**63) + 1), at / 1000)
 
 
-def write_points(call: Call, run: Run, desk: RunWriter, points: Sequence[LoggedPoint]) -> None:
+def write_points(call: Call, run: Run, writer: RunWriter, points: Sequence[LoggedPoint]) -> None:
     """The caller must hold the run's writer."""
     if not points:
         return
-    desk.points(place(call, run), points)
-    if call.seat is not None and call.seat.replica != "master-0" and call.seat.run_id == run.id:
+    writer.points(place(call, run), points)
+    if call.address is not None and call.address.replica != "master-0" and call.address.run_id == run.id:
         return  # lists show the first replica's values; without a master, only the scheduler knows which one that is
-    summaries = desk.notes.get("summaries")
+    summaries = writer.notes.get("summaries")
     if summaries is None:
-        summaries = desk.notes["summaries"] = call.here.store.summaries(run.id)
+        summaries = writer.notes["summaries"] = call.here.store.summaries(run.id)
     for point in points:
         summaries[point.name] = grown(summaries.get(point.name), point)
     call.here.store.put_summaries(run.id, {name: summaries[name] for name in {point.name for point in points}})
@@ -100,12 +100,12 @@ def params_of(calls: Sequence[Call]) -> dict[str, str]:
     return found
 
 
-def write_params(call: Call, run: Run, desk: RunWriter, params: Mapping[str, str]) -> None:
+def write_params(call: Call, run: Run, writer: RunWriter, params: Mapping[str, str]) -> None:
     """MLflow's params are immutable. Training may still correct params that came from the run's file."""
     fresh: dict[str, str] = {}
     for key, value in params.items():
         known = run.params.get(key)
-        if known is not None and param_text(known) != value and call.seat is None:
+        if known is not None and param_text(known) != value and call.address is None:
             raise MlflowError(
                 "Changing param values is not allowed. "
                 f"Param with key={truncated(key)} was already logged with value={truncated(known)} "
@@ -115,7 +115,7 @@ def write_params(call: Call, run: Run, desk: RunWriter, params: Mapping[str, str
         if known is None or param_text(known) != value:
             fresh[key] = value
     if fresh:
-        desk.events(place(call, run), {"kind": "params", "values": fresh})
+        writer.events(place(call, run), {"kind": "params", "values": fresh})
         call.here.store.put_params(run.id, fresh)
 
 
@@ -139,8 +139,8 @@ def note_labels(call: Call, run: Run, values: Mapping[str, str | None]) -> None:
     if labels:
         events.append({"kind": "labels", "values": labels})
     folder = place(call, run) if run.attempt or run.backend == BACKEND else external_lifecycle.place(call.here, run)
-    with call.here.desks.of(run.id) as desk:
-        desk.events(folder, *events)
+    with call.here.run_writers.of(run.id) as writer:
+        writer.events(folder, *events)
     if described:
         call.here.store.update(run.id, name=described.get("name", ...), description=described.get("description", ...))
     if labels:

@@ -28,7 +28,7 @@ LONGEST_NAME = 500
 @call("POST", "runs/create")
 def create(call: Call) -> dict[str, Any]:
     tags = check_tags({one.text("key"): one.text("value", needed=False) for one in parts(call, "tags")})
-    if call.seat is not None:
+    if call.address is not None:
         known = replica_runs.taken(call, tags)
         if known is not None:
             return {"run": run_row(call.here, known)}
@@ -39,8 +39,8 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     """Create a run that the caller executes; for a replica, a child of its run."""
     mine = own(call)
     experiment = mine or by_id(call) if call.fields.get("experiment_id") else table(call).of_project("default")
-    if mine is not None and call.seat is not None:
-        tags = {**tags, PARENT: call.own_run(call.seat.run_id).id}
+    if mine is not None and call.address is not None:
+        tags = {**tags, PARENT: call.own_run(call.address.run_id).id}
     else:
         call.check_edits(experiment.project)
     if experiment.is_deleted:
@@ -70,7 +70,7 @@ def update(call: Call) -> dict[str, Any]:
     status = status_of(call)
     name = call.text("run_name", LONGEST_NAME, needed=False)
     if name and name != run.name:
-        with call.here.desks.of(run.id):
+        with call.here.run_writers.of(run.id):
             note_labels(call, run, {NAME: name})
         run = call.run(run.id)
     if status is not None:
@@ -99,7 +99,7 @@ def change_status(call: Call, run: Run, status: str) -> Run:
         at = ended / 1000 if 0 < ended < 4_000_000_000_000 else None
         return external_lifecycle.finish(call.here, run, ENDS[status], f"its MLflow client reported {status}", at)
     if run.is_done:
-        with call.here.desks.of(run.id):
+        with call.here.run_writers.of(run.id):
             return external_lifecycle.reopen(call.here, call.run(run.id))
     return run
 
@@ -108,7 +108,7 @@ def change_status(call: Call, run: Run, status: str) -> Run:
 def delete(call: Call) -> dict[str, Any]:
     """Hide the run from MLflow's clients. `phalanx rm` removes it."""
     run = call.own_run()
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         note_labels(call, run, {DELETED: str(round(time.time() * 1000))})
     return {}
 
@@ -116,7 +116,7 @@ def delete(call: Call) -> dict[str, Any]:
 @call("POST", "runs/restore")
 def restore(call: Call) -> dict[str, Any]:
     run = call.own_run()
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         note_labels(call, run, {DELETED: None})
     return {}
 

@@ -31,9 +31,9 @@ LONGEST_DATASET = 17_000_000
 def log_metric(call: Call) -> dict[str, Any]:
     run = call.own_run()
     points = [point_of(call.fields)]
-    with call.here.desks.of(run.id) as desk:
+    with call.here.run_writers.of(run.id) as writer:
         check_live(call, run)
-        write_points(call, run, desk, points)
+        write_points(call, run, writer, points)
         log_metrics(call, run, [call.fields])
     return {}
 
@@ -41,9 +41,9 @@ def log_metric(call: Call) -> dict[str, Any]:
 @call("POST", "runs/log-parameter")
 def log_param(call: Call) -> dict[str, Any]:
     run = call.own_run()
-    with call.here.desks.of(run.id) as desk:
+    with call.here.run_writers.of(run.id) as writer:
         check_live(call, run)
-        write_params(call, call.run(run.id), desk, params_of([call]))
+        write_params(call, call.run(run.id), writer, params_of([call]))
     return {}
 
 
@@ -51,7 +51,7 @@ def log_param(call: Call) -> dict[str, Any]:
 def set_tag(call: Call) -> dict[str, Any]:
     run = call.own_run()
     tags = check_tags({call.text("key"): call.text("value", 10**7, needed=False)})
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         check_live(call, run)
         note_labels(call, run, tags)
     return {}
@@ -60,7 +60,7 @@ def set_tag(call: Call) -> dict[str, Any]:
 @call("POST", "runs/delete-tag")
 def delete_tag(call: Call) -> dict[str, Any]:
     run, key = call.own_run(), call.text("key")
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         known = {**call.here.store.labels(run.id), **({NAME: run.name} if run.name else {})}
         if key not in {**known, **({NOTE: run.description} if run.description else {})}:
             raise not_found(f"No tag with name: {truncated(key)} in run with id {run.id}")
@@ -87,11 +87,11 @@ def log_batch(call: Call) -> dict[str, Any]:
     points = [point_of(metric) for metric in metrics]
     given_params = params_of([call.of(fields) for fields in params])
     given_tags = check_tags({one.text("key"): one.text("value", 10**7, needed=False) for one in parts(call, "tags")})
-    with call.here.desks.of(run.id) as desk:
+    with call.here.run_writers.of(run.id) as writer:
         check_live(call, run)
         if given_params:
-            write_params(call, call.run(run.id), desk, given_params)
-        write_points(call, run, desk, points)
+            write_params(call, call.run(run.id), writer, given_params)
+        write_points(call, run, writer, points)
         log_metrics(call, run, metrics)
         if given_tags:
             note_labels(call, run, given_tags)
@@ -104,10 +104,10 @@ def log_inputs(call: Call) -> dict[str, Any]:
     given = [call.of(fields) for fields in call.objects("datasets", 1000)]
     now = time.time()
     events = [_dataset_event(one, now) for one in given]
-    with call.here.desks.of(run.id) as desk:
+    with call.here.run_writers.of(run.id) as writer:
         check_live(call, run)
         if events:
-            desk.events(place(call, run), *events)
+            writer.events(place(call, run), *events)
         for event in events:
             call.here.store.put_fact(run.id, f"{DATASET}{event['name']}", event)
         models = [{"model_id": one.text("model_id")} for one in parts(call, "models")]
@@ -134,7 +134,7 @@ def _dataset_event(one: Call, now: float) -> dict[str, Any]:
 def log_outputs(call: Call) -> dict[str, Any]:
     run = call.own_run()
     models = [{"model_id": one.text("model_id"), "step": one.integer("step", 0)} for one in parts(call, "models")]
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         _add_to_label(call, run, OUTPUTS, models)
     return {}
 
@@ -158,7 +158,7 @@ def log_model(call: Call) -> dict[str, Any]:
             "Malformed model info: expected JSON with run_id, artifact_path, utc_time_created and flavors"
         ) from None
     key = "mlflow.log-model.history"
-    with call.here.desks.of(run.id):
+    with call.here.run_writers.of(run.id):
         known = listed(call.here.store.labels(run.id).get(key))
         note_labels(call, run, {key: json.dumps([*known, described])})
     return {}

@@ -43,7 +43,7 @@ class SchedulerThread:
         self._ended = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._work, name="phalanx-scheduling")
-        self._told = ""
+        self._logged = ""
 
     def start(self) -> None:
         self._thread.start()
@@ -65,36 +65,36 @@ class SchedulerThread:
             except (OSError, SystemFault) as fault:  # a full disk, a database that restarts
                 if self.metrics is not None and isinstance(fault, StoreError):
                     self.metrics.database_error()
-                self._tell(str(fault))
+                self._log(str(fault))
                 self._ended.wait(TROUBLE_S if is_transient(fault) else 10 * TROUBLE_S)
             except Exception as fault:  # noqa: BLE001 - the edge: scheduling must go on, and the error be reported
-                self._tell(f"internal error: {type(fault).__name__}: {fault}")
+                self._log(f"internal error: {type(fault).__name__}: {fault}")
                 self._ended.wait(10 * TROUBLE_S)
 
     def _attend(self, store: Store) -> None:
-        attendant = SchedulerRunner(self.home, store)
+        runner = SchedulerRunner(self.home, store)
         sweeper = external_sweeper.ExternalRunSweeper(self.home, store)
         try:
             while not self._ended.is_set():
                 begun = time.monotonic()
                 left = None
-                if attendant.lease.take():
+                if runner.lease.take():
                     with self.turns.exclusive():
-                        left = attendant.run_pass()
+                        left = runner.run_pass()
                 if self.metrics is not None:
                     self.metrics.turn(time.monotonic() - begun, is_ours=left is not None)
                 if left:
                     sweeper.turn()
-                self._tell(attendant.scheduler.trouble if attendant.scheduler else "")
-                pause = OTHERS_S if left is None else attendant.pause_s if left else IDLE_S
+                self._log(runner.scheduler.trouble if runner.scheduler else "")
+                pause = OTHERS_S if left is None else runner.pause_s if left else IDLE_S
                 # A pass over many runs takes a while: requests must be answered in between.
                 self._woken.wait(min(LONGEST_PAUSE_S, max(pause, 5 * (time.monotonic() - begun))))
                 self._woken.clear()
         finally:
             with suppress(StoreError):
-                attendant.release()
+                runner.release()
 
-    def _tell(self, trouble: str) -> None:
-        if trouble and trouble != self._told:
+    def _log(self, trouble: str) -> None:
+        if trouble and trouble != self._logged:
             self.log.trouble(trouble)
-        self._told = trouble
+        self._logged = trouble

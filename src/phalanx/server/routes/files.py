@@ -125,7 +125,7 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
 def _put(here: Context, run_id: str, target: Path, offset: int, piece: bytes, size: int | None) -> JsonResponse:  # noqa: PLR0913, PLR0917 - see `put_file`
     """Two clients that upload the same file (one was thought dead) must not mix: the length is checked while holding
     the run's writer."""
-    with here.desks.of(run_id):
+    with here.run_writers.of(run_id):
         if target.name.endswith(GROWING) and run_paths.attempt_number(target.parent.name) is not None:
             return append(target, offset, piece)
         return assemble(target, offset, piece, size)

@@ -37,7 +37,7 @@ class LogSelection(NamedTuple):
     """The logs to read, and how many were left out."""
 
     run: Run
-    reels: MergedLogReader
+    merged: MergedLogReader
     left_out: int
 
 
@@ -47,8 +47,8 @@ def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonRes
     run = here.find(run_id)
     number = _attempt(run, attempt)
     folder = here.home.run(run.id).path
-    reels = MergedLogReader(folder, log_sources(folder), number, is_over=True)
-    logs = [{"replica": r.voice.name, "rank": r.voice.rank, "size": r.size} for r in reels.each if r.is_there]
+    merged = MergedLogReader(folder, log_sources(folder), number, is_over=True)
+    logs = [{"replica": r.source.name, "rank": r.source.rank, "size": r.size} for r in merged.each if r.is_there]
     return JsonResponse({"attempt": number, "attempts": max(1, run.attempt), "logs": logs})
 
 
@@ -73,7 +73,7 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
 
     def make() -> bytes:
         chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
-        window = _window(chosen.reels, cursor, limit, after=after is not None, around=around is not None, fold=fold)
+        window = _window(chosen.merged, cursor, limit, after=after is not None, around=around is not None, fold=fold)
         return encoded(_window_row(chosen, window))
 
     question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold)
@@ -81,31 +81,31 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
 
 
 def _window(  # noqa: PLR0913 - see `show_lines`
-    reels: MergedLogReader, cursor: Cursor | None, limit: int, *, after: bool, around: bool, fold: bool
+    merged: MergedLogReader, cursor: Cursor | None, limit: int, *, after: bool, around: bool, fold: bool
 ) -> Window:
     if cursor is None:
-        return reels.before(reels.ends(), limit, fold=fold)
-    places = cursors.places_in(reels, cursor, after=after)
+        return merged.before(merged.ends(), limit, fold=fold)
+    places = cursors.places_in(merged, cursor, after=after)
     if after:
-        return reels.after(places, limit, fold=fold)
+        return merged.after(places, limit, fold=fold)
     if not around:
-        return reels.before(places, limit, fold=fold)
-    earlier = reels.before(places, limit // 2, fold=fold)
-    later = reels.after(places, limit - limit // 2, fold=fold)
+        return merged.before(places, limit, fold=fold)
+    earlier = merged.before(places, limit // 2, fold=fold)
+    later = merged.after(places, limit - limit // 2, fold=fold)
     return Window([*earlier.lines, *later.lines], earlier.first, later.last)
 
 
 def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
-    reels, lines = chosen.reels, window.lines
-    at_end = not any(reel.has_more(place) for reel, place in zip(reels.each, window.last, strict=True))
+    merged, lines = chosen.merged, window.lines
+    at_end = not any(log.has_more(place) for log, place in zip(merged.each, window.last, strict=True))
     return {
-        "attempt": reels.attempt,
+        "attempt": merged.attempt,
         "lines": [_line_row(item) for item in lines],
-        "first": cursors.of_places(reels, window.first, lines[0].line if lines else None).text(),
-        "last": cursors.of_places(reels, window.last, lines[-1].line if lines else None).text(),
+        "first": cursors.of_places(merged, window.first, lines[0].line if lines else None).text(),
+        "last": cursors.of_places(merged, window.last, lines[-1].line if lines else None).text(),
         "at_start": not any(window.first),
         "at_end": at_end,
-        "unfinished": _unfinished(reels, window.last) if at_end else [],
+        "unfinished": _unfinished(merged, window.last) if at_end else [],
         "left_out": chosen.left_out,
     }
 
@@ -126,11 +126,11 @@ def _plain_row(line: LogLine) -> dict[str, Any]:
     }
 
 
-def _unfinished(reels: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
+def _unfinished(merged: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
     """The text after the last newline of growing logs, such as a progress bar: it is returned again as a line once it
     is complete."""
-    texts = [(reel, reel.unfinished(place)) for reel, place in zip(reels.each, places, strict=True)]
-    return [{"replica": reel.voice.name, "rank": reel.voice.rank, "text": text} for reel, text in texts if text]
+    texts = [(log, log.unfinished(place)) for log, place in zip(merged.each, places, strict=True)]
+    return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
 @router.get("/lines/search")
@@ -149,11 +149,11 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     cursor = cursors.read(after) if after is not None else None
     chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
     start = (cursor.replica, cursor.end) if cursor else None
-    found = search(chosen.reels, text, start, limit, MOST_SEARCHED)
+    found = search(chosen.merged, text, start, limit, MOST_SEARCHED)
     following = None
     if found.next is not None:
         name, place = found.next
-        following = Cursor(chosen.reels.attempt, 0, place, place, name).text()
+        following = Cursor(chosen.merged.attempt, 0, place, place, name).text()
     rows = [_plain_row(line) for line in found.lines]
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
@@ -166,13 +166,13 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     folder, number = here.home.run(run.id), _attempt(run, attempt)
     failures = read_failures(folder, number, here.store.facts(run.id))
     if failures:
-        source = [voice for voice in log_sources(folder.path) if voice.name == failures[0].log]
+        source = [one for one in log_sources(folder.path) if one.name == failures[0].log]
         log = MergedLogReader(folder.path, source, number, is_over=_is_over(run, number))
         excerpt = log.first_error(0, ERROR_BYTES) if source else Excerpt((), None)
         return JsonResponse({"attempt": number, **_failure_row(failures), **_excerpt_row(excerpt)})
-    reels = _chosen(here, run_id, None, number).reels
-    share = ERROR_BYTES // max(1, len(reels.each))
-    excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
+    merged = _chosen(here, run_id, None, number).merged
+    share = ERROR_BYTES // max(1, len(merged.each))
+    excerpts = (merged.first_error(each.number, share, or_end=False) for each in merged.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
     no_failure: dict[str, Any] = {
@@ -183,7 +183,7 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
         "message": None,
         "later": [],
     }
-    return JsonResponse({"attempt": reels.attempt, **no_failure, **_excerpt_row(first)})
+    return JsonResponse({"attempt": merged.attempt, **no_failure, **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
@@ -209,19 +209,19 @@ def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: in
     """Raises RequestError."""
     run = here.find(run_id)
     folder = here.home.run(run.id).path
-    voices = log_sources(folder)
-    wanted = _named(voices, names) if names else voices
+    sources = log_sources(folder)
+    wanted = _named(sources, names) if names else sources
     number = _attempt(run, attempt)
-    reels = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=_is_over(run, number))
-    return LogSelection(run, reels, max(0, len(wanted) - MOST_PLACES))
+    merged = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=_is_over(run, number))
+    return LogSelection(run, merged, max(0, len(wanted) - MOST_PLACES))
 
 
-def _named(voices: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
-    known = {voice.name for voice in voices}
+def _named(sources: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
+    known = {source.name for source in sources}
     for name in names:
         if name not in known:
             raise RequestError(404, f"the run has no replica {name[:100]!r}", "GET …/logs lists the replicas with logs")
-    return [voice for voice in voices if voice.name in set(names)]
+    return [source for source in sources if source.name in set(names)]
 
 
 def _is_over(run: Run, attempt: int) -> bool:

@@ -116,7 +116,7 @@ def _put(  # noqa: PLR0913 - see `put_file`
     here: Context, run_id: str, attempt: int, target: PodUpload, *, offset: int, piece: bytes, size: int | None
 ) -> JsonResponse:
     """Holds the run's writer, so that concurrent uploads do not mix and no attempt ends meanwhile."""
-    with here.desks.of(run_id):
+    with here.run_writers.of(run_id):
         _present(here, run_id, attempt)
         if target.grows:
             return append(target.path, offset, piece)

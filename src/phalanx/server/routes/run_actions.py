@@ -85,7 +85,7 @@ def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
 @router.delete("")
 def remove_run(run_id: str, here: Here) -> JsonResponse:
     """Remove a run that has ended, with its logs, outputs and all other files."""
-    with here.desks.of(run_id):
+    with here.run_writers.of(run_id):
         run = here.find(run_id)
         if not run.is_done:
             hint = f"stop it first: POST /api/v1/runs/{run.id}/stop"

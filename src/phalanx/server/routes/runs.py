@@ -205,14 +205,14 @@ def change_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
             400, f"`{min(unknown)[:100]}` of a run cannot be changed", "only name, description and tags can be changed"
         )
     run = here.find(run_id)
-    with here.desks.of(run.id) as desk:
+    with here.run_writers.of(run.id) as writer:
         described = {
             name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"
         }
         events: list[dict[str, Any]] = [{"kind": "describe", **described}] if described else []
         if "tags" in wanted:
             events.append({"kind": "tags", "set": string_list(wanted, "tags")})
-        desk.events(external_lifecycle.place(here, run), *events)
+        writer.events(external_lifecycle.place(here, run), *events)
         here.store.update(
             run.id,
             name=described.get("name", ...),

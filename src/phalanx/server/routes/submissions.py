@@ -184,10 +184,10 @@ def _timeout(wanted: Mapping[str, Any]) -> float | None:
     if found is None or found == "":
         return None
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    told = seconds(str(found)) if is_number or isinstance(found, str) else None
-    if told is None:
+    parsed = seconds(str(found)) if is_number or isinstance(found, str) else None
+    if parsed is None:
         raise RequestError(400, '`timeout` must be a number of seconds, or a duration such as "90m" or "1d12h"')
-    return told
+    return parsed
 
 
 def _git(wanted: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -55,9 +55,9 @@ def attempts_of(here: Context, run: Run) -> list[int]:
 
 def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attempt: int) -> list[ReplicaRecord]:
     """Host and start time of running replicas: the store gets them only at their end."""
-    seat = AttemptFolder(here.home.run(run.id).path, run.id, attempt, ())
+    attempt_folder = AttemptFolder(here.home.run(run.id).path, run.id, attempt, ())
     is_running = any(replica.status == "running" for replica in replicas)
-    nodes = attempts.read_facts(seat).get("node") if is_running else None
+    nodes = attempts.read_facts(attempt_folder).get("node") if is_running else None
     known = nodes if isinstance(nodes, dict) else {}
     ours = socket.gethostname() if run.backend in LOCAL_BACKENDS and run.backend != OUTSIDE else None
     found = []
@@ -66,7 +66,7 @@ def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attemp
             found.append(replica)
             continue
         host = replica.host or known.get(replica.name) or ours
-        since = replica.started_at or _came_at(seat.folder(replica.name) / run_paths.AGENT)
+        since = replica.started_at or _came_at(attempt_folder.folder(replica.name) / run_paths.AGENT)
         found.append(replica._replace(host=host, started_at=since))
     return found
 

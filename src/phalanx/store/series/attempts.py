@@ -42,7 +42,7 @@ class AttemptPoints:
         self.files: dict[PointSource, PointFile] = {}
         self._by_replica: dict[str, list[PointFile]] = {}
         self._ranks: dict[str, int] = {}
-        self._woven: dict[tuple[str, str], MergedStrand] = {}
+        self._merged: dict[tuple[str, str], MergedStrand] = {}
 
     def poll(self, sources: Iterable[PointSource], leaves: Mapping[int, Path]) -> bool:
         """Returns whether anything is new. List the sources before the leaves: points are removed after their leaves
@@ -68,7 +68,7 @@ class AttemptPoints:
                 self.parts[number] = part
                 for source in [source for source in self.files if source.name in part.consumed]:
                     del self.files[source]
-                self._woven.clear()
+                self._merged.clear()
                 opened = True
         return opened
 
@@ -152,10 +152,10 @@ class AttemptPoints:
         if compacted:
             last = compacted[-1].total().last_step
             after = lambda: last  # noqa: E731 - named after what it replaces
-        woven = self._woven.get((metric, replica))
-        if woven is None or list(map(id, woven.sources)) != list(map(id, columns)):
-            woven = self._woven[metric, replica] = MergedStrand(columns, self.number)
-        return woven.grow(after)
+        merged = self._merged.get((metric, replica))
+        if merged is None or list(map(id, merged.sources)) != list(map(id, columns)):
+            merged = self._merged[metric, replica] = MergedStrand(columns, self.number)
+        return merged.grow(after)
 
     def _compacted(self, metric: str, replica: str) -> list[Strand]:
         found = (self.parts[number].strand(metric, replica) for number in sorted(self.parts))

@@ -46,18 +46,18 @@ class _Callback(CallbackRun):
         self._is_fitting = True
         if rank_duties().leads:
             set_framework(self.run, "keras")
-            self.run.params(self._told())
+            self.run.params(self._params())
 
-    def _told(self) -> dict[str, Any]:
+    def _params(self) -> dict[str, Any]:
         asked = self.params or {}
-        told = {name: asked[name] for name in ("epochs", "steps", "batch_size") if asked.get(name) is not None}
+        values = {name: asked[name] for name in ("epochs", "steps", "batch_size") if asked.get(name) is not None}
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
             config = optimizer.get_config()
-            told["optimizer"] = {key: as_written(value) for key, value in config.items() if value is not None}
+            values["optimizer"] = {key: as_written(value) for key, value in config.items() if value is not None}
         if getattr(self.model, "built", False):
-            told["model"] = {"name": self.model.name, "parameters": self.model.count_params()}
-        return told
+            values["model"] = {"name": self.model.name, "parameters": self.model.count_params()}
+        return values
 
     @safely
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - it begins anew in each epoch

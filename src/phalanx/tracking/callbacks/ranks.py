@@ -38,9 +38,9 @@ def _in_replica(rank: int | None, size: int | None) -> RankDuties:
     else:
         per_replica = max(1, size // max(1, _number("PHALANX_WORLD_SIZE", 1)))
         is_first = rank % per_replica == 0
-    seat = this_writer()
-    has_own = "LOCAL_RANK" in os.environ or (seat is not None and seat.folder != os.environ["PHALANX_TRACK"])
-    leads = is_first and not rank and _number("PHALANX_RANK") == 0 and (seat is None or seat.rank == 0)
+    writer = this_writer()
+    has_own = "LOCAL_RANK" in os.environ or (writer is not None and writer.folder != os.environ["PHALANX_TRACK"])
+    leads = is_first and not rank and _number("PHALANX_RANK") == 0 and (writer is None or writer.rank == 0)
     return RankDuties(has_own or is_first, leads)
 
 

@@ -74,8 +74,8 @@ def log_search(search: Any, *, log_model: bool = False, name: str = "model", run
 
 def _params(estimator: Any) -> dict[str, Any]:
     """The params without the lists of a pipeline's steps, whose params are listed by name."""
-    told = estimator.get_params(deep=True)
-    return {key: _plain(value) for key, value in told.items() if value is not None and not _is_composition(value)}
+    params = estimator.get_params(deep=True)
+    return {key: _plain(value) for key, value in params.items() if value is not None and not _is_composition(value)}
 
 
 def _is_composition(value: Any) -> bool:

@@ -36,25 +36,25 @@ class _Callback(CallbackRun):
 
     @safely
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:  # noqa: ARG002
-        if self._voice(args).leads:
+        if self._duties(args).leads:
             set_framework(self.run, "transformers")
-            self.run.params({**_told(args), "model": _told(getattr(model, "config", None))})
+            self.run.params({**_config_of(args), "model": _config_of(getattr(model, "config", None))})
 
     @safely
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
-        if logs and self._voice(args).speaks:
+        if logs and self._duties(args).speaks:
             self.run.log(dict(_renamed(logs)), step=state.global_step)
             if state.max_steps:
                 self.run.progress(state.global_step, state.max_steps, "steps")
 
     @safely
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:  # noqa: ARG002
-        if metrics and self._voice(args).speaks:
+        if metrics and self._duties(args).speaks:
             self.run.log(dict(_renamed(metrics)), step=state.global_step)
 
     @safely
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:  # noqa: ARG002
-        if not self._log_model or not self._voice(args).leads:
+        if not self._log_model or not self._duties(args).leads:
             return
         known_as = getattr(args, "metric_for_best_model", None)
         metrics = {known_as: state.best_metric} if known_as and state.best_metric is not None else None
@@ -72,11 +72,11 @@ class _Callback(CallbackRun):
             self.run.model(folder, self._model_name, metrics)
 
     @staticmethod
-    def _voice(args: Any) -> RankDuties:
+    def _duties(args: Any) -> RankDuties:
         return rank_duties(getattr(args, "process_index", None), getattr(args, "world_size", None))
 
 
-def _told(source: Any) -> dict[str, Any]:
+def _config_of(source: Any) -> dict[str, Any]:
     """The values of arguments or a configuration; `to_dict` masks secrets."""
     values = source.to_dict() if hasattr(source, "to_dict") else {}
     return {name: value for name, value in values.items() if value not in (None, "", [], {}) and name not in TOO_LONG}

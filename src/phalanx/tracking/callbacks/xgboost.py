@@ -33,7 +33,7 @@ class _Callback(CallbackRun):
         self._model_name = name
 
     def before_training(self, model: Any) -> Any:
-        self._tell(model)
+        self._record_params(model)
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -45,22 +45,22 @@ class _Callback(CallbackRun):
         return model
 
     @safely
-    def _tell(self, model: Any) -> None:
-        if _voice().leads:
+    def _record_params(self, model: Any) -> None:
+        if _duties().leads:
             set_framework(self.run, "xgboost")
             if hasattr(model, "save_config"):  # a cross-validation has many boosters
-                self.run.params(dict(_told(json.loads(model.save_config())["learner"])))
+                self.run.params(dict(_config_params(json.loads(model.save_config())["learner"])))
 
     @safely
     def _log(self, model: Any, epoch: int, evals_log: Any) -> None:
-        if _voice().speaks:
+        if _duties().speaks:
             # Rounds that a model already has are not counted. A cross-validation has many models.
             rounds = getattr(model, "num_boosted_rounds", None)
             self.run.log(dict(_latest(evals_log)), step=epoch if rounds is None else rounds() - 1)
 
     @safely
     def _end(self, model: Any) -> None:
-        if not _voice().leads or not hasattr(model, "attributes"):
+        if not _duties().leads or not hasattr(model, "attributes"):
             return
         best = {name: model.attributes().get(name) for name in ("best_iteration", "best_score")}
         self.run.log({name: float(value) for name, value in best.items() if value is not None})
@@ -68,7 +68,7 @@ class _Callback(CallbackRun):
             log_booster(model, self.run, self._model_name)
 
 
-def _voice() -> RankDuties:
+def _duties() -> RankDuties:
     """The duties by XGBoost's own ranks, whose module had another name before 1.7."""
     for name in ("xgboost.collective", "xgboost.rabit"):
         try:
@@ -91,7 +91,7 @@ def _latest(evals_log: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, f
                 yield f"{data}/{metric}", last
 
 
-def _told(learner: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _config_params(learner: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The params that users set, from the booster's configuration."""
     yield from _train_params(learner)
     yield "objective", learner.get("objective", {}).get("name")

@@ -127,18 +127,18 @@ class Api:
         self._guard = threading.Lock()
         self._room = threading.BoundedSemaphore(MAX_REQUESTS)
         self._sleep = sleep
-        self._heed: Callable[[str], object] = lambda _: None
+        self._on_warning: Callable[[str], object] = lambda _: None
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Equal for clients that see the same objects."""
         return self.server, self.namespace, self.user
 
-    def heeding(self, heed: Callable[[str], object]) -> Api:
-        """The same client, which also passes the server's warnings to `heed`: unknown fields that it drops, deprecated
-        versions, pods that violate the namespace's pod security. Any thread may make the call."""
+    def with_warnings(self, on_warning: Callable[[str], object]) -> Api:
+        """The same client, which also passes the server's warnings to `on_warning`: unknown fields that it drops,
+        deprecated versions, pods that violate the namespace's pod security. Any thread may make the call."""
         other = copy.copy(self)
-        other._heed = heed
+        other._on_warning = on_warning
         return other
 
     def request(  # noqa: PLR0913 - what a request has
@@ -350,7 +350,7 @@ class Api:
         with self._room:
             answer = self._send(method, path, query, data, {**headers, "Accept-Encoding": "gzip"}, timeout_s)
         for said in _warnings(answer.headers.getlist("Warning")):
-            self._heed(said)
+            self._on_warning(said)
         if answer.status >= 300:
             raise _fault(answer.status, answer.headers, answer.data)
         try:

@@ -64,7 +64,7 @@ def _tried(api: Api, target: ClusterTarget) -> DryRunResult:
     warned: list[str] = []
     query = {"dryRun": "All", "fieldValidation": "Strict"}
     try:
-        api.heeding(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
+        api.with_warnings(warned.append).request("POST", kind_of(job).path(api.namespace), job, query=query)
     except ApiFault as fault:
         # some webhooks do not take part in a rehearsal, which says nothing of the real thing
         is_rejected = not fault.transient and "dry run" not in fault.message

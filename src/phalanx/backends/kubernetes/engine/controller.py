@@ -243,7 +243,7 @@ class NamespaceController:
                 attempt = AttemptReconciler(
                     self.api, self.log_readers, attempt_folder, handle, courier=courier, by_launcher=by_launcher
                 )
-                attempt.stranding.give_up_s = manifest.give_up_s
+                attempt.stuck_pods.give_up_s = manifest.give_up_s
                 kept = self.kept[key] = ManagedAttempt(attempt, manifest)
                 self._begin()
         return kept

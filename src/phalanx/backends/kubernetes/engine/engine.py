@@ -12,8 +12,8 @@ from pathlib import Path
 from phalanx import atomic_files
 from phalanx.backends.contract import ENDED, RUNNING, Connections, Engine, EngineUnavailable, JobRejected, Observation
 from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
-from phalanx.backends.kubernetes.engine import controller, staged_objects
-from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of
+from phalanx.backends.kubernetes.engine import staged_objects
+from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of, log_of
 from phalanx.backends.kubernetes.engine.reconciler import STUCK_S, pods_of
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import ENGINE, AttemptObjects, Object, deleted_at, labels_of
@@ -34,25 +34,27 @@ class KubernetesEngine(Engine):
 
     def __init__(self, target: ClusterTarget, connections: Connections, name: str = "kubernetes") -> None:
         self.target, self.connections, self.name = target, connections, name
-        self._keeper: NamespaceController | None = None
+        self._controller: NamespaceController | None = None
         self._unkept: dict[str, float] = {}  # finished attempts that no call has asked for, and since when
         self._guard = threading.Lock()
 
     @property
-    def keeper(self) -> NamespaceController:
+    def controller(self) -> NamespaceController:
         """The controller that all engines of the namespace share. Raises EngineUnavailable if the cluster is
         unreachable."""
         with self._guard:
-            if self._keeper is None:
+            if self._controller is None:
                 try:
                     api = connect(self.target.settings, ask=False)
                 except (CallError, SystemFault) as fault:
                     raise EngineUnavailable(str(fault)) from None
-                self._keeper = self.connections.get((NamespaceController, *api.key), lambda: NamespaceController(api))
-            return self._keeper
+                self._controller = self.connections.get(
+                    (NamespaceController, *api.key), lambda: NamespaceController(api)
+                )
+            return self._controller
 
     def handle(self, run_id: str, attempt: int) -> str:
-        return f"{self.name}:{self.keeper.api.namespace}/{base_of(run_id)}.{attempt}"
+        return f"{self.name}:{self.controller.api.namespace}/{base_of(run_id)}.{attempt}"
 
     def preflight(self, environment: Mapping[str, str]) -> None:  # noqa: ARG002 - credentials are those of this process
         """Sends one request, unless the cluster has just been discovered."""
@@ -71,27 +73,27 @@ class KubernetesEngine(Engine):
         working: Path,  # noqa: ARG002 - the objects carry the code
         environment: Mapping[str, str],
     ) -> str:
-        keeper = self.keeper
+        controller = self.controller
         try:
-            keeper.wait_ready()
+            controller.wait_ready()
         except EngineUnavailable:
-            keeper.refuse_what_is_forbidden()
+            controller.refuse_what_is_forbidden()
             raise
         self._make_room(run_id, attempt)
         try:
             server = self.target.settings.server
             staged = staged_objects.load(folder, environment, attempt=attempt, engine=self.name, server=server)
-            log = controller.log_of(folder, attempt)
+            log = log_of(folder, attempt)
             atomic_files.make_private(log.parent, folder)
             log.touch(mode=0o600)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
             raise JobRejected(f"the files of the run cannot be read: {fault}") from None
         warned: list[str] = []
-        staged_objects.apply(keeper.api.heeding(warned.append), keeper.pool, staged)
+        staged_objects.apply(controller.api.with_warnings(warned.append), controller.pool, staged)
         with suppress(OSError), log.open("a", encoding="utf-8") as stream:
             stream.writelines(f"the cluster warns: {' '.join(text.split())}\n" for text in dict.fromkeys(warned))
         for kind in {kind_of(one) for one in staged.works}:
-            keeper.watch(kind)
+            controller.watch(kind)
         return self.handle(run_id, attempt)
 
     def _make_room(self, run_id: str, attempt: int) -> None:
@@ -99,7 +101,7 @@ class KubernetesEngine(Engine):
         EngineUnavailable."""
         older = [
             pod
-            for (run, number), group in self.keeper.groups().items()
+            for (run, number), group in self.controller.groups().items()
             if run == run_id and number < attempt
             for pod in group.pods
             if states.pod_end(pod) is None
@@ -107,27 +109,27 @@ class KubernetesEngine(Engine):
         if not older:
             return
         stuck = [pod for pod in older if (at := deleted_at(pod)) is not None and time.time() > at + STUCK_S]
-        self.keeper.delete(stuck, grace_s=0)
+        self.controller.delete(stuck, grace_s=0)
         if len(stuck) < len(older):
-            numbers = {key[1] for key in self.keeper.groups() if key[0] == run_id and key[1] < attempt}
+            numbers = {key[1] for key in self.controller.groups() if key[0] == run_id and key[1] < attempt}
             for number in numbers:
-                self.keeper.remove((run_id, number))
+                self.controller.remove((run_id, number))
             raise EngineUnavailable("the pods of the previous attempt have not ended yet")
 
     # watching ----------------------------------------------------------------------------------------------------
 
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
-        keeper = self.keeper
-        keeper.wait_ready()
+        controller = self.controller
+        controller.wait_ready()
         asked = set(handles)
         found = {}
-        for key, group in keeper.groups().items():
+        for key, group in controller.groups().items():
             if _engine_of(group) == self.name:
                 handle = self.handle(*key)
                 if group.is_whole or handle in asked:
                     found[handle] = states.observed(group)
         ended = {handle for handle, seen in found.items() if seen.state == ENDED}
-        kept = {one.attempt.handle: one.attempt for one in list(keeper.kept.values())}
+        kept = {one.attempt.handle: one.attempt for one in list(controller.kept.values())}
         now = time.monotonic()
         self._unkept = {handle: self._unkept.get(handle, now) for handle in ended - set(kept)}
         # A finished attempt counts as over once its files have been fetched, so it must be managed until then.
@@ -147,11 +149,11 @@ class KubernetesEngine(Engine):
     def log_of(self, folder: Path, handle: str) -> Path:
         """The log from before any replica started: that of the image build."""
         number = handle.rpartition(".")[2]
-        return controller.log_of(folder, int(number) if number.isdigit() else 0)
+        return log_of(folder, int(number) if number.isdigit() else 0)
 
     def fetch(self, attempt_folder: AttemptFolder, handle: str) -> None:
         """Does nothing: the controller's threads fetch files continuously, so callers do not wait."""
-        self.keeper.manage(attempt_folder, handle)
+        self.controller.manage(attempt_folder, handle)
 
     # ending ------------------------------------------------------------------------------------------------------
 
@@ -159,40 +161,40 @@ class KubernetesEngine(Engine):
         """Delete the pods of these replicas: Kubernetes has no other way to send a signal. An operator would replace
         them while its job exists, so the job is deleted with all of its pods. On a shared volume, agents also find a
         request there, on which a program can print where it hangs."""
-        keeper = self.keeper
-        kept = keeper.manage(attempt_folder, handle)
+        controller = self.controller
+        kept = controller.manage(attempt_folder, handle)
         for name in names:
             kept.attempt.signalled.setdefault(name, number)
         if number == signal.SIGQUIT and kept.manifest.courier == "volume":
             for name in names:
                 attempts.request_end(attempt_folder.folder(name), number)
             return
-        group = keeper.groups().get(kept.key)
+        group = controller.groups().get(kept.key)
         mending = [work for work in group.works if _is_mended(work)] if group is not None else []
         for name in kept.attempt.ends.missing(kept.attempt.attempt_folder.replicas) if mending else ():
             kept.attempt.signalled.setdefault(name, signal.SIGTERM)
-        keeper.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
+        controller.delete(mending or [pod for pod in pods_of(kept.attempt, names) if deleted_at(pod) is None])
 
     def cancel(self, handles: Collection[str]) -> None:
         """Delete the objects that create pods first, and with them the pods, which have their grace period to report
         their ends. The rest follows once they have ended."""
-        keeper = self.keeper
-        groups = keeper.groups()
-        known = {self.handle(*key): key for key in (*groups, *keeper.kept)}
+        controller = self.controller
+        groups = controller.groups()
+        known = {self.handle(*key): key for key in (*groups, *controller.kept)}
         for handle in handles:
             key = known.get(handle)
             if key is None:
                 continue
-            kept = keeper.kept.get(key)
+            kept = controller.kept.get(key)
             if kept is not None and kept.attempt.cancelled_at is None and kept.attempt.concluded is None:
                 kept.attempt.cancelled_at = time.monotonic()
             group = groups.get(key)
             if kept is not None and group is not None:
                 kept.attempt.is_seen = True
             works = [*group.works, *group.builds] if group is not None else []
-            keeper.delete(works)
+            controller.delete(works)
             if kept is None or not works:
-                keeper.remove(key)
+                controller.remove(key)
 
 
 def _is_mended(work: Object) -> bool:

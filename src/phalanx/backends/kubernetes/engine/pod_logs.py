@@ -258,7 +258,7 @@ class LogReaderPool:
         with self.changed:
             self._push(reader, 0.0)
 
-    def urge(self, reader: PodLogReader) -> None:
+    def wake(self, reader: PodLogReader) -> None:
         """The pod is over: read its log now."""
         with self.changed:
             if not reader.is_busy and not reader.is_done:

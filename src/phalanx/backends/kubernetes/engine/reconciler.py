@@ -103,7 +103,7 @@ class AttemptReconciler:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
         self.hosts: list[Object] = []  # pods in which a launcher starts ranks
         self.is_seen = False
-        self.stranding = StuckPodTracker()
+        self.stuck_pods = StuckPodTracker()
         self.ends = ReplicaEnds(attempt_folder)
         self.last = Observation(RUNNING, run_id=attempt_folder.run_id, attempt=attempt_folder.attempt)
         self.concluded: Observation | None = None  # everything is known
@@ -124,7 +124,7 @@ class AttemptReconciler:
     def reconcile(self, group: AttemptObjects | None) -> None:
         """Process the current objects of the attempt; None: there are none. Raises OSError."""
         now = time.monotonic()
-        self.ends.heed()
+        self.ends.refresh()
         if self.concluded is not None:
             return
         if group is None and not self.is_seen and not self.ends.is_home and not self._is_given_up(now):
@@ -138,7 +138,7 @@ class AttemptReconciler:
             self._attend(tracked, now)
         _end_the_absent(self, group, now)
         _follow_launcher(self)
-        self.ends.heed()
+        self.ends.refresh()
         self._keep_positions(now)
         seen = observed(group)
         self.last = seen if seen.state != ENDED else seen._replace(state=RUNNING, why="")
@@ -231,7 +231,7 @@ class AttemptReconciler:
             self.log_readers.add(reader)
         if tracked.over_at is not None and reader.over_at is None:
             reader.over_at = now
-            self.log_readers.urge(reader)
+            self.log_readers.wake(reader)
         if reader.over_at is not None and not reader.is_done and now - reader.over_at > SETTLES_S:
             reader.hurry()
 
@@ -349,9 +349,9 @@ class AttemptReconciler:
 
     def fail(self, outcome: PodEnd, lines: Sequence[str]) -> None:
         """No replica of it will ever run. Raises OSError."""
-        self.ends.heed()
+        self.ends.refresh()
         self.ends.write_all(self.attempt_folder.replicas, outcome, lines)
-        self.ends.heed()
+        self.ends.refresh()
         self._conclude(Observation(ENDED, outcome.message, outcome.cause))
 
     # the end -----------------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
 
 def _end_what_cannot_start(of: AttemptReconciler, group: AttemptObjects, now: float) -> None:
     """A pod has been unable to start until the timeout. A launcher waits for all of its ranks."""
-    for uid, outcome in of.stranding.overdue(group, now) if not of.is_cancelled else ():
+    for uid, outcome in of.stuck_pods.overdue(group, now) if not of.is_cancelled else ():
         names = of.pods[uid].names if uid in of.pods else _podless(of)
         of.ends.write_all(of.attempt_folder.replicas if of.by_launcher else names, outcome)
 

@@ -46,7 +46,7 @@ class ReplicaEnds:
     def all(self) -> dict[str, End]:
         return {**self.held, **self.ended}
 
-    def heed(self) -> None:
+    def refresh(self) -> None:
         for name in [name for name in self.files if name not in self.ended]:
             end = read_end(self.attempt_folder.folder(name)) if os.path.exists(self.files[name]) else None
             if end is not None:
@@ -58,7 +58,7 @@ class ReplicaEnds:
             for name in self.held:
                 with suppress(FileNotFoundError):
                     (self.attempt_folder.folder(name) / run_paths.END_HELD).rename(self.files[name])
-        self.heed()
+        self.refresh()
 
     def missing(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name not in self.ended and name not in self.held]
@@ -98,7 +98,7 @@ class ReplicaEnds:
         folder = self.attempt_folder.folder(name)
         atomic_files.make_private(folder, self.attempt_folder.run_folder)
         with self.guard:
-            self.heed()
+            self.refresh()
             if not self.missing([name]):
                 return
             if len(self.missing(self.files)) > 1:

@@ -51,9 +51,9 @@ class Experiment(BaseTracker):
         if framework:
             self.log_framework(framework)
         labels = {"backend": backend, "build": build_id, "group": self.group_id}
-        told = {key: value for key, value in labels.items() if value is not None}
-        if self.run is not None and told:
-            self._label(**told)
+        given = {key: value for key, value in labels.items() if value is not None}
+        if self.run is not None and given:
+            self._label(**given)
         if self.run is not None and (content or config):
             self.run.text("polyaxonfile", content or config)
         return self

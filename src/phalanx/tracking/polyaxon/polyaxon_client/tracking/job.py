@@ -61,9 +61,9 @@ class Job(BaseJob):
     ) -> Job:
         self._begin(name, tags, description, base_outputs_path)
         self.job_id = self._new_id()
-        told = {key: value for key, value in {"backend": backend, "build": build_id}.items() if value is not None}
-        if self.run is not None and told:
-            self._label(**told)
+        given = {key: value for key, value in {"backend": backend, "build": build_id}.items() if value is not None}
+        if self.run is not None and given:
+            self._label(**given)
         if self.run is not None and content:
             self.run.text("polyaxonfile", content)
         return self
