@@ -252,5 +252,5 @@ def test_the_page_shows_settings_that_are_read_and_names_every_one(tmp_path: Pat
 
 def test_the_page_names_every_field_that_a_file_may_say() -> None:
     page = (ROOT.parent.parent / "docs" / "clusters" / "kubernetes.md").read_text()
-    told = set(re.findall(r"[a-z_]+", page))
-    assert set(KUBERNETES.fields) - {"restart_policy", "scheduler"} <= told
+    words = set(re.findall(r"[a-z_]+", page))
+    assert set(KUBERNETES.fields) - {"restart_policy", "scheduler"} <= words

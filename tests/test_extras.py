@@ -80,17 +80,17 @@ def test_only_the_table_writes_install_lines() -> None:
 def test_a_missing_package_is_one_sentence_with_the_line_to_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = EXTRAS[name]
     monkeypatch.setitem(sys.modules, extra.package, None)
-    with pytest.raises(MissingExtra) as told, needed(name, "this"):
+    with pytest.raises(MissingExtra) as raised, needed(name, "this"):
         __import__(extra.package)
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"this needs the package `{extra.package}`, which is not installed: pip install 'phalanx[{name}]'"
     )
 
 
 def test_a_package_that_is_there_and_cannot_be_imported_says_why() -> None:
-    with pytest.raises(CallError, match=r"`pytest`, which cannot be imported \(libpq.so: not found\): pip") as told:
+    with pytest.raises(CallError, match=r"`pytest`, which cannot be imported \(libpq.so: not found\): pip") as raised:
         raise extras.missing("postgres", "this", ImportError("libpq.so: not found\nmore", name="pytest"))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_postgresql_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,8 +266,10 @@ def test_a_node_that_cannot_be_prepared_says_so_in_the_end_of_its_rank(tmp_path:
 
 def test_a_rank_says_where_it_is_in_one_line(tmp_path: Path) -> None:
     placed = Placed(tmp_path, replicas={"n_workers": 0})
-    told = {"SLURM_PROCID": "0", "SLURMD_NODENAME": "localhost", "CUDA_VISIBLE_DEVICES": "2,3"}
-    here = subprocess.run(call(placed, "--here"), env=surroundings(told), capture_output=True, timeout=120, check=True)
+    variables = {"SLURM_PROCID": "0", "SLURMD_NODENAME": "localhost", "CUDA_VISIBLE_DEVICES": "2,3"}
+    here = subprocess.run(
+        call(placed, "--here"), env=surroundings(variables), capture_output=True, timeout=120, check=True
+    )
     line = json.loads(here.stdout)
     assert (line["name"], line["host"], line["gpus"]) == ("master-0", "localhost", ["2", "3"])
     assert line["interface"] == allocation.interface_of(line["address"])

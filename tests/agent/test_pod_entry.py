@@ -60,8 +60,8 @@ def test_its_exit_code_is_the_commands(tmp_path: Path, command: str, code: int, 
     pod = Pod(tmp_path, command)
     said = pod.run()
     assert (said.code, pod.end()["cause"]) == (code, cause)
-    told = json.loads((tmp_path / "termination-log").read_text())
-    assert told["ends"]["master-0"]["cause"] == cause
+    message = json.loads((tmp_path / "termination-log").read_text())
+    assert message["ends"]["master-0"]["cause"] == cause
 
 
 def test_told_to_end_it_tells_the_command_once_and_says_so(tmp_path: Path) -> None:
@@ -128,14 +128,14 @@ def test_the_token_is_for_nobody_but_the_agent(tmp_path: Path) -> None:
 
 
 def test_the_secrets_of_one_replica_are_not_for_the_others(tmp_path: Path) -> None:
-    told = {"worker-1.API_KEY": "another's", "my.own-variable": "kept"}
+    secrets = {"worker-1.API_KEY": "another's", "my.own-variable": "kept"}
     pod = Pod(
         tmp_path, "env", environment={"replicas": {"n_workers": 2}}, members=["worker-0"], steps=["env > steps"],
         code={"kind": "none", "path": None, "working": str(tmp_path)},
     )  # fmt: skip
     pod.plan["meets"] = []
     pod.write()
-    assert (pod.run("--prepare", **told).code, pod.run(**told).code) == (0, 0)
+    assert (pod.run("--prepare", **secrets).code, pod.run(**secrets).code) == (0, 0)
     for seen in (pod.log("worker-0"), (tmp_path / "steps").read_bytes()):
         assert b"my.own-variable=kept" in seen
         assert b"another's" not in seen

@@ -64,8 +64,8 @@ def test_what_has_ended_is_not_started_again_by_a_kubelet(tmp_path: Path, index:
     pod = pod_in(tmp_path, "echo ran | tee -a times; exit 3", environment=workers, members=MEMBERS)
     pod.plan["meets"] = []
     pod.write()
-    told = {"JOB_COMPLETION_INDEX": str(index), "PHALANX_POD": "me"}
-    first, again = pod.run(PREPARE, **told), pod.run(PREPARE, before=AT_ONCE, **told)
+    variables = {"JOB_COMPLETION_INDEX": str(index), "PHALANX_POD": "me"}
+    first, again = pod.run(PREPARE, **variables), pod.run(PREPARE, before=AT_ONCE, **variables)
     assert (first.code, again.code, again.err) == (3, 1, "")
     name = MEMBERS[index]
     assert json.loads(again.files(name)[name, "end.json"])["code"] == 3

@@ -63,9 +63,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             text=True,
         )
     assert process.stdout is not None
-    told = json.loads(process.stdout.readline())
+    announced = json.loads(process.stdout.readline())
     try:
-        yield Served(told["url"], Path(told["token_file"]).read_text().strip(), json.loads(ran.out)["id"], log)
+        yield Served(
+            announced["url"], Path(announced["token_file"]).read_text().strip(), json.loads(ran.out)["id"], log
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
@@ -85,11 +87,11 @@ def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, st
         *more,
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
-    told = done.stdout + done.stderr
-    assert done.returncode == 0, told[-6000:] + served.log.read_text()[-3000:]
-    found = re.search(r"([\d,]+) generated", told)
-    assert found is not None, told[-3000:]
-    return int(found[1].replace(",", "")), told
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-6000:] + served.log.read_text()[-3000:]
+    found = re.search(r"([\d,]+) generated", output)
+    assert found is not None, output[-3000:]
+    return int(found[1].replace(",", "")), output
 
 
 def test_no_question_about_a_run_that_is_there_breaks_the_server(served: Served, tmp_path: Path) -> None:

@@ -153,10 +153,10 @@ class TestPushing:
 
     def test_how_far_it_is_is_told(self, left: Left, url: str) -> None:
         left.run("r1", {"outputs/a": bytes(3 << 20), "outputs/b": b"x"})
-        told: list[tuple[str, int, int]] = []
-        push(left.home, "r1", url, lambda *what: told.append(what))
-        reading = [(done, total) for what, done, total in told if what.startswith("reading")]
-        sending = [(done, total) for what, done, total in told if what.startswith("sending")]
+        calls: list[tuple[str, int, int]] = []
+        push(left.home, "r1", url, lambda *what: calls.append(what))
+        reading = [(done, total) for what, done, total in calls if what.startswith("reading")]
+        sending = [(done, total) for what, done, total in calls if what.startswith("sending")]
         assert reading[-1] == sending[-1] == ((3 << 20) + 1, (3 << 20) + 1)
         assert len(reading) > 3
 
@@ -357,10 +357,10 @@ class TestAddresses:
         self, left: Left, url: str, capfd: pytest.CaptureFixture[str]
     ) -> None:
         folder = left.run("r1", FILES)
-        with pytest.raises(CallError) as told:
+        with pytest.raises(CallError) as raised:
             push(left.home, "r1", url)
-        assert "hunter2" not in str(told.value)
-        assert "AKIA" not in str(told.value)
+        assert "hunter2" not in str(raised.value)
+        assert "AKIA" not in str(raised.value)
         for path in left.home.path.rglob("*"):
             assert not path.is_file() or b"hunter2" not in path.read_bytes()
         assert not (folder / "outputs.json").exists()
@@ -391,9 +391,9 @@ class TestAddresses:
             raise RuntimeError("could not log in with\nhunter2-hunter2")
 
         monkeypatch.setattr(remote._storage, "info", failing)
-        with pytest.raises(SystemFault, match="could not log in with …") as told:
+        with pytest.raises(SystemFault, match="could not log in with …") as raised:
             remote.size(sha256(b"x"))
-        assert "hunter2" not in str(told.value)
+        assert "hunter2" not in str(raised.value)
 
     def test_a_place_that_cannot_be_written_is_said(self, left: Left, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
@@ -442,11 +442,11 @@ def test_what_is_done_a_few_at_once_is_done_once_each_and_the_first_fault_is_rai
 
 
 def test_a_tally_sums_up_parts() -> None:
-    told: list[tuple[str, int, int]] = []
-    tally = PushTally("x", 10, lambda *what: told.append(what))
+    calls: list[tuple[str, int, int]] = []
+    tally = PushTally("x", 10, lambda *what: calls.append(what))
     one, two = tally.part(), tally.part()
     one(2)
     two(3)
     one(4)
-    assert [done for _, done, _ in told] == [2, 5, 7]
+    assert [done for _, done, _ in calls] == [2, 5, 7]
     no_progress("x", 1, 2)

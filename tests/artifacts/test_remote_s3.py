@@ -49,7 +49,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def environment(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    told = {
+    variables = {
         "AWS_ENDPOINT_URL_S3": server,
         "AWS_ACCESS_KEY_ID": "phalanx",
         "AWS_SECRET_ACCESS_KEY": KEY,
@@ -57,9 +57,9 @@ def environment(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         "AWS_CONFIG_FILE": str(tmp_path / "none"),
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
     }
-    for name, value in told.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return told
+    return variables
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_the_whole_way(left: Left, url: str, storage: Any, tmp_path: Path) -> No
 def test_a_large_file_goes_in_parts_and_comes_back_whole(left: Left, url: str, tmp_path: Path) -> None:
     data = os.urandom(1 << 20) * 61  # more than s3fs sends in one part
     left.run("r1", {"artifacts/big": data})
-    told: list[tuple[str, int, int]] = []
-    push(left.home, "r1", url, lambda *what: told.append(what))
-    sending = [done for what, done, _ in told if what.startswith("sending")]
+    calls: list[tuple[str, int, int]] = []
+    push(left.home, "r1", url, lambda *what: calls.append(what))
+    sending = [done for what, done, _ in calls if what.startswith("sending")]
     assert len(sending) > 1
     assert sending[-1] == len(data)
     free_local(left.home, "r1")

@@ -507,11 +507,11 @@ HOSTILE = {
 )
 def test_a_hostile_file_ends_in_errors_and_never_in_a_traceback(name: str, verb: str) -> None:
     said = quick(verb, "-f", "-", stdin=HOSTILE[name])
-    told = quick(verb, "--json", "-f", "-", stdin=HOSTILE[name])
-    assert said.code == told.code == 1
+    answer = quick(verb, "--json", "-f", "-", stdin=HOSTILE[name])
+    assert said.code == answer.code == 1
     assert said.err.strip()
-    assert told.data["ok"] is False
-    assert all(set(error) == ERROR_KEYS and error["message"] for error in told.data["errors"])
+    assert answer.data["ok"] is False
+    assert all(set(error) == ERROR_KEYS and error["message"] for error in answer.data["errors"])
 
 
 @pytest.mark.slow

@@ -70,9 +70,9 @@ def test_a_home_that_cannot_be_opened_is_a_problem_beside_what_is_installed(plac
     assert (answer.code, answer.data["ok"], answer.data["runs"]) == (1, False, None)
     assert "postgresql://" in answer.data["problems"][0]
     assert answer.data["installed"]["phalanx"] == __version__
-    told = place.call("doctor", PHALANX_DATABASE="mysql://host/db")
-    assert (told.code, told.out.splitlines()[-2]) == (1, f"home {place.home}")
-    assert told.out.splitlines()[-1].startswith("problem: ")
+    in_words = place.call("doctor", PHALANX_DATABASE="mysql://host/db")
+    assert (in_words.code, in_words.out.splitlines()[-2]) == (1, f"home {place.home}")
+    assert in_words.out.splitlines()[-1].startswith("problem: ")
 
 
 def test_a_storage_of_outputs_that_lacks_its_package_is_a_problem(place: Place, tmp_path: Path) -> None:

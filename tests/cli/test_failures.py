@@ -51,8 +51,8 @@ def test_a_run_in_which_nobody_says_anything_is_ended_and_says_where_it_was(plac
     )
     answer = place.run("python3 train.py", framework="plain", environment={**THREE, "stall_timeout": 2})
     assert answer.code != 0
-    told = "worker-0: stalled: no replica wrote a line or a metric for 2 s; worker-0 at train.py:3; "
-    assert told + "master-0, worker-1 at train.py:7" in answer.err
+    words = "worker-0: stalled: no replica wrote a line or a metric for 2 s; worker-0 at train.py:3; "
+    assert words + "master-0, worker-1 at train.py:7" in answer.err
     assert "stalled, waiting for worker-0" in answer.err
     assert "the others wait for worker-0" in answer.err
 

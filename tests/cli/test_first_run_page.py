@@ -22,7 +22,7 @@ def commands(text: str) -> list[str]:
 @pytest.mark.slow
 def test_the_commands_of_the_page_work_in_their_order(tmp_path: Path) -> None:
     example, own = PAGE.read_text().split("## 5. ")
-    told = re.findall(r"^(worker-1 failed first: .*)$", example, re.MULTILINE)
+    sentences = re.findall(r"^(worker-1 failed first: .*)$", example, re.MULTILINE)
     lines = [f"{line} || true" if line == FAILING else line for line in commands(example)]
     lines += ["mkdir own", "cd own", *(line for line in commands(own) if line != "phalanx run")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
@@ -39,6 +39,6 @@ def test_the_commands_of_the_page_work_in_their_order(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert len(told) == 1
-    assert told[0] in done.stdout.splitlines()
+    assert len(sentences) == 1
+    assert sentences[0] in done.stdout.splitlines()
     assert (tmp_path / "phalanx-quickstart" / "own" / "polyaxonfile.yml").exists()

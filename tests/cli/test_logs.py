@@ -301,15 +301,15 @@ def test_folding_keeps_every_replica_in_its_order_and_loses_nothing() -> None:
     logs = [
         [line(number / 10, name, text) for number, text in enumerate(texts.split())] for name, texts in said.items()
     ]
-    told = list(folded(merged(logs)))
+    items = list(folded(merged(logs)))
     for name, texts in said.items():
-        assert [item.line.text for item in told if name in item.replicas] == texts.split()
-    assert len(told) < 12
+        assert [item.line.text for item in items if name in item.replicas] == texts.split()
+    assert len(items) < 12
 
 
 def test_the_same_line_much_later_is_another_one() -> None:
-    told = list(folded([line(0.0, "w-0", "x"), line(1.0, "w-1", "x"), line(9.0, "w-2", "x")]))
-    assert [item.replicas for item in told] == [("w-0", "w-1"), ("w-2",)]
+    items = list(folded([line(0.0, "w-0", "x"), line(1.0, "w-1", "x"), line(9.0, "w-2", "x")]))
+    assert [item.replicas for item in items] == [("w-0", "w-1"), ("w-2",)]
 
 
 def test_folding_holds_little_however_much_is_said_at_once() -> None:

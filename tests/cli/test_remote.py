@@ -202,9 +202,9 @@ def test_events_tell_the_same_as_far_as_a_server_knows(
     run_id, _, laptop = trained
     here = server[0].quick("events", run_id, "--json").data["events"]
     there = laptop.quick("events", run_id, "--json").data["events"]
-    told = ("kind", "replica", "attempt")
-    assert sorted(str([event[name] for name in told]) for event in there) == sorted(
-        str([event[name] for name in told]) for event in here
+    names = ("kind", "replica", "attempt")
+    assert sorted(str([event[name] for name in names]) for event in there) == sorted(
+        str([event[name] for name in names]) for event in here
     )
 
 
@@ -240,9 +240,9 @@ def test_models_are_shown_and_fetched(
 
 def test_what_runs_used_is_told(trained: tuple[str, Answer, Laptop]) -> None:
     run_id, _, laptop = trained
-    told = laptop.quick("advise", run_id)
-    assert told.code == 0, told.err
-    assert "memory" in told.out
+    answer = laptop.quick("advise", run_id)
+    assert answer.code == 0, answer.err
+    assert "memory" in answer.out
     assert laptop.quick("advise", run_id, "--json").data["runs"][0]["id"] == run_id
     refused = laptop.quick("advise", run_id, "--apply")
     assert "only in a local home" in refused.err

@@ -257,10 +257,10 @@ def test_secrets_of_the_environment_are_in_no_file_of_ours(place: Place) -> None
         "run", "-f", place.file("touch ready; while [ ! -e go ]; do sleep 0.05; done"), API_TOKEN=secret
     )
     wait_for((place.folder / "ready").exists)
-    told = {
+    folders = {
         path.relative_to(place.home).parts[0] for path in _files(place.home) if secret.encode() in path.read_bytes()
     }
-    assert told <= {"environments"}  # private, and only until the run is over
+    assert folders <= {"environments"}  # private, and only until the run is over
     (place.folder / "go").touch()
     answer = ended(process)
     assert secret not in answer.out + answer.err
@@ -316,6 +316,6 @@ def test_what_this_machine_does_not_give_is_told(place: Place) -> None:
         environment={"secret_refs": ["keys"], "data_refs": ["images"]},
     )
     assert answer.code == 0
-    for told in ("tensorflow/tensorflow:1.4.1", "build.commit", "secret_refs", "data_refs"):
-        assert told in answer.err
+    for words in ("tensorflow/tensorflow:1.4.1", "build.commit", "secret_refs", "data_refs"):
+        assert words in answer.err
     assert "note: runs in" not in place.run("true").err

@@ -49,7 +49,9 @@ def test_it_names_the_straggler_while_the_run_goes_on(place: Place) -> None:
     assert [(row["behind"], row["lag"]) for row in data["replicas"]] == [(0, 0), (0, 0), (50, 3)]
     assert "straggler  worker-1 is 50 steps behind the leading replica (step 99)" in place.call("show", run_id).out
     (place.home / "runs" / run_id / "outputs" / "go").touch()
-    data = wait_for(lambda: (told := place.call("show", run_id, "--json").data)["status"] == "succeeded" and told)
+    data = wait_for(
+        lambda: (data_now := place.call("show", run_id, "--json").data)["status"] == "succeeded" and data_now
+    )
     assert (data["straggler"], data["replicas"][2]["lag"]) == (None, 3)
     assert "  straggler  " not in place.call("show", run_id).out
 

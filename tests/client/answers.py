@@ -34,12 +34,12 @@ def somebody(answer: Callable[[str, str, int], Said]) -> Iterator[tuple[str, lis
         def reply(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             asked.append((self.command, self.path))
-            told = answer(self.command, self.path, len(asked) - 1)
-            self.send_response(told.status)
-            for name, value in {**told.headers, "Content-Length": str(len(told.body))}.items():
+            result = answer(self.command, self.path, len(asked) - 1)
+            self.send_response(result.status)
+            for name, value in {**result.headers, "Content-Length": str(len(result.body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(told.body)
+            self.wfile.write(result.body)
 
         do_GET = do_POST = do_DELETE = do_PUT = reply  # noqa: N815 - its names
 

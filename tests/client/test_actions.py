@@ -35,9 +35,9 @@ def until(client: Client, run: Run, *statuses: str) -> Run:
 def test_runs_are_stopped_made_again_and_removed(client: Client) -> None:
     first = submitted(client, "sleep 60", name="first")
     until(client, first, "running")
-    with pytest.raises(RequestRefused, match="has not ended") as told:
+    with pytest.raises(RequestRefused, match="has not ended") as raised:
         client.delete(first)
-    assert told.value.status == 409
+    assert raised.value.status == 409
     client.stop(first.id)
     assert until(client, first, "stopped").reason == "stopped by tester"
     again = client.restart(first)
@@ -64,9 +64,9 @@ def test_every_field_that_a_server_reads_can_be_sent() -> None:
 
 def test_all_faults_of_a_file_come_at_once_with_their_places(client: Client) -> None:
     text = "version: 1\nkind: job\nrun: {cmd: x}\nenvironmentt: {}\nkindd: 3\n"
-    with pytest.raises(SpecErrors) as told:
+    with pytest.raises(SpecErrors) as raised:
         client.submit([("mine.yml", text)])
-    assert [(error.place.file, error.place.line) for error in told.value.errors] == [("mine.yml", 4), ("mine.yml", 5)]
+    assert [(error.place.file, error.place.line) for error in raised.value.errors] == [("mine.yml", 4), ("mine.yml", 5)]
 
 
 def test_a_run_is_followed_until_it_is_over(client: Client) -> None:

@@ -94,9 +94,9 @@ def test_what_is_no_address_is_refused(surroundings: dict[str, str], url: str) -
 
 @pytest.mark.parametrize("token", ["two words", "new\nline", "ümlaut", "x" * 5000, "\x1b"])
 def test_what_can_be_no_token_is_refused_without_telling_it(surroundings: dict[str, str], token: str) -> None:
-    with pytest.raises(CallError, match="invalid token") as told:
+    with pytest.raises(CallError, match="invalid token") as raised:
         choose_server({**surroundings, "PHALANX_SERVER": ONE, "PHALANX_TOKEN": token})
-    assert token not in str(told.value)
+    assert token not in str(raised.value)
     assert choose_server(surroundings, ONE, " x \n") == (ONE, "x", "argument")
 
 

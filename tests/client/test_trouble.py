@@ -53,9 +53,9 @@ def test_what_is_not_phalanx_is_told_as_such(status: int) -> None:
 
 
 def test_a_server_that_is_too_old_is_told_as_such() -> None:
-    told = {"error": {"message": "no such path", "hint": "GET …"}}
+    body = {"error": {"message": "no such path", "hint": "GET …"}}
     with (
-        somebody(lambda *_: said(404, told)) as (url, _),
+        somebody(lambda *_: said(404, body)) as (url, _),
         Client(url, "x") as client,
         pytest.raises(RequestRefused, match=r"runs an older Phalanx.*upgrade the server"),
     ):
@@ -88,8 +88,8 @@ def test_what_changes_something_is_asked_once() -> None:
 
 
 def test_one_that_is_told_to_wait_waits_and_asks_again() -> None:
-    told = {"error": {"message": "too many requests"}}
-    with somebody(lambda _, __, n: said(200, {"removed": []}) if n else said(429, told, Retry_After="1")) as (
+    body = {"error": {"message": "too many requests"}}
+    with somebody(lambda _, __, n: said(200, {"removed": []}) if n else said(429, body, Retry_After="1")) as (
         url,
         asked,
     ):
@@ -103,10 +103,10 @@ def test_what_the_server_says_is_told_with_its_hint() -> None:
     with (
         somebody(lambda *_: said(403, {"error": {"message": "no", "hint": "ask somebody"}})) as (url, _),
         Client(url, "x") as client,
-        pytest.raises(RequestRefused, match="no: ask somebody") as told,
+        pytest.raises(RequestRefused, match="no: ask somebody") as raised,
     ):
         client.runs()
-    assert (told.value.status, told.value.hint) == (403, "ask somebody")
+    assert (raised.value.status, raised.value.hint) == (403, "ask somebody")
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ def test_nothing_is_left_of_an_import_that_fails(target: Target, fault: BaseExce
         yield Points(0, 1.0, {"x": 1.0})
         raise fault
 
-    with pytest.raises(SystemFault if isinstance(fault, OSError) else type(fault)) as told:
+    with pytest.raises(SystemFault if isinstance(fault, OSError) else type(fault)) as raised:
         target.bring_in(ForeignRun("test:1", "a run", read))
     if isinstance(fault, OSError):
-        assert "no space left on device" in str(told.value)
+        assert "no space left on device" in str(raised.value)
     assert list(target.home.runs.iterdir()) == []
     assert target.store.ids() == set()
 

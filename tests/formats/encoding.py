@@ -87,11 +87,11 @@ def wandb_item(field: int, key: str | tuple[str, ...], value: Any) -> bytes:
 def wandb_run(run_id: str, **about: Any) -> bytes:
     config = b"".join(wandb_item(1, name, value) for name, value in about.get("config", {}).items())
     texts = {3: "project", 6: "group", 7: "job_type", 8: "name", 9: "notes"}
-    told = b"".join(data(field, about[name]) for field, name in texts.items() if name in about)
+    encoded = b"".join(data(field, about[name]) for field, name in texts.items() if name in about)
     tags = b"".join(data(10, tag) for tag in about.get("tags", ()))
     started = data(17, number(1, int(about.get("started", 1_700_000_000))) + number(2, 500_000_000))
     commit = data(21, data(2, about["commit"])) if "commit" in about else b""
-    return data(17, data(1, run_id) + told + data(4, config) + tags + started + commit)
+    return data(17, data(1, run_id) + encoded + data(4, config) + tags + started + commit)
 
 
 def wandb_history(step: int, values: dict[Any, Any], time: float = 1.7e9) -> bytes:

@@ -91,15 +91,15 @@ def test_registered_models_lie_in_the_artifacts_or_apart_and_come_with_stage_and
     put(tmp_path / "models" / "far" / "version-1" / "meta.yaml", yaml_of(remote))
     (found,) = mlflow_files.find(tmp_path).runs
     outcome = target.bring_in(found)
-    told = {event["name"]: event for event in target.events(outcome.run_id, "model")}
-    assert set(told) == {"old", "new"}
-    assert (told["old"]["path"], told["old"]["size"], told["old"]["files"]) == ("artifacts/net", 10, 1)
-    assert told["old"]["labels"] == {
+    models = {event["name"]: event for event in target.events(outcome.run_id, "model")}
+    assert set(models) == {"old", "new"}
+    assert (models["old"]["path"], models["old"]["size"], models["old"]["files"]) == ("artifacts/net", 10, 1)
+    assert models["old"]["labels"] == {
         "mlflow.version": "1",
         "mlflow.stage": "Production",
         "mlflow.aliases": "champion",
     }
-    assert (target.run_folder(outcome.run_id) / told["new"]["path"] / "MLmodel").read_text() == "flavors: {}"
+    assert (target.run_folder(outcome.run_id) / models["new"]["path"] / "MLmodel").read_text() == "flavors: {}"
     assert target.lost == {"files of models that are stored elsewhere": 1}
 
 

@@ -56,7 +56,7 @@ class Stage:
     def trained(self, file: str = "polyaxonfile.yml", **params: Any) -> Trained:
         """A run that succeeded."""
         run = self.run(file, **params)
-        assert run.status == "succeeded", run.told()
+        assert run.status == "succeeded", run.report()
         return run
 
     def alone(self, file: str = "polyaxonfile.yml", **params: Any) -> Trained:
@@ -82,8 +82,8 @@ class Stage:
             if any(line.steps and max(line.steps) >= after for line in series.series(metric)):
                 break
             ended = list((self.home / "runs" / run_id).glob("replicas/*/*/end.json"))
-            assert not ended, Trained(self, run_id).told()
-            assert time.monotonic() < deadline, Trained(self, run_id).told()
+            assert not ended, Trained(self, run_id).report()
+            assert time.monotonic() < deadline, Trained(self, run_id).report()
             time.sleep(0.2)
         stopped = self.call("stop", run_id)
         assert stopped.code == 0, stopped.err
@@ -93,7 +93,7 @@ class Stage:
         answer = self.call("resume", "--json", run_id)
         assert answer.out, answer.err
         run = Trained(self, run_id)
-        assert run.status == "succeeded", run.told()
+        assert run.status == "succeeded", run.report()
         points = self.call("metrics", run_id, "--csv").out
         attempts = set(re.findall(r"^[^,]+,[\w.-]+,\d+,(\d),", points, re.MULTILINE))
         assert attempts == {"1", "2"}, (
@@ -145,7 +145,7 @@ class Trained:
     def logs(self) -> str:
         return self.stage.call("logs", self.id).out
 
-    def told(self) -> str:
+    def report(self) -> str:
         """Everything that helps to understand a failed test."""
         return f"{self.text()}\n{self.logs()[-12_000:]}"
 
@@ -165,8 +165,8 @@ class Trained:
         """What each rank said that it ended with, by rank; all of the attempt's ranks are there."""
         found = _DONE.findall(self.logs())
         last = {int(rank): weights.strip() for rank, _, weights in found}
-        assert found, self.told()
-        assert sorted(last) == list(range(int(found[-1][1]))), self.told()
+        assert found, self.report()
+        assert sorted(last) == list(range(int(found[-1][1]))), self.report()
         return last
 
     def assert_agreed(self) -> None:

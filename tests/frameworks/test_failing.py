@@ -51,14 +51,14 @@ def fail(stage: Staged, framework: str, how: str) -> Trained:
 
 def blamed(run: Trained) -> dict[str, Any]:
     """What `show` tells of a failure, after what must hold of each."""
-    assert run.status == "failed", run.told()
+    assert run.status == "failed", run.report()
     failure: dict[str, Any] = run.shown["facts"]["failure"]
-    assert failure["replica"] == "worker-1", run.told()
-    assert run.reason.startswith(f"worker-1: {failure['why']}"[:400]), run.told()
+    assert failure["replica"] == "worker-1", run.report()
+    assert run.reason.startswith(f"worker-1: {failure['why']}"[:400]), run.report()
     assert "worker-1 failed first" in run.text()
     for row in run.shown["replicas"]:
         if row["name"] != "worker-1":
-            assert "worker-1" in row["reason"], run.told()
+            assert "worker-1" in row["reason"], run.report()
     return failure
 
 
@@ -93,19 +93,19 @@ def test_a_rank_without_memory_is_told_how_much_to_ask_for(stage: Staged, framew
 def test_a_rank_that_others_wait_for_is_named(stage: Staged, framework: str, how: str) -> None:
     run = fail(stage, framework, how)
     failure = blamed(run)
-    assert "worker-1 at faults.py" in failure["why"], run.told()
+    assert "worker-1 at faults.py" in failure["why"], run.report()
 
 
 @each
 def test_a_rank_that_comes_late_is_waited_for(stage: Staged, framework: str) -> None:
     run = fail(stage, framework, "late")
-    assert run.status == "succeeded", run.told()
+    assert run.status == "succeeded", run.report()
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax"])
 def test_a_world_that_is_too_large_is_told(stage: Staged, framework: str) -> None:
     run = fail(stage, framework, "world")
-    assert run.status == "failed", run.told()
+    assert run.status == "failed", run.report()
     assert "all wait at the same place: do they expect another rank" in run.reason
 
 
@@ -114,9 +114,9 @@ def test_a_port_that_is_taken_is_told(stage: Staged) -> None:
     place = stage("failing", "torch", SCRIPTS)
     _occupy(place)
     run = place.run()
-    assert run.status == "failed", run.told()
+    assert run.status == "failed", run.report()
     assert run.shown["facts"]["failure"]["replica"] == "master-0"
-    assert "ddress already in use" in run.reason, run.told()
+    assert "ddress already in use" in run.reason, run.report()
     assert "run again to get another one" in run.reason
 
 

@@ -55,10 +55,10 @@ class Kept:
         return [row for row in rows if row["kind"] == kind]
 
     def params(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        params_now: dict[str, Any] = {}
         for event in self.events("params"):
-            told = {**({} if event.get("reset") else told), **event["values"]}
-        return told
+            params_now = {**({} if event.get("reset") else params_now), **event["values"]}
+        return params_now
 
     def model_files(self) -> list[str]:
         """Of the last model."""

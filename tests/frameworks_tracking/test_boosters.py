@@ -25,8 +25,8 @@ def test_xgboosts_example_keeps_evaluations_params_and_the_booster(example: Call
     }
     steps = [step for step, _ in found["valid/auc"]]
     assert steps == list(range(len(steps)))
-    told = kept.params()
-    assert (told["max_depth"], told["eta"], told["objective"]) == (3, 0.3, "binary:logistic")
+    params = kept.params()
+    assert (params["max_depth"], params["eta"], params["objective"]) == (3, 0.3, "binary:logistic")
     again = xgboost.Booster(model_file=str(kept.run / kept.events("model")[0]["path"]))
     assert again.num_boosted_rounds() == len(steps)
     (table,) = kept.events("table")

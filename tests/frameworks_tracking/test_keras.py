@@ -22,8 +22,8 @@ def test_the_example_keeps_epochs_batches_and_the_model(example: Callable[[str],
     assert found["loss"][2][1] < found["loss"][0][1]
     assert found.keys() >= {"mae", "val_loss", "val_mae", "batch/loss", "test_loss"}
     assert [value for _, value in found["learning_rate"]] == pytest.approx([0.01] * 3)
-    told = kept.params()
-    assert (told["optimizer.name"], told["optimizer.learning_rate"], told["model.parameters"]) == ("sgd", 0.01, 3)
+    params = kept.params()
+    assert (params["optimizer.name"], params["optimizer.learning_rate"], params["model.parameters"]) == ("sgd", 0.01, 3)
     assert kept.model_files() == ["model.keras"]
     again = keras.models.load_model(kept.run / kept.events("model")[0]["path"])
     assert again.predict(numpy.zeros((1, 2)), verbose=0).shape == (1, 1)

@@ -53,8 +53,8 @@ def test_two_processes_in_one_replica_do_not_speak_at_once(tmp_path: Path, is_ma
     script = tmp_path / "train.py"
     text = (EXAMPLES / "train_lightning.py").read_text()
     script.write_text(text.replace("num_nodes=nodes", "devices=2").replace('"ddp" if nodes > 1 else "auto"', '"ddp"'))
-    told = kept.environment() if is_managed else {"PHALANX_HOME": str(tmp_path / "home")}
-    environment = clean_environment(PYTHONPATH=str(ROOT / "src"), **told)
+    variables = kept.environment() if is_managed else {"PHALANX_HOME": str(tmp_path / "home")}
+    environment = clean_environment(PYTHONPATH=str(ROOT / "src"), **variables)
     subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, check=True, timeout=180)
     found = kept if is_managed else outside_run(tmp_path / "home")
     assert len(list(found.folder.glob("*.points"))) == 1

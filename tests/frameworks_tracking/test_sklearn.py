@@ -18,10 +18,10 @@ def test_the_example_keeps_the_search_the_scores_and_the_model(example: Callable
     assert found.keys() >= {"test/accuracy", "test/roc_auc", "test/log_loss", "best_score"}
     assert found["test/accuracy"][0][1] > 0.9
     assert [step for step, _ in found["search/mean_test_score"]] == [0, 1, 2]
-    told = kept.params()
-    assert told["estimator"] == "Pipeline"
-    assert told["logisticregression__C"] == told["best.logisticregression__C"]
-    assert "steps" not in told
+    params = kept.params()
+    assert params["estimator"] == "Pipeline"
+    assert params["logisticregression__C"] == params["best.logisticregression__C"]
+    assert "steps" not in params
     search, confusion = kept.events("table")
     assert search["columns"][0] == "param_logisticregression__C"
     assert sum(count for row in confusion["rows"] for count in row[1:]) == 143
@@ -46,8 +46,8 @@ def test_regressors_and_others_have_the_scores_of_their_kind(kept: Kept) -> None
 def test_params_that_are_things_are_told_by_their_names(kept: Kept) -> None:
     ensemble, tree = import_module("sklearn.ensemble"), import_module("sklearn.tree")
     log_estimator(ensemble.BaggingClassifier(tree.DecisionTreeClassifier(max_depth=2), n_estimators=3))
-    told = kept.params()
-    assert (told["estimator"], told["estimator__max_depth"], told["n_estimators"]) == ("BaggingClassifier", 2, 3)
+    params = kept.params()
+    assert (params["estimator"], params["estimator__max_depth"], params["n_estimators"]) == ("BaggingClassifier", 2, 3)
     assert kept.series() == {}
 
 

@@ -17,8 +17,8 @@ def test_the_example_keeps_logs_arguments_and_the_model(example: Callable[[str],
     found = kept.series()
     assert [step for step, _ in found["train/loss"]] == [2, 4, 6, 8, 10, 12, 14, 16]
     assert [step for step, _ in found["eval/loss"]] == [8, 16]
-    told = kept.params()
-    assert (told["num_train_epochs"], told["model.hidden_size"], told["learning_rate"]) == (2, 16, 5e-5)
+    params = kept.params()
+    assert (params["num_train_epochs"], params["model.hidden_size"], params["learning_rate"]) == (2, 16, 5e-5)
     assert {"config.json", "model.safetensors"} <= set(kept.model_files())
     assert kept.events("progress")[-1]["done"] == kept.events("progress")[-1]["total"] == 16
 

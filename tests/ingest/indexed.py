@@ -44,7 +44,7 @@ class Gathered:
         self.gatherer.run_pass(is_over=is_over)
         return self
 
-    def tell(self, *events: Any, replica: str = "master-0", writer: str = "client-1") -> None:
+    def record(self, *events: Any, replica: str = "master-0", writer: str = "client-1") -> None:
         spool = Writer(self.attempt(replica) / f"{writer}.events")
         for event in events:
             spool.append_json({"at": 1.7e9, **event} if isinstance(event, Mapping) else event)

@@ -42,7 +42,7 @@ def three_fixture(tmp_path: Path) -> Iterator[Gathered]:
 def test_everything_that_is_told_reaches_the_store(it: Gathered) -> None:
     (it.folder / "models" / "net").mkdir(parents=True)
     (it.folder / "models" / "net" / "m").write_bytes(b"model")
-    it.tell(
+    it.record(
         {"kind": "open", "pid": 1, "host": "h", "rank": 0},
         {"kind": "params", "values": {"lr": 0.1, "sizes": [1, 2], "name": "x", "none": None, "nan": math.nan}},
         {"kind": "tags", "add": ["a", "b"]},
@@ -91,14 +91,14 @@ def test_everything_that_is_told_reaches_the_store(it: Gathered) -> None:
     ],
 )
 def test_tags_are_added_removed_and_set(it: Gathered, events: list[Any], tags: tuple[str, ...]) -> None:
-    it.tell(*({"kind": "tags", **event} for event in events))
+    it.record(*({"kind": "tags", **event} for event in events))
     assert it.turn().found().tags == tags
     it.new_gatherer()
     assert it.turn().found().tags == tags
 
 
 def test_params_may_be_forgotten(it: Gathered) -> None:
-    it.tell({"kind": "params", "values": {"a": 1}}, {"kind": "params", "values": {"b": 2}, "reset": True})
+    it.record({"kind": "params", "values": {"a": 1}}, {"kind": "params", "values": {"b": 2}, "reset": True})
     assert it.turn().found().params == {"b": 2}
     it.new_gatherer()
     assert it.turn().found().params == {"b": 2}
@@ -135,7 +135,7 @@ def test_what_is_not_as_it_should_be_does_not_hold_up_the_others(it: Gathered, u
     spool.append_json(unfit)
     spool.append_json({"kind": "tags", "add": ["after"], "at": 2.0})
     spool.close()
-    it.tell({"kind": "tags", "add": ["other"]}, writer="client-2")
+    it.record({"kind": "tags", "add": ["other"]}, writer="client-2")
     it.log("loss", 1.0)
     it.turn()
     assert {"before", "after", "other"} <= set(it.found().tags)
@@ -160,7 +160,7 @@ def test_garbage_of_all_kinds(it: Gathered) -> None:
     (it.attempt() / "client-4.points").mkdir()
     (it.attempt() / "client-5.events").symlink_to("nowhere")
     it.log("loss", 1.0)
-    it.tell({"kind": "tags", "add": ["sound"]}, writer="client-9")
+    it.record({"kind": "tags", "add": ["sound"]}, writer="client-9")
     with pytest.raises(OSError, match="directory"):  # said after everything else was done
         it.turn()
     assert set(it.found().tags) == {"given", "sound", *(f"t{n}" for n in range(20))}
@@ -182,7 +182,7 @@ def test_a_record_that_is_being_written_is_waited_for(it: Gathered) -> None:
 def told_by_many(three: Gathered) -> None:
     for number, replica in enumerate(("master-0", "worker-0", "worker-1")):
         three.log("loss", 3.0 + number, 1.0 + number, 2.0 + number, replica=replica, at=1.7e9 + number)
-        three.tell(
+        three.record(
             {"kind": "params", "values": {"lr": number, f"own-{number}": 1}, "at": 10 - number},
             {"kind": "tags", "add": ["shared", f"t{number}"], "at": 20 - number},
             {"kind": "tags", "remove": ["shared"] if number == 0 else [], "at": 30},
@@ -244,15 +244,15 @@ def test_the_first_replica_stands_for_the_run_whoever_was_faster(three: Gathered
 
 
 def test_progress_is_that_of_the_first_replica(three: Gathered) -> None:
-    three.tell({"kind": "progress", "done": 9, "total": 10}, replica="worker-0")
-    three.tell({"kind": "progress", "done": 1, "total": 10}, replica="master-0")
-    three.tell({"kind": "progress", "done": 8, "total": 10}, replica="worker-1")
+    three.record({"kind": "progress", "done": 9, "total": 10}, replica="worker-0")
+    three.record({"kind": "progress", "done": 1, "total": 10}, replica="master-0")
+    three.record({"kind": "progress", "done": 8, "total": 10}, replica="worker-1")
     assert three.turn().facts()["progress"]["done"] == 1
 
 
 def test_what_the_processes_of_a_replica_dropped_is_summed(it: Gathered) -> None:
-    it.tell({"kind": "dropped", "count": 3, "why": {"full": 3}})
-    it.tell({"kind": "dropped", "count": 3, "why": {"full": 1, "bad": 2}}, writer="client-2")
+    it.record({"kind": "dropped", "count": 3, "why": {"full": 3}})
+    it.record({"kind": "dropped", "count": 3, "why": {"full": 1, "bad": 2}}, writer="client-2")
     for _ in range(2):
         assert it.turn().facts()["dropped master-0"] == {"count": 6, "why": {"full": 4, "bad": 2}}
         it.new_gatherer()
@@ -285,7 +285,7 @@ def test_a_later_attempt_goes_on_with_the_line(it: Gathered) -> None:
 def test_a_rebuilt_database_knows_what_was_compacted(it: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     it.log("loss", 3.0, 1.0, 2.0)
-    it.tell({"kind": "params", "values": {"lr": 0.1}})
+    it.record({"kind": "params", "values": {"lr": 0.1}})
     it.turn(is_over=True)
     before = it.store.summaries(it.run.id)
     compact(it.folder, 1)
@@ -330,7 +330,7 @@ def test_what_the_database_missed_is_told_to_it_later(it: Gathered) -> None:
 
     it.log("early", 1.0)
     turn()
-    it.tell({"kind": "params", "values": {"lr": 0.1}}, {"kind": "tags", "add": ["behind"]})
+    it.record({"kind": "params", "values": {"lr": 0.1}}, {"kind": "tags", "add": ["behind"]})
     it.log("loss", 1.0)
     store.is_away = True
     for _ in range(3):
@@ -355,7 +355,7 @@ def test_what_the_database_missed_is_told_to_it_later(it: Gathered) -> None:
 def test_a_model_that_cannot_be_kept_now_is_kept_later(it: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
     (it.folder / "models" / "net").mkdir(parents=True)
     (it.folder / "models" / "net" / "m").write_bytes(b"model")
-    it.tell({"kind": "model", "name": "net", "path": "models/net"}, {"kind": "tags", "add": ["after"]})
+    it.record({"kind": "model", "name": "net", "path": "models/net"}, {"kind": "tags", "add": ["after"]})
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -373,7 +373,7 @@ def test_a_model_that_cannot_be_kept_now_is_kept_later(it: Gathered, monkeypatch
 def test_files_that_cannot_be_read_do_not_hold_up_a_run(it: Gathered) -> None:
     gatherers = RunIndexers(it.home, it.store)
     (it.attempt() / "client-1.events").mkdir()
-    it.tell({"kind": "tags", "add": ["read"]}, writer="client-2")
+    it.record({"kind": "tags", "add": ["read"]}, writer="client-2")
     gatherers.run_pass(it.run, ["master-0"])
     gatherers.finish(it.run)
     assert "read" in it.found().tags
@@ -381,10 +381,10 @@ def test_files_that_cannot_be_read_do_not_hold_up_a_run(it: Gathered) -> None:
 
 def test_an_attempt_follows_another(it: Gathered) -> None:
     gatherers = RunIndexers(it.home, it.store)
-    it.tell({"kind": "tags", "add": ["one"]})
+    it.record({"kind": "tags", "add": ["one"]})
     gatherers.run_pass(it.run, ["master-0"])
     it.new_gatherer(attempt=2)
-    it.tell({"kind": "tags", "add": ["two"]})
+    it.record({"kind": "tags", "add": ["two"]})
     gatherers.run_pass(it.run, ["master-0"])
     assert it.found().tags == ("given", "one", "two")
     assert gatherers.live[it.run.id].attempt == 2

@@ -15,7 +15,7 @@ def advice_for(resources: dict[str, Any], used: ReplicaUsage, *, timeout: str | 
     return advise(seen(document, {("master", 0): used}, **fields))
 
 
-def told(advice: Advice) -> str:
+def remarks_of(advice: Advice) -> str:
     return "\n".join([*advice.caveats, *(remark for role in advice.roles for remark in role.remarks)])
 
 
@@ -52,7 +52,7 @@ def test_what_was_held_idle_is_what_was_asked_for_and_not_used() -> None:
 
 def test_cores_that_were_all_in_use_are_a_reason_to_try_more() -> None:
     advice = advice_for({"cpu": {"requests": 2}}, use(cores_p95=1.98))
-    assert "check with `phalanx size --try cpu=…` whether more would be faster" in told(advice)
+    assert "check with `phalanx size --try cpu=…` whether more would be faster" in remarks_of(advice)
 
 
 # memory --------------------------------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ def test_what_was_killed_for_its_memory_is_to_have_more_than_its_limit() -> None
     (role,) = advice.roles
     assert role.memory.advised == 896
     assert [change.resource for change in advice.changes] == ["memory"]  # nothing is lowered
-    assert "killed at 520 of 512 MiB" in told(advice)
-    assert "no amount is lowered" in told(advice)
+    assert "killed at 520 of 512 MiB" in remarks_of(advice)
+    assert "no amount is lowered" in remarks_of(advice)
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------
@@ -100,41 +100,41 @@ GPU = {"gpu": {"requests": 1}}
 def test_a_gpu_that_did_nothing_is_for_a_colleague() -> None:
     advice = advice_for(GPU, use(gpu=gpu(active=0, mean_percent=0.0, busiest_percent=1.0, memory_mib=4.0)))
     assert advice.roles[0].gpu.advised == 0
-    assert "its GPU was idle (0 % busy on average, 1 % at most)" in told(advice)
-    assert "CPUs suffice, and others could use it" in told(advice)
+    assert "its GPU was idle (0 % busy on average, 1 % at most)" in remarks_of(advice)
+    assert "CPUs suffice, and others could use it" in remarks_of(advice)
 
 
 def test_a_gpu_that_is_hardly_used_is_said_plainly_but_not_taken_away() -> None:
     advice = advice_for(GPU, use(gpu=gpu(mean_percent=4.0, busiest_percent=60.0)))
     assert advice.roles[0].gpu.advised is None
-    assert "hardly used (4 % busy on average" in told(advice)
-    assert "CPUs may suffice, and others could use it" in told(advice)
-    assert "`phalanx size --try gpu=0,1`" in told(advice)
+    assert "hardly used (4 % busy on average" in remarks_of(advice)
+    assert "CPUs may suffice, and others could use it" in remarks_of(advice)
+    assert "`phalanx size --try gpu=0,1`" in remarks_of(advice)
 
 
 def test_a_gpu_that_is_busy_is_fine() -> None:
     advice = advice_for(GPU, use(gpu=gpu()))
     assert advice.roles[0].gpu.advised is None
-    assert "well used: 90 % busy" in told(advice)
+    assert "well used: 90 % busy" in remarks_of(advice)
 
 
 def test_a_gpu_that_waits_for_its_cores_is_to_be_fed() -> None:
     half = gpu(mean_percent=30.0)
     starved = advice_for({**GPU, "cpu": {"requests": 2}}, use(gpu=half, cores_p95=2.0))
-    assert "more of them may feed it" in told(starved)
+    assert "more of them may feed it" in remarks_of(starved)
     small = advice_for({**GPU, "cpu": {"requests": 2}}, use(gpu=half, cores_p95=0.5))
-    assert "larger batches may fill it" in told(small)
+    assert "larger batches may fill it" in remarks_of(small)
 
 
 def test_a_large_gpu_for_a_small_model_could_be_a_slice() -> None:
     advice = advice_for(GPU, use(gpu=gpu(memory_mib=3_000.0)))
-    assert "at most 2.93 GiB of 80 GiB of memory: a smaller GPU, or a slice of one, suffices" in told(advice)
+    assert "at most 2.93 GiB of 80 GiB of memory: a smaller GPU, or a slice of one, suffices" in remarks_of(advice)
 
 
 def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
     advice = advice_for({"gpu": {"requests": 4}}, use(gpu=gpu(gpus=4, active=1, mean_percent=24.0)))
     assert advice.roles[0].gpu.advised == 1
-    assert "only 1 of its 4 GPUs did any work" in told(advice)
+    assert "only 1 of its 4 GPUs did any work" in remarks_of(advice)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
 def test_nothing_is_said_of_a_gpu_that_nobody_knows(used: ReplicaUsage, given: dict[Any, int], words: str) -> None:
     advice = advice_for(GPU, used, given=given)
     assert advice.roles[0].gpu.advised is None
-    assert words in told(advice)
+    assert words in remarks_of(advice)
 
 
 def test_idle_gpus_are_counted_in_hours() -> None:
@@ -179,7 +179,7 @@ def test_what_its_time_limit_ended_is_to_have_more_of_it() -> None:
     advice = advice_for({"cpu": {"requests": 8}}, ended, timeout="10m", status="failed")
     assert advice.timeout == "15m"
     assert advice.roles[0].cpu.advised == 1  # it was seen for as long as it was allowed
-    assert "it was not finished" in told(advice)
+    assert "it was not finished" in remarks_of(advice)
 
 
 @pytest.mark.parametrize("status", ["stopped", "running", "failed"])
@@ -230,7 +230,7 @@ def test_a_good_long_run_needs_no_warning() -> None:
 def test_a_run_of_which_nothing_is_known_gets_no_advice() -> None:
     advice = advise(seen(file({"resources": {"cpu": {"requests": 8}}}), {}, status="scheduled"))
     assert (advice.changes, advice.timeout) == ((), None)
-    assert "nothing was measured" in told(advice)
+    assert "nothing was measured" in remarks_of(advice)
 
 
 # many replicas -------------------------------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ def test_one_with_settings_of_its_own_stands_apart() -> None:
 def test_one_that_differs_is_named() -> None:
     advice = advise(seen(gang(), uses(use(), use(), use(memory_mib=3_000.0, cores_p95=3.5))))
     assert advice.roles[1].memory.advised == 4096
-    assert "worker-2 used 2.93 GiB of memory, the others at most 100 MiB" in told(advice)
-    assert "`worker: [{index: 2, …}]`" in told(advice)
-    assert "worker-2 used 3.5 cores, the others at most 1.0" in told(advice)
+    assert "worker-2 used 2.93 GiB of memory, the others at most 100 MiB" in remarks_of(advice)
+    assert "`worker: [{index: 2, …}]`" in remarks_of(advice)
+    assert "worker-2 used 3.5 cores, the others at most 1.0" in remarks_of(advice)
 
 
 def test_replicas_that_nobody_measured_are_named() -> None:
     advice = advise(seen(gang(), {("master", 0): use(), ("worker", 1): use()}))
-    assert "worker-0, worker-2: nothing was measured" in told(advice)
+    assert "worker-0, worker-2: nothing was measured" in remarks_of(advice)
 
 
 def test_ranks_that_the_command_starts_itself_are_not_judged() -> None:
@@ -278,7 +278,7 @@ def test_ranks_that_the_command_starts_itself_are_not_judged() -> None:
     assert one.plan["launch"] == "own"
     advice = advise(one)
     assert advice.changes == ()
-    assert "starts its ranks itself" in told(advice)
+    assert "starts its ranks itself" in remarks_of(advice)
 
 
 def test_many_names_are_shortened() -> None:

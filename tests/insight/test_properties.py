@@ -90,8 +90,8 @@ def devices(amount: dict[str, Any] | None) -> float:
 @given(st.data())
 def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data: st.DataObject) -> None:
     document = data.draw(files())
-    seats = list(asked(document))
-    known = {seat: data.draw(uses()) for seat in seats if data.draw(st.integers(0, 9))}
+    members = list(asked(document))
+    known = {member: data.draw(uses()) for member in members if data.draw(st.integers(0, 9))}
     status = data.draw(st.sampled_from(["succeeded", "failed", "stopped", "running"]))
     backend = data.draw(st.sampled_from(["native", "slurm"]))
     advice = advise(seen(document, known, status=status, backend=backend))
@@ -102,16 +102,16 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     before, after = asked(document), asked(result)
     assert after.keys() == before.keys()
     touched = {(change.role, index): change for change in advice.changes for index in change.indices}
-    for seat, now in after.items():
-        if seat not in touched:
-            assert now == before[seat]  # nobody else is moved, whoever shares its default
-        used = known.get(seat)
+    for member, now in after.items():
+        if member not in touched:
+            assert now == before[member]  # nobody else is moved, whoever shares its default
+        used = known.get(member)
         if used is None:
             continue
         for name, amount in (("cpu", round(used.cores_p95, 1)), ("memory", used.memory_mib or 0.0)):
-            if now[name] != before[seat][name]:
+            if now[name] != before[member][name]:
                 assert covers(now[name], amount)
-        if now["gpu"] != before[seat]["gpu"] and used.gpu is not None:
+        if now["gpu"] != before[member]["gpu"] and used.gpu is not None:
             assert devices(now["gpu"]) >= used.gpu.active
     longest = max((use.seconds for use in known.values()), default=0.0)
     if advice.timeout is not None:
@@ -128,7 +128,7 @@ def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used
     before = asked(document)
     advice = advise(seen(document, dict.fromkeys(before, failed), status="failed"))
     result = asked(changed(document, planned(document)["roles"], advice.changes, advice.timeout))
-    for seat, resources in result.items():
+    for member, resources in result.items():
         for name, amount in resources.items():
-            for bound, value in (before[seat].get(name) or {}).items():
+            for bound, value in (before[member].get(name) or {}).items():
                 assert value is None or (amount and tidy(amount[bound]) >= value)

@@ -131,17 +131,17 @@ def test_nothing_cheaper_than_the_recommended_one_is_fast_enough(rows: list[Any]
     trials = [trial(speed, cpu=cpu, gpus=gpus, state=state) for speed, cpu, gpus, state in rows]
     speeds = [row[0] for row in rows]
     verdict = recommend(trials, speeds, within)
-    told = [n for n, row in enumerate(rows) if row[0] and row[3] == "measured"]
-    assert (verdict is None) == (not told)
+    indices = [n for n, row in enumerate(rows) if row[0] and row[3] == "measured"]
+    assert (verdict is None) == (not indices)
     if verdict is not None:
-        best = max(speeds[n] for n in told)
+        best = max(speeds[n] for n in indices)
         assert speeds[verdict.best] == best
-        without = [n for n in told if not trials[n].cost.gpus]
+        without = [n for n in indices if not trials[n].cost.gpus]
         fair = max((speeds[n] for n in without), default=0)
         pays = not without or best >= PAYS * fair
         measured = best if pays else fair
         assert speeds[verdict.chosen] >= within * measured
-        asked = told if pays else without
+        asked = indices if pays else without
         assert all(trials[n].cost >= trials[verdict.chosen].cost for n in asked if speeds[n] >= within * measured)
 
 

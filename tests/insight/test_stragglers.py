@@ -39,5 +39,5 @@ def test_without_a_lag_there_is_no_straggler() -> None:
 
 def test_a_replica_without_steps_has_no_lag_in_json() -> None:
     assert progress_row(None) == {"step": None, "step_at": None, "behind": None, "lag": None}
-    told = progress_of(steps(a=10, b=5), running=()).replicas["b"]
-    assert progress_row(told) == {"step": 5, "step_at": 105.0, "behind": 5, "lag": 3}
+    progress = progress_of(steps(a=10, b=5), running=()).replicas["b"]
+    assert progress_row(progress) == {"step": 5, "step_at": 105.0, "behind": 5, "lag": 3}

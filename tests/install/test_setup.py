@@ -88,8 +88,8 @@ def test_a_wheelhouse_is_enough_without_network(
     assert "page: not built: " in setup.err
     assert "everything else works without it" in setup.err
     assert must([tree / ".venv" / "bin" / "ruff", "--version"], within_s=VERB_S).out
-    told = must([tree / ".venv" / "bin" / "phalanx", "doctor"], env=env, within_s=VERB_S).out
-    assert "missing: run `make page`" in told
+    output = must([tree / ".venv" / "bin" / "phalanx", "doctor"], env=env, within_s=VERB_S).out
+    assert "missing: run `make page`" in output
     again = must(["make", "setup", f"WHEELHOUSE={relative}"], cwd=tree, env=env)  # at once, and no word of the page
     assert "page" not in again.err
 

@@ -224,9 +224,9 @@ class Home(Installed):
         late = threading.Timer(VERB_S, kill_group, [process])
         late.start()
         try:
-            told = json.loads(process.stdout.readline() or "null")
-            assert told is not None, process.communicate(timeout=VERB_S)[1]
-            yield told["url"].rstrip("/"), Path(told["token_file"]).read_text().strip()
+            announced = json.loads(process.stdout.readline() or "null")
+            assert announced is not None, process.communicate(timeout=VERB_S)[1]
+            yield announced["url"].rstrip("/"), Path(announced["token_file"]).read_text().strip()
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=VERB_S)
             assert (process.returncode, "Traceback" in err) == (0, False), err

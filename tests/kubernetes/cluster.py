@@ -227,12 +227,12 @@ class Cluster:
             rows = []
             for name, (user, groups) in IDENTITIES.items():
                 token = secrets.token_hex(16)
-                told = {"token": token, "authority": self._authority}
+                credentials = {"token": token, "authority": self._authority}
                 if name == "admin":
-                    kubeconfig(self.state / "inner.kubeconfig", self._inner, **told)  # type: ignore[arg-type]
+                    kubeconfig(self.state / "inner.kubeconfig", self._inner, **credentials)  # type: ignore[arg-type]
                     self._write_admin(token)
                 else:
-                    kubeconfig(self.state / f"{name}.kubeconfig", self._inner, **told)  # type: ignore[arg-type]
+                    kubeconfig(self.state / f"{name}.kubeconfig", self._inner, **credentials)  # type: ignore[arg-type]
                 rows.append(f"{token},{user},{user}{f',{groups}' if groups else ''}\n")
             tokens.touch(mode=0o600)
             tokens.write_text("".join(rows))

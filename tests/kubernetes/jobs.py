@@ -239,9 +239,9 @@ class Synced:
         had = self._condition(kind)
         if (had is None and state == "False") or (had is not None and had["status"] == state):
             return False
-        told = {"type": kind, "status": state, "reason": reason, "message": message}
+        condition = {"type": kind, "status": state, "reason": reason, "message": message}
         others = [one for one in self.status.get("conditions") or () if one["type"] != kind]
-        self.status["conditions"] = [*others, {**told, "lastProbeTime": now(), "lastTransitionTime": now()}]
+        self.status["conditions"] = [*others, {**condition, "lastProbeTime": now(), "lastTransitionTime": now()}]
         return True
 
     # pods
@@ -298,8 +298,8 @@ class Synced:
         try:
             found: Object = self.controller.api.create(pod, self.meta["namespace"])
         except Answered as answered:
-            told = answered.status.get("message", "")
-            self.controller.event(self.job, "Warning", "FailedCreate", f"Error creating: {told}")
+            message = answered.status.get("message", "")
+            self.controller.event(self.job, "Warning", "FailedCreate", f"Error creating: {message}")
             return None
         name = found["metadata"]["name"]
         self.controller.event(self.job, "Normal", "SuccessfulCreate", f"Created pod: {name}")

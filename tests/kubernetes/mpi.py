@@ -49,7 +49,7 @@ class MpiJob:
             self._clean()
             return
         if problem := self._problem():
-            self._tell(problem)
+            self._record_event(problem)
             return
         before = deepcopy(self.status)
         self._condition("Created", "MPIJobCreated", f"MPIJob {self.namespace}/{self.name} is created.")
@@ -78,7 +78,7 @@ class MpiJob:
                 return f"the {kind}'s restartPolicy: Unsupported value: {spec['restartPolicy']}"
         return ""
 
-    def _tell(self, problem: str) -> None:
+    def _record_event(self, problem: str) -> None:
         about = {"apiVersion": self.job["apiVersion"], "kind": self.kind.name, "namespace": self.namespace}
         about |= {"name": self.name, "uid": self.meta["uid"]}
         event = {
@@ -209,19 +209,23 @@ class MpiJob:
 
     def _make_job(self, name: str, template: dict[str, Any]) -> None:
         """Restarts, deadline and removal are the Job's."""
-        told = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
-        spec = {key: self.policy[key] for key in told if self.policy.get(key) is not None}
+        names = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
+        spec = {key: self.policy[key] for key in names if self.policy.get(key) is not None}
         meta = {"name": name, "labels": {"app": self.name}, "ownerReferences": [self._owner()]}
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**spec, "template": template}}
         self.api.ensure(job, self.namespace)
 
     def _variables(self, kind: str) -> dict[str, str]:
         if not self.is_v2:
-            told = {
+            variables = {
                 "OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh",
                 "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
             }
-            return {**told, "NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""} if kind == LAUNCHER else {}
+            return (
+                {**variables, "NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
+                if kind == LAUNCHER
+                else {}
+            )
         found = {"K_MPI_JOB_ROLE": kind.lower()}
         if kind == LAUNCHER:
             found |= {
@@ -250,8 +254,8 @@ class MpiJob:
         for each in conditions:
             if each["type"] == "Running" and kind in ("Succeeded", "Failed"):
                 each["status"] = "False"
-        told = {"reason": reason, "message": message, "lastUpdateTime": now(), "lastTransitionTime": now()}
-        self.status["conditions"] = [*conditions, {"type": kind, "status": "True", **told}]
+        fields = {"reason": reason, "message": message, "lastUpdateTime": now(), "lastTransitionTime": now()}
+        self.status["conditions"] = [*conditions, {"type": kind, "status": "True", **fields}]
 
     def _judge(self) -> None:
         """By the launcher. A host that fails counts, and changes nothing, unless it was evicted."""

@@ -130,8 +130,8 @@ class KubernetesPlace(Place):
         events = self.world.items("events")
         said = [event["message"] for event in events if run in event["involvedObject"].get("name", "")]
         words = "".join(path.read_text()[-1500:] for path in self.home.rglob("scheduler*.log"))
-        told = [json.dumps(kept, indent=1), str(pods), str(self.left(run)), str(said[-5:])]
-        return "\n".join([*told, self.call("logs", run).out[-2000:], words])
+        parts = [json.dumps(kept, indent=1), str(pods), str(self.left(run)), str(said[-5:])]
+        return "\n".join([*parts, self.call("logs", run).out[-2000:], words])
 
     # objects
 

@@ -116,13 +116,13 @@ class Pod:
     def _files(self) -> dict[str, Path] | None:
         """Volumes by name, and files of the pod by path. Waits for what is not there; None when the pod ends first."""
         resolver = self._resolver()
-        told = ""
+        reported = ""
         while not self.ending.is_set():
             try:
                 files = resolver.volumes()
             except Missing as missing:
-                if told != str(missing):
-                    told = str(missing)
+                if reported != str(missing):
+                    reported = str(missing)
                     self.kubelet.event(self, "Warning", "FailedMount", f"MountVolume.SetUp failed : {missing}")
                     self.publish()
                 self.ending.wait(RETRY_S)

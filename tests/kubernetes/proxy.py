@@ -253,7 +253,7 @@ class Passing(BaseHTTPRequestHandler):
                 answer.read()
                 self.close_connection = True
                 return
-            self._tell(answer, lens.outward(self.path) if lens is not None else None)
+            self._answer(answer, lens.outward(self.path) if lens is not None else None)
         finally:
             upstream.close()
 
@@ -265,7 +265,7 @@ class Passing(BaseHTTPRequestHandler):
         finally:
             upstream.close()
 
-    def _tell(self, answer: http.client.HTTPResponse, seen: Callable[[Any], Any] | None) -> None:
+    def _answer(self, answer: http.client.HTTPResponse, seen: Callable[[Any], Any] | None) -> None:
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
             if name.lower() not in HOP:
@@ -287,8 +287,8 @@ class Passing(BaseHTTPRequestHandler):
     def _refuse(self, code: int, retry_after_s: int | None, message: str | None = None) -> None:
         reason = REASONS.get(code, "Unknown")
         status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        told = {**status, "code": code, "reason": reason, "message": message or f"the test says {reason}"}
-        content = json.dumps(told).encode()
+        body = {**status, "code": code, "reason": reason, "message": message or f"the test says {reason}"}
+        content = json.dumps(body).encode()
         self.send_response_only(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

@@ -188,15 +188,15 @@ def test_a_watch_tells_what_happens_after_a_list(api: Api) -> None:
     api.patch(CONFIG_MAPS, "one", {"data": {"a": "2"}})
     api.create(CONFIG_MAPS, config_map("other", run="b"))
     api.delete(CONFIG_MAPS, "one")
-    told: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     with api.watch(CONFIG_MAPS, version, selector=f"{RUN}=a", timeout_s=5) as stream:
         for line in stream:
             event = json.loads(line)
             if event["type"] != "BOOKMARK":
-                told.append((event["type"], event["object"]["metadata"]["name"]))
+                received.append((event["type"], event["object"]["metadata"]["name"]))
             if event["type"] == "DELETED":
                 break
-    assert told == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
+    assert received == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
 
 
 def test_what_leaves_the_selection_is_deleted_for_a_watch(api: Api) -> None:
@@ -204,8 +204,8 @@ def test_what_leaves_the_selection_is_deleted_for_a_watch(api: Api) -> None:
     version = api.list(CONFIG_MAPS, selector=f"{RUN}=a").version
     api.patch(CONFIG_MAPS, "one", {"metadata": {"labels": {RUN: "b"}}})
     with api.watch(CONFIG_MAPS, version, selector=f"{RUN}=a", timeout_s=5) as stream:
-        told = next(json.loads(line)["type"] for line in stream if json.loads(line)["type"] != "BOOKMARK")
-    assert told == "DELETED"
+        kind = next(json.loads(line)["type"] for line in stream if json.loads(line)["type"] != "BOOKMARK")
+    assert kind == "DELETED"
 
 
 def expiry(api: Api, version: str) -> tuple[str, int, str]:

@@ -101,10 +101,10 @@ def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
 @pytest.mark.smoke
 def test_tensorflow_is_told_its_cluster(at_once: AtOnce) -> None:
     run = at_once.succeeded("tensorflow")["id"]
-    told = at_once.logs("tensorflow")
-    assert '"type": "chief"' in told["master-0"][0]
-    assert '"type": "worker"' in told["worker-0"][0]
-    assert f"phalanx-{run}" in told["worker-0"][0], "the operator's names"
+    logs = at_once.logs("tensorflow")
+    assert '"type": "chief"' in logs["master-0"][0]
+    assert '"type": "worker"' in logs["worker-0"][0]
+    assert f"phalanx-{run}" in logs["worker-0"][0], "the operator's names"
 
 
 @pytest.mark.parametrize(("name", "words"), [("xgboost", "rank"), ("jax", "process")])
@@ -112,8 +112,8 @@ def test_every_rank_knows_its_number(at_once: AtOnce, name: str, words: str) -> 
     if name not in at_once.runs:
         pytest.skip(f"no {SERVED[name]} here")
     at_once.succeeded(name)
-    told = [line for lines in at_once.logs(name).values() for line in lines if line.startswith(words)]
-    assert [line.split()[1] for line in sorted(told)] == ["0", "1", "2"]
+    lines_of_ranks = [line for lines in at_once.logs(name).values() for line in lines if line.startswith(words)]
+    assert [line.split()[1] for line in sorted(lines_of_ranks)] == ["0", "1", "2"]
 
 
 def test_a_failure_is_told_with_its_code(at_once: AtOnce) -> None:
@@ -134,10 +134,10 @@ def test_all_end_when_one_fails_and_none_is_made_again(at_once: AtOnce) -> None:
         "master-0": "stopped",
         "worker-1": "stopped",
     }
-    told = at_once.logs("faltering")
-    assert told["worker-0"] == ["started"]
+    logs = at_once.logs("faltering")
+    assert logs["worker-0"] == ["started"]
     for name in ("master-0", "worker-1"):
-        assert (told[name][0], told[name][-1], told[name].count("started")) == ("started", "asked to end", 1)
+        assert (logs[name][0], logs[name][-1], logs[name].count("started")) == ("started", "asked to end", 1)
     assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
 
 
@@ -175,19 +175,19 @@ def test_a_new_attempt_is_ours(at_once: AtOnce) -> None:
 def test_a_replica_is_started_again_in_its_pod_where_the_file_says_so(at_once: AtOnce) -> None:
     found = at_once.succeeded("restarted")
     assert found["attempt"] == 1
-    told = at_once.logs("restarted")
-    assert told["worker-0"] == ["begun", "begun", "done"]
-    assert told["master-0"] == told["worker-1"] == ["begun", "done"]
+    logs = at_once.logs("restarted")
+    assert logs["worker-0"] == ["begun", "begun", "done"]
+    assert logs["master-0"] == logs["worker-1"] == ["begun", "done"]
     assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
 
 
 def test_an_elastic_job_tells_its_workers_where_to_meet(at_once: AtOnce) -> None:
     run = at_once.succeeded("elastic")["id"]
     for lines in at_once.logs("elastic").values():
-        told = dict(line.split("=", 1) for line in lines)
-        assert told["PET_NNODES"] == "2:5"
-        assert told["PET_RDZV_ENDPOINT"] == f"phalanx-{run}-worker-0:23456"
-        assert (told["PET_RDZV_BACKEND"], told["PET_RDZV_ID"]) == ("c10d", f"phalanx-{run}")
+        variables = dict(line.split("=", 1) for line in lines)
+        assert variables["PET_NNODES"] == "2:5"
+        assert variables["PET_RDZV_ENDPOINT"] == f"phalanx-{run}-worker-0:23456"
+        assert (variables["PET_RDZV_BACKEND"], variables["PET_RDZV_ID"]) == ("c10d", f"phalanx-{run}")
 
 
 def test_nothing_is_left(at_once: AtOnce) -> None:

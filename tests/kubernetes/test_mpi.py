@@ -42,8 +42,8 @@ def fields(image: str, **kubernetes: Any) -> dict[str, Any]:
 
 
 def user(number: int) -> dict[str, Any]:
-    told = {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "runAsNonRoot": number != 0}
-    return {"spec": {"securityContext": told}}
+    values = {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "runAsNonRoot": number != 0}
+    return {"spec": {"securityContext": values}}
 
 
 def ranks(place: KubernetesPlace, found: dict[str, Any]) -> list[list[str]]:
@@ -130,5 +130,5 @@ def test_a_launcher_that_comes_first_waits_for_its_hosts(place: KubernetesPlace,
 
 
 def conditions(found: dict[str, Any]) -> set[str]:
-    told = (found.get("status") or {}).get("conditions") or ()
-    return {one["type"] for one in told if one["status"] == "True"}
+    found_conditions = (found.get("status") or {}).get("conditions") or ()
+    return {one["type"] for one in found_conditions if one["status"] == "True"}

@@ -53,8 +53,8 @@ def test_all_that_runs_need_is_in_the_role(lowly: KubernetesPlace) -> None:
     wait_for(lambda: "ready" in lowly.log(stopped), 60)
     assert lowly.call("stop", stopped).code == 0
     found = lowly.over(gang, second, stopped, secret, patience_s=120.0)
-    told = [(run["status"], run["attempt"]) for run in found]
-    assert told == [("succeeded", 1), ("succeeded", 2), ("stopped", 1), ("succeeded", 1)], lowly.story(gang)
+    statuses = [(run["status"], run["attempt"]) for run in found]
+    assert statuses == [("succeeded", 1), ("succeeded", 2), ("stopped", 1), ("succeeded", 1)], lowly.story(gang)
     assert lowly.log(secret) == "4\n"
     for run in (gang, second, stopped, secret):
         lowly.until_nothing_is_left(run)

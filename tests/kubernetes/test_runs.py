@@ -338,9 +338,9 @@ def test_what_plan_prints_runs_without_us(place: KubernetesPlace, kubectl: list[
 def test_the_doctor_says_what_the_cluster_offers(place: KubernetesPlace) -> None:
     answer = place.call("doctor", *ON, "--json")
     assert answer.code == 0, answer.err
-    told = json.dumps(answer.data)
-    assert ".".join(map(str, place.world.version)) in told
-    assert place.world.namespace in told
+    text = json.dumps(answer.data)
+    assert ".".join(map(str, place.world.version)) in text
+    assert place.world.namespace in text
     words = place.call("doctor", *ON)
     assert words.code == 0
     assert place.world.namespace in words.out

@@ -85,10 +85,10 @@ def test_ranks_of_pytorch_meet_under_the_names_of_a_job_set(at_once: AtOnce) -> 
 @pytest.mark.parametrize(("name", "words"), [("jax", "process"), ("xgboost", "rank")])
 def test_every_rank_knows_its_number_and_the_first(at_once: AtOnce, name: str, words: str) -> None:
     run = at_once.succeeded(name)["id"]
-    told = sorted(line for lines in at_once.logs(name).values() for line in lines if line.startswith(words))
+    lines_of_ranks = sorted(line for lines in at_once.logs(name).values() for line in lines if line.startswith(words))
     first = f"phalanx-{run}-node-0-0.phalanx-{run}"
     port = ":29500" if name == "jax" else ""
-    assert told == [f"{words} {number} of 3 at {first}{port}" for number in range(3)]
+    assert lines_of_ranks == [f"{words} {number} of 3 at {first}{port}" for number in range(3)]
 
 
 def test_metrics_come_home(at_once: AtOnce) -> None:
@@ -108,18 +108,18 @@ def test_a_failure_is_told_with_its_code_and_nothing_is_run_again(at_once: AtOnc
     found = at_once.runs["failing"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]
-    told = [line for lines in at_once.logs("failing").values() for line in lines]
-    assert told.count("bad") <= 3, "once for each replica"
+    log_lines = [line for lines in at_once.logs("failing").values() for line in lines]
+    assert log_lines.count("bad") <= 3, "once for each replica"
 
 
 def test_all_are_heard_where_a_job_takes_its_pods_away_because_too_many_were_started_again(at_once: AtOnce) -> None:
     found = at_once.runs["many"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]
-    told = at_once.logs("many")
+    logs = at_once.logs("many")
     codes = {row["name"]: row["code"] for row in found["replicas"]}
-    assert len(told) == 8
-    assert all(told[name] == ["bad"] for name, code in codes.items() if code == 3), told
+    assert len(logs) == 8
+    assert all(logs[name] == ["bad"] for name, code in codes.items() if code == 3), logs
     assert 3 in codes.values()
 
 

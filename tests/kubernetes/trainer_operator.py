@@ -226,8 +226,8 @@ def objects(job: Object, of: Object) -> list[Object]:
         f"{JOB_SET}/replicatedjob-name": NODE,
         f"{JOB_SET}/job-index": "0",
     }
-    told = pod.setdefault("metadata", {})
-    told["labels"] = {**(told.get("labels") or {}), **labels}
+    metadata = pod.setdefault("metadata", {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
     pod["spec"] |= {"subdomain": meta["name"], "restartPolicy": pod["spec"].get("restartPolicy") or "OnFailure"}
     about = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "TrainJob", "name": meta["name"], "uid": meta["uid"]}
     owners = [{**about, "controller": True, "blockOwnerDeletion": True}]
@@ -262,8 +262,8 @@ def _wiring(job: Object, of: Object, count: int) -> list[Object]:
         found = {"JAX_NUM_PROCESSES": count, "JAX_PROCESS_ID": mine, "JAX_COORDINATOR_ADDRESS": f"{first}:{PORT}"}
     elif "xgboost" in of["spec"]["mlPolicy"]:
         found = {"DMLC_TRACKER_URI": first, "DMLC_TRACKER_PORT": PORT, "DMLC_TASK_ID": mine, "DMLC_NUM_WORKER": count}
-    told = found.items()
-    return [{"name": key, **(value if isinstance(value, dict) else {"value": str(value)})} for key, value in told]
+    items = found.items()
+    return [{"name": key, **(value if isinstance(value, dict) else {"value": str(value)})} for key, value in items]
 
 
 def merged(before: Any, change: Any, field: str = "") -> Any:

@@ -116,7 +116,7 @@ class Training:
             self._clean()
             return
         before = deepcopy(self.status)
-        self._tell("Created", f"{self.kind.name} {self.name} is created.")
+        self._record_event("Created", f"{self.kind.name} {self.name} is created.")
         if self.policy.get("suspend"):
             self._suspend()
         elif self._is_exhausted():
@@ -125,7 +125,7 @@ class Training:
                 self._delete(pod)
         else:
             if self._has("Suspended"):
-                self._tell("Suspended", f"{self.kind.name} {self.name} is resumed.", "False", "Resumed")
+                self._record_event("Suspended", f"{self.kind.name} {self.name} is resumed.", "False", "Resumed")
                 self.status["startTime"] = now()
             try:
                 self._make()
@@ -170,9 +170,9 @@ class Training:
             return
         if policy != "ExitCode" or _exit_code(pod, self.kind.container) >= RETRIED:
             self._delete(pod)
-            self._tell("Restarting", f"job {self.name} is restarting because {kind} replica(s) failed.")
+            self._record_event("Restarting", f"job {self.name} is restarting because {kind} replica(s) failed.")
         else:
-            self._tell("Failed", f"job {self.name} is failing because {kind} replica(s) failed.")
+            self._record_event("Failed", f"job {self.name} is failing because {kind} replica(s) failed.")
 
     def _pod(self, kind: str, index: int, template: dict[str, Any]) -> dict[str, Any]:
         meta, spec = template.get("metadata") or {}, deepcopy(template["spec"])
@@ -238,8 +238,8 @@ class Training:
             self._delete(pod)
         message = f"{self.kind.name} {self.name} is suspended."
         if self._has("Running"):
-            self._tell("Running", message, "False", "Suspended")
-        self._tell("Suspended", message)
+            self._record_event("Running", message, "False", "Suspended")
+        self._record_event("Suspended", message)
 
     def _clean(self) -> None:
         wanted = self.policy.get("cleanPodPolicy") or "None"
@@ -399,7 +399,7 @@ class Training:
         for kind, counts in statuses.items():
             if kind == leader or not self.kind.leaders:
                 if counts.get("active"):
-                    self._tell("Running", f"{self.kind.name} {self.name} is running.")
+                    self._record_event("Running", f"{self.kind.name} {self.name} is running.")
                 if self._has_succeeded(kind, counts.get("succeeded", 0)):
                     self._finish("Succeeded", f"{self.kind.name} {self.name} successfully completed.")
         for kind, counts in statuses.items():
@@ -407,7 +407,7 @@ class Training:
                 continue
             words = f"because {counts['failed']} {kind} replica(s) failed."
             if self._is_restarting(self.specs[kind].get("restartPolicy", "Never")):
-                self._tell("Restarting", f"{self.kind.name} {self.name} is restarting {words}")
+                self._record_event("Restarting", f"{self.kind.name} {self.name} is restarting {words}")
             else:
                 self._finish("Failed", f"{self.kind.name} {self.name} is failed {words}")
 
@@ -428,12 +428,12 @@ class Training:
 
     def _finish(self, kind: str, message: str) -> None:
         self.status.setdefault("completionTime", now())
-        self._tell(kind, message)
+        self._record_event(kind, message)
 
     def _has(self, kind: str) -> bool:
         return any(each["type"] == kind and each["status"] == "True" for each in self.status.get("conditions") or ())
 
-    def _tell(self, kind: str, message: str, status: str = "True", reason: str = "") -> None:
+    def _record_event(self, kind: str, message: str, status: str = "True", reason: str = "") -> None:
         """A condition of each type, the newest last. Running and Restarting take turns; nothing follows Failed."""
         reason = f"{self.kind.name}{reason or kind}"
         conditions: list[dict[str, Any]] = self.status.get("conditions") or []
@@ -445,8 +445,8 @@ class Training:
         for each in kept:
             if each["type"] == "Running" and kind in OVER:
                 each["status"] = "False"
-        told = {"type": kind, "status": status, "reason": reason, "message": message}
-        self.status["conditions"] = [*kept, {**told, "lastUpdateTime": now(), "lastTransitionTime": now()}]
+        condition = {"type": kind, "status": status, "reason": reason, "message": message}
+        self.status["conditions"] = [*kept, {**condition, "lastUpdateTime": now(), "lastTransitionTime": now()}]
 
 
 def _counted(pod: dict[str, Any]) -> str:

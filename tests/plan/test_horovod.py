@@ -43,11 +43,11 @@ def test_ranks_meet_over_gloo_unless_told_otherwise() -> None:
 
 def test_ranks_of_one_local_group_never_share_a_cross_rank() -> None:
     made = distributed("horovod", n_workers=4)
-    seats = {
+    replicas = {
         (variables["HOROVOD_LOCAL_RANK"], variables["HOROVOD_CROSS_RANK"])
         for variables in (environment(made, found.name) for found in made.replicas)
     }
-    assert len(seats) == 5
+    assert len(replicas) == 5
 
 
 def test_mpirun_starts_all_ranks_where_the_file_asks_for_it() -> None:

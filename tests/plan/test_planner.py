@@ -231,13 +231,13 @@ def test_the_wiring_wins_over_every_variable_of_the_user_and_says_so() -> None:
     made = planned(VARIABLES)
     assert [environment(made, found.name)["RANK"] for found in made.replicas] == ["0", "1", "2"]
     assert environment(made, "worker-0")["WORLD_SIZE"] == "3"
-    told = [note for note in made.notes if "set by the wiring" in note.message]
-    assert {(note.path, note.message.split("`")[1]) for note in told} == {
+    notes = [note for note in made.notes if "set by the wiring" in note.message]
+    assert {(note.path, note.message.split("`")[1]) for note in notes} == {
         ("build.env_vars", "RANK"),
         ("environment.env_vars", "RANK"),
         ("environment.env_vars", "WORLD_SIZE"),
     }
-    assert all(note.place.file == FILE and note.place.line > 0 for note in told)
+    assert all(note.place.file == FILE and note.place.line > 0 for note in notes)
 
 
 @pytest.mark.parametrize("name", ["DMLC_WORKER_ID", "DMLC_SERVER_ID", "DMLC_ROLE"])

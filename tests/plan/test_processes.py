@@ -44,29 +44,29 @@ def test_one_for_each_gpu_and_at_least_one(framework: str) -> None:
 
 def test_pytorch_is_told_what_torchrun_would() -> None:
     made = with_gpus("pytorch")
-    told = environment(made, "worker-0.3")
+    variables = environment(made, "worker-0.3")
     wanted = {
         "RANK": "5", "WORLD_SIZE": "7", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "3", "NODE_RANK": "1", "ROLE_RANK": "5", "MASTER_ADDR": "master-0.example",
     }  # fmt: skip
-    assert {name: told[name] for name in wanted} == wanted
-    assert not [name for name in told if name.startswith("PET_")]
+    assert {name: variables[name] for name in wanted} == wanted
+    assert not [name for name in variables if name.startswith("PET_")]
 
 
 def test_horovod_counts_across_the_replicas_that_have_such_a_process() -> None:
     made = with_gpus("horovod")
-    seats = {
+    replicas = {
         found.name: tuple(
             environment(made, found.name)[f"HOROVOD_{part}"]
             for part in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
         )
         for found in made.replicas
     }
-    assert seats["master-0.1"] == ("1", "1", "2", "0", "2", "master-0")
-    assert seats["worker-0"] == ("2", "0", "4", "1", "3", "worker-0")
-    assert seats["worker-0.1"] == ("3", "1", "4", "1", "2", "worker-0")
-    assert seats["worker-0.3"] == ("5", "3", "4", "0", "1", "worker-0")
-    assert seats["worker-1"] == ("6", "0", "1", "2", "3", "worker-1")
+    assert replicas["master-0.1"] == ("1", "1", "2", "0", "2", "master-0")
+    assert replicas["worker-0"] == ("2", "0", "4", "1", "3", "worker-0")
+    assert replicas["worker-0.1"] == ("3", "1", "4", "1", "2", "worker-0")
+    assert replicas["worker-0.3"] == ("5", "3", "4", "0", "1", "worker-0")
+    assert replicas["worker-1"] == ("6", "0", "1", "2", "3", "worker-1")
     assert made.service == {
         "global": 7, "cross_0": 3, "cross_1": 2, "cross_2": 1, "cross_3": 1,
         "local_master-0": 2, "local_worker-0": 4, "local_worker-1": 1,
@@ -118,9 +118,9 @@ def test_one_replica_may_have_several_too() -> None:
 def test_a_command_that_starts_the_processes_itself_is_told_how(command: str) -> None:
     made = with_gpus("pytorch", command=command)
     assert [found.name for found in made.replicas] == ["master-0", "worker-0", "worker-1"]
-    told = environment(made, "worker-0")
-    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("3", "1", "4")
-    assert (told["PET_MASTER_ADDR"], told["PET_MASTER_PORT"]) == ("master-0.example", "2222")
+    variables = environment(made, "worker-0")
+    assert (variables["PET_NNODES"], variables["PET_NODE_RANK"], variables["PET_NPROC_PER_NODE"]) == ("3", "1", "4")
+    assert (variables["PET_MASTER_ADDR"], variables["PET_MASTER_PORT"]) == ("master-0.example", "2222")
     assert environment(made, "worker-1")["PET_NPROC_PER_NODE"] == "1"
 
 

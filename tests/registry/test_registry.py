@@ -125,10 +125,10 @@ class TestRegistering:
         "url", ["s3://key:hunter2@bucket/m", "s3://key:hun/ter2@bucket", "https://h/m?sig=hunter2"]
     )
     def test_an_address_with_a_key_in_it_is_refused_without_repeating_it(self, registry: Registry, url: str) -> None:
-        with pytest.raises(CallError, match="credentials") as told:
+        with pytest.raises(CallError, match="credentials") as raised:
             registry.register("net", None, url)
-        assert "hunter2" not in str(told.value)
-        assert "ter2" not in str(told.value)
+        assert "hunter2" not in str(raised.value)
+        assert "ter2" not in str(raised.value)
         assert registry.index.events() == []
 
     def test_lineage_that_is_too_large_is_left_out(self, left: Left) -> None:
@@ -182,8 +182,10 @@ class TestFiles:
 
     def test_two_that_read_a_version_tell_of_it_once(self, registry: Registry) -> None:
         version = registry.register("net", "r1", "outputs/best.pt")
-        told = [registry.finalize_version(version, TreeDigester(Objects(registry.home.path))).digest for _ in range(2)]
-        assert told == [sha256(b"weights")] * 2
+        digests = [
+            registry.finalize_version(version, TreeDigester(Objects(registry.home.path))).digest for _ in range(2)
+        ]
+        assert digests == [sha256(b"weights")] * 2
         assert len(registry.index.events()) == 2
 
     def test_where_links_do_not_work_files_are_copied(
@@ -419,9 +421,9 @@ class TestNames:
          "a\u202eb", "a\u200bb", "\udce9", "a\tb", "\x1b[31m"],
     )  # fmt: skip
     def test_bad_ones_are_refused_with_a_proposal(self, registry: Registry, name: str) -> None:
-        with pytest.raises(CallError, match="would do") as told:
+        with pytest.raises(CallError, match="would do") as raised:
             registry.register(name, "r1", "outputs/best.pt")
-        proposal = str(told.value).rpartition(": `")[2].removesuffix("` would do")
+        proposal = str(raised.value).rpartition(": `")[2].removesuffix("` would do")
         assert check_name(proposal) == proposal
         assert registry.index.events() == []
 
@@ -564,20 +566,20 @@ def test_processes_that_register_at_once_never_get_the_same_number(registry: Reg
 @pytest.mark.slow
 def test_killed_at_any_moment_journal_index_and_files_agree(registry: Registry, left: Left) -> None:
     chance = random.Random(17)
-    told: list[int] = []
+    registered: list[int] = []
     for round_number in range(12):
         process = start(left, 1000, str(round_number), chance.choice(["models/net/17-1", "outputs/best.pt"]))
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(chance.random() * 0.15)
         process.send_signal(signal.SIGKILL)
-        told += map(int, process.communicate()[0].split())
+        registered += map(int, process.communicate()[0].split())
     with Store.open(left.home.path) as store:
         again = Registry(left.home, store)
         numbers = [version.number for version in again.index.versions("net")]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
-        assert set(told) <= set(numbers)  # whoever was told of a version finds it
-        assert len(told) == len(set(told))
+        assert set(registered) <= set(numbers)  # whoever was told of a version finds it
+        assert len(registered) == len(set(registered))
         assert again.check() == []
         aliases = again.index.aliases("net")
         assert aliases["newest"] in numbers

@@ -172,8 +172,8 @@ def test_a_name_and_a_password_are_let_in(site: Site) -> None:
     site.context.accounts.add("eva", PASSWORD, {"p": Role.VIEWER})
     for _ in range(2):  # the second time without scrypt
         answer = site.client.get("/api/v1/session", headers=basic("eva", PASSWORD))
-        told = {"name": "eva", "kind": "user", "role": None, "roles": {"p": "viewer"}}
-        assert (answer.status_code, answer.json()) == (200, told)
+        expected = {"name": "eva", "kind": "user", "role": None, "roles": {"p": "viewer"}}
+        assert (answer.status_code, answer.json()) == (200, expected)
     assert site.client.get("/api/v1/session", headers=basic("eva", "wrong password")).status_code == 401
     wrong = site.client.get("/api/v1/session", headers=basic("eva", "wrong password")).json()
     assert site.client.get("/api/v1/session", headers=basic("nobody", PASSWORD)).json() == wrong
@@ -212,7 +212,7 @@ def test_people_are_added_changed_and_removed(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "told"),
+    ("words", "stdin", "expected"),
     [
         (["add", "ana"], "", "no password on standard input"),
         (["add", "ana"], "short\n", "10 to 1000"),
@@ -223,12 +223,12 @@ def test_people_are_added_changed_and_removed(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stdin: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stdin: str, expected: str
 ) -> None:
     monkeypatch.setenv("PHALANX_HOME", str(tmp_path))
     answer = quick("users", *words, stdin=stdin)
     assert answer.code == 2
-    assert told in answer.err
+    assert expected in answer.err
 
 
 def test_a_password_is_never_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ class Serve:
             text=True,
         )
         assert self.process.stdout is not None
-        self.told = json.loads(self.process.stdout.readline() or "{}")
-        self.url: str = self.told.get("url", "")
+        self.announced = json.loads(self.process.stdout.readline() or "{}")
+        self.url: str = self.announced.get("url", "")
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         token = (self.home / "token").read_text().strip()
@@ -74,8 +74,8 @@ def serve(home: Path) -> Iterator[Serve]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_server_says_where_it_is_and_ends_in_peace(home: Path, number: int) -> None:
     serve = Serve(home)
-    assert serve.told["ok"] is True
-    assert serve.told["token_file"] == str(home / "token")
+    assert serve.announced["ok"] is True
+    assert serve.announced["token_file"] == str(home / "token")
     assert httpx.get(f"{serve.url}/healthz", trust_env=False).json() == {"ok": True}
     announced = json.loads((home / "server.json").read_text())
     assert (announced["url"], announced["pid"]) == (serve.url, serve.process.pid)
@@ -141,13 +141,13 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"), [("no.such.host.invalid", "not an address"), ("203.0.113.7", "not an address")]
+    ("host", "words"), [("no.such.host.invalid", "not an address"), ("203.0.113.7", "not an address")]
 )
 @pytest.mark.slow
-def test_an_address_of_another_machine_is_told(home: Path, host: str, told: str) -> None:
+def test_an_address_of_another_machine_is_told(home: Path, host: str, words: str) -> None:
     answer = called("serve", "--host", host, "--port", "0", PHALANX_HOME=str(home))
     assert answer.code == 2
-    assert told in answer.err
+    assert words in answer.err
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_outputs_are_listed_and_fetched(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "status", "content", "told"),
+    ("wanted", "status", "content", "expected"),
     [
         ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
         ("bytes=8-", 206, b"89", "bytes 8-9/10"),
@@ -77,13 +77,13 @@ def test_outputs_are_listed_and_fetched(site: Site) -> None:
     ],
 )
 def test_a_part_of_a_file_is_sent(
-    site: Site, wanted: str, status: int, content: bytes | None, told: str | None
+    site: Site, wanted: str, status: int, content: bytes | None, expected: str | None
 ) -> None:
     run_id = site.begin()
     output(site, run_id, "ten", b"0123456789")
     answer = site.ask("GET", f"/api/v1/runs/{run_id}/outputs/outputs/ten", headers={"Range": wanted})
     assert answer.status_code == status
-    assert answer.headers.get("content-range") == told
+    assert answer.headers.get("content-range") == expected
     if content is not None:
         assert answer.content == content
 

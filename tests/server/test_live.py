@@ -99,11 +99,11 @@ def test_the_changes_of_all_runs_are_told_as_they_happen(site: Site) -> None:
         run = start(site, "true", project="p")
         until(site, run["id"], "succeeded")
         assert eventually(lambda: heard.has("run", lambda data: data["status"] == "succeeded"))
-        told = [data for data in heard.named("run") if data["id"] == run["id"]]
-        assert set(told[0]) == {"id", "status", "updated_at", "project"}
-        assert told[0]["project"] == "p"
+        changes = [data for data in heard.named("run") if data["id"] == run["id"]]
+        assert set(changes[0]) == {"id", "status", "updated_at", "project"}
+        assert changes[0]["project"] == "p"
         site.ask("PATCH", f"/api/v1/runs/{run['id']}", json={"name": "another"})
-        assert eventually(lambda: len([one for one in heard.named("run") if one["id"] == run["id"]]) > len(told))
+        assert eventually(lambda: len([one for one in heard.named("run") if one["id"] == run["id"]]) > len(changes))
         site.ask("DELETE", f"/api/v1/runs/{run['id']}")
         assert eventually(lambda: heard.has("gone", lambda data: data == {"id": run["id"]}))
 

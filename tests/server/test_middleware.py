@@ -253,9 +253,9 @@ def test_a_fault_of_ours_is_told_without_its_place(
     assert set(answer.json()) == {"error"}
     assert "secret thought" not in answer.text
     assert "Traceback" not in answer.text
-    told = capfd.readouterr().err
-    assert "ZeroDivisionError: secret thought" in told
-    assert site.token not in told
+    output = capfd.readouterr().err
+    assert "ZeroDivisionError: secret thought" in output
+    assert site.token not in output
 
 
 def test_addresses_that_do_not_exist_are_told_so(site: Site) -> None:
@@ -272,10 +272,10 @@ def test_there_are_no_web_sockets(site: Site) -> None:
 
 
 def test_all_that_can_be_asked_is_told_in_openapis_words(site: Site) -> None:
-    told = site.get("/api/v1/openapi.json")
-    assert told["info"]["title"] == "Phalanx"
-    assert {"/api/v1/runs", "/api/v1/runs/{run_id}/metrics/series", "/api/v1/models"} <= set(told["paths"])
-    assert not [path for path in told["paths"] if "mlflow" in path]
+    answer = site.get("/api/v1/openapi.json")
+    assert answer["info"]["title"] == "Phalanx"
+    assert {"/api/v1/runs", "/api/v1/runs/{run_id}/metrics/series", "/api/v1/models"} <= set(answer["paths"])
+    assert not [path for path in answer["paths"] if "mlflow" in path]
 
 
 def test_a_connection_that_breaks_off_hurts_nobody(site: Site) -> None:

@@ -143,8 +143,8 @@ def test_a_batch_is_one_burst_of_up_to_a_thousand(site: Site) -> None:
     site.mlflow("POST", "runs/log-batch", {"run_id": run_id, "metrics": rows})
     for name in range(7):
         assert history(site, run_id, f"m{name}") == [(n // 7, float(n)) for n in range(1000) if n % 7 == name]
-    told = refused(site, "POST", "runs/log-batch", {"run_id": run_id, "metrics": [*rows, rows[0]]})
-    assert "at most 1000 metrics" in told
+    answer = refused(site, "POST", "runs/log-batch", {"run_id": run_id, "metrics": [*rows, rows[0]]})
+    assert "at most 1000 metrics" in answer
     too_many = {"metrics": rows[:950], "params": [{"key": f"p{n}", "value": "1"} for n in range(60)]}
     assert "together" in refused(site, "POST", "runs/log-batch", {"run_id": run_id, **too_many})
     assert "100 params" in refused(
@@ -229,8 +229,8 @@ def test_params_do_not_change(site: Site) -> None:
     fields = {"run_id": run_id, "key": "lr", "value": "0.1"}
     site.mlflow("POST", "runs/log-parameter", fields)
     site.mlflow("POST", "runs/log-parameter", fields)
-    told = refused(site, "POST", "runs/log-parameter", {**fields, "value": "0.2"})
-    assert "Changing param values is not allowed" in told
+    answer = refused(site, "POST", "runs/log-parameter", {**fields, "value": "0.2"})
+    assert "Changing param values is not allowed" in answer
     both = [{"key": "a", "value": "1"}, {"key": "lr", "value": "0.3"}]
     refused(site, "POST", "runs/log-batch", {"run_id": run_id, "params": both})
     refused(
@@ -339,8 +339,8 @@ def test_a_run_that_is_over_may_go_on(site: Site) -> None:
     site.mlflow("POST", "runs/update", {"run_id": run_id, "status": "FAILED"})
     assert site.run(run_id)["info"]["status"] == "FAILED"
     with Store.open(site.home.path) as store:
-        told = [change.status for change in store.statuses(run_id)]
-    assert told == ["created", "running", "succeeded", "resuming", "running", "failed"]
+        statuses = [change.status for change in store.statuses(run_id)]
+    assert statuses == ["created", "running", "succeeded", "resuming", "running", "failed"]
 
 
 def test_a_deleted_run_is_out_of_sight_until_it_is_restored(site: Site) -> None:

@@ -140,8 +140,8 @@ def test_ui_uses_the_server_that_is_up(home: Path, tmp_path: Path) -> None:
     browser = str(fake_browser(tmp_path))
 
     def ui(what: str, **environment: str) -> Answer:
-        told = {**dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"), ""), **environment}
-        return called("ui", what, PHALANX_HOME=str(home), BROWSER=browser, **told)  # type: ignore[arg-type]
+        data = {**dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"), ""), **environment}
+        return called("ui", what, PHALANX_HOME=str(home), BROWSER=browser, **data)  # type: ignore[arg-type]
 
     answer = ui("/", SSH_CONNECTION="10.1.2.3 50000 10.9.8.7 22", USER="ann")
     port = serve.url.rpartition(":")[2]
@@ -153,8 +153,8 @@ def test_ui_uses_the_server_that_is_up(home: Path, tmp_path: Path) -> None:
     assert token not in answer.out  # which is no terminal
     assert f"{serve.url}/runs/{run_id}#token={token}" in (tmp_path / "opened").read_text()
     assert ui("nothing").code == 2
-    told = called("ui", "queue", "--no-browser", "--json", PHALANX_HOME=str(home)).data
-    assert told == {"ok": True, "url": f"{serve.url}/queue", "token_file": str(home / "token")}
+    data = called("ui", "queue", "--no-browser", "--json", PHALANX_HOME=str(home)).data
+    assert data == {"ok": True, "url": f"{serve.url}/queue", "token_file": str(home / "token")}
     there = {"PHALANX_SERVER": serve.url, "PHALANX_TOKEN": token, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     assert ui(run_id[:6], **there).out == f"open {serve.url}/runs/{run_id}\n"  # of a server, wherever it is
     assert f"{serve.url}/runs/{run_id}#token={token}" in (tmp_path / "opened").read_text()
@@ -189,8 +189,8 @@ def test_requests_are_written_down_without_what_was_sent(home: Path) -> None:
     httpx.get(f"{server.url}/a%0Ab%22", trust_env=False)
     text = server.end()
     rows = [json.loads(line) for line in text.splitlines()]
-    told = [(row["who"], row["method"], row["path"], row["route"], row["status"]) for row in rows]
-    assert told == [
+    requests = [(row["who"], row["method"], row["path"], row["route"], row["status"]) for row in rows]
+    assert requests == [
         ("owner", "GET", "/api/v1/runs", "/api/v1/runs", 200),
         ("owner", "GET", "/api/v1/runs/none", "/api/v1/runs/{run_id}", 404),
         ("-", "GET", "/api/v1/runs", "/api/v1/runs", 401),
@@ -305,11 +305,11 @@ def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 def test_a_proxy_is_believed_only_when_that_is_asked_for(home: Path, options: tuple[str, ...], address: str) -> None:
     server = Watched(home, "--allow-host", "phalanx.example", "--access-log", *options)
-    told = {"Host": "phalanx.example", "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
-    httpx.post(f"{server.url}/api/v1/session", headers=told, json={"token": "phx_wrong"}, trust_env=False)
+    headers = {"Host": "phalanx.example", "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+    httpx.post(f"{server.url}/api/v1/session", headers=headers, json={"token": "phx_wrong"}, trust_env=False)
     rows = [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
     assert [row["from"] for row in rows] == [address]
-    signed = httpx.post(f"{server.url}/api/v1/session", headers=told, json={"token": server.token}, trust_env=False)
+    signed = httpx.post(f"{server.url}/api/v1/session", headers=headers, json={"token": server.token}, trust_env=False)
     assert signed.status_code == 200
     server.get("/x%0D%0A2026-01-01 00:00:00 GET /forged 200", **{"X-Request-ID": "r1"})
     lines = server.end().splitlines()

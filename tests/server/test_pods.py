@@ -50,7 +50,7 @@ run: {cmd: python train.py}
 NUMBERS = itertools.count(1)
 
 
-class Podded(NamedTuple):
+class PodRun(NamedTuple):
     """A run in pods, as whoever schedules it has left it."""
 
     site: Site
@@ -87,11 +87,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture
-def run(site: Site) -> Podded:
+def run(site: Site) -> PodRun:
     return begun(site)
 
 
-def begun(site: Site, backend: str = "kubernetes", status: Status = Status.RUNNING) -> Podded:
+def begun(site: Site, backend: str = "kubernetes", status: Status = Status.RUNNING) -> PodRun:
     run_id = f"podded{next(NUMBERS)}"
     made = plan.make(spec.load([("x.yml", FILE)]), run_id)
     now = datetime.now(UTC)
@@ -104,7 +104,7 @@ def begun(site: Site, backend: str = "kubernetes", status: Status = Status.RUNNI
     folder = site.home.add(run, {"plan.json": json.dumps(document(made)).encode()}, {}, _code)
     with Store.open(site.home.path) as store:
         add_to_store(store, folder, run)
-    found = Podded(site, run_id)
+    found = PodRun(site, run_id)
     if status != Status.CREATED:
         found.become(Status.SCHEDULED)
     if status not in (Status.CREATED, Status.SCHEDULED):
@@ -125,7 +125,7 @@ def _code(folder: Path) -> None:
 # What grows ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_grows_by_its_pieces_and_none_counts_twice(run: Podded) -> None:
+def test_a_log_grows_by_its_pieces_and_none_counts_twice(run: PodRun) -> None:
     for offset, piece, size in ((0, b"hello ", 6), (6, b"world\n", 12), (0, b"hello world\nmore", 16), (3, b"lo", 16)):
         answer = run.put("worker-0/log", piece, offset=offset)
         assert (answer.status_code, answer.json()) == (200, {"size": size})
@@ -134,7 +134,7 @@ def test_a_log_grows_by_its_pieces_and_none_counts_twice(run: Podded) -> None:
     assert shown.text == "hello world\nmore"
 
 
-def test_after_a_gap_is_told_how_far_the_file_goes(run: Podded) -> None:
+def test_after_a_gap_is_told_how_far_the_file_goes(run: PodRun) -> None:
     run.put("worker-0/spool", b"12345")
     answer = run.put("worker-0/spool", b"x", offset=9)
     assert (answer.status_code, answer.json()["size"]) == (409, 5)
@@ -143,7 +143,7 @@ def test_after_a_gap_is_told_how_far_the_file_goes(run: Podded) -> None:
     assert (run.folder("worker-0") / "spool").read_bytes() == b"12345"
 
 
-def test_many_that_send_the_same_do_not_mix(run: Podded) -> None:
+def test_many_that_send_the_same_do_not_mix(run: PodRun) -> None:
     content = os.urandom(60_000)
     pieces = [(at, content[at : at + 1000]) for at in range(0, len(content), 1000)]
 
@@ -157,7 +157,7 @@ def test_many_that_send_the_same_do_not_mix(run: Podded) -> None:
     assert (run.folder("worker-0") / "log").read_bytes() == content
 
 
-def test_metrics_that_come_from_a_pod_are_the_runs(run: Podded, tmp_path: Path) -> None:
+def test_metrics_that_come_from_a_pod_are_the_runs(run: PodRun, tmp_path: Path) -> None:
     writer = PointWriter(tmp_path / "own.points")
     for step in range(5):
         writer.add(step, 1e9 + step, {"loss": 1.0 / (step + 1)})
@@ -168,14 +168,14 @@ def test_metrics_that_come_from_a_pod_are_the_runs(run: Podded, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["log", "spool", "agent.log", "a.points", "b.c-d_e.events"])
 @pytest.mark.parametrize("member", ["worker-0", "worker-0.1", "worker-1"])
-def test_every_process_of_the_plan_has_its_files(run: Podded, member: str, name: str) -> None:
+def test_every_process_of_the_plan_has_its_files(run: PodRun, member: str, name: str) -> None:
     assert run.put(f"{member}/{name}", b"x").status_code == 200
     assert (run.folder(member) / name).read_bytes() == b"x"
     assert (run.folder(member) / name).stat().st_mode & 0o077 == 0
     assert run.folder(member).stat().st_mode & 0o077 == 0
 
 
-def test_what_grows_is_not_replaced(run: Podded) -> None:
+def test_what_grows_is_not_replaced(run: PodRun) -> None:
     run.put("worker-0/log", b"told")
     assert run.put("worker-0/log", b"forged", whole=1).status_code == 400
     assert run.put("worker-0/log", b"forged", size=6).status_code == 400
@@ -185,7 +185,7 @@ def test_what_grows_is_not_replaced(run: Podded) -> None:
 # What appears whole -------------------------------------------------------------------------------------------------
 
 
-def test_an_end_is_there_whole_or_not_at_all(run: Podded) -> None:
+def test_an_end_is_there_whole_or_not_at_all(run: PodRun) -> None:
     end = json.dumps({"version": 1, "cause": "exit", "code": 0, "ended_at": 1.0}).encode()
     assert run.put("worker-0/end.json", end[:10], size=len(end)).json() == {"size": 10}
     assert not (run.folder("worker-0") / "end.json").exists()
@@ -197,14 +197,14 @@ def test_an_end_is_there_whole_or_not_at_all(run: Podded) -> None:
     assert run.put("worker-0/agent.json", b"{}").status_code == 400, "neither whole nor with its size"
 
 
-def test_pieces_of_a_whole_file_may_say_so_too(run: Podded) -> None:
+def test_pieces_of_a_whole_file_may_say_so_too(run: PodRun) -> None:
     assert run.put("outputs/a", b"123", whole=1, size=6).json() == {"size": 3}
     assert run.put("outputs/a", b"9", whole=1, size=6, offset=5).json()["size"] == 3
     assert run.put("outputs/a", b"456", whole=1, size=6, offset=3).json() == {"size": 6}
     assert (run.site.folder(run.id) / "outputs" / "a").read_bytes() == b"123456"
 
 
-def test_outputs_and_media_come_whole(run: Podded) -> None:
+def test_outputs_and_media_come_whole(run: PodRun) -> None:
     assert run.put("outputs/deep/er/model.bin", b"1" * 100_000, whole=1).json() == {"size": 100_000}
     assert run.put("outputs/deep/er/model.bin", b"2", whole=1).json() == {"size": 1}
     rows = run.site.get(f"/api/v1/runs/{run.id}/outputs")["files"]
@@ -216,7 +216,7 @@ def test_outputs_and_media_come_whole(run: Podded) -> None:
     assert shown.content == b"png"
 
 
-def test_a_file_that_stands_in_the_way_is_no_word_on_the_attempt(run: Podded) -> None:
+def test_a_file_that_stands_in_the_way_is_no_word_on_the_attempt(run: PodRun) -> None:
     """403 and 409 tell an agent that nothing more is taken; the other files of the run still are."""
     assert run.put("outputs/a", b"x", whole=1).status_code == 200
     assert run.put("outputs/a/b", b"x", whole=1).status_code == 400
@@ -241,7 +241,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("path", WRONG)
-def test_nothing_goes_where_no_agent_writes(run: Podded, path: str) -> None:
+def test_nothing_goes_where_no_agent_writes(run: PodRun, path: str) -> None:
     run.token()  # whoever asks for the first one makes the secret of the server
     before = run.site.files()
     for params in ({}, {"whole": 1}, {"size": 1}):
@@ -251,7 +251,7 @@ def test_nothing_goes_where_no_agent_writes(run: Podded, path: str) -> None:
     assert run.site.files() == before
 
 
-def raw(run: Podded, path: str, params: dict[str, int]) -> tuple[int, bytes]:
+def raw(run: PodRun, path: str, params: dict[str, int]) -> tuple[int, bytes]:
     """With the path exactly as it is: no proper client sends `..`."""
     host, port = run.site.listening.getsockname()
     connection = http.client.HTTPConnection(host, port, timeout=30)
@@ -264,7 +264,7 @@ def raw(run: Podded, path: str, params: dict[str, int]) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_no_link_leads_out(run: Podded, tmp_path: Path) -> None:
+def test_no_link_leads_out(run: PodRun, tmp_path: Path) -> None:
     """Nobody but us writes there; if somebody did, it would be of no use."""
     (tmp_path / "kept").write_text("kept")
     folder = run.folder("worker-0")
@@ -285,7 +285,7 @@ def test_no_link_leads_out(run: Podded, tmp_path: Path) -> None:
 # Who -----------------------------------------------------------------------------------------------------------------
 
 
-def test_no_token_but_the_attempts_own_opens_anything(run: Podded) -> None:
+def test_no_token_but_the_attempts_own_opens_anything(run: PodRun) -> None:
     other = begun(run.site)
     tokens = run.site.context.tokens
     admin = tokens.create(f"admin-{run.id}", "admin")
@@ -302,13 +302,13 @@ def test_no_token_but_the_attempts_own_opens_anything(run: Podded) -> None:
 
 
 def test_a_run_that_is_not_there_has_a_token_that_opens_nothing(site: Site) -> None:
-    gone = Podded(site, "gone-for-good")
+    gone = PodRun(site, "gone-for-good")
     assert gone.put("worker-0/log", b"x").status_code == 404
     assert site.ask("GET", gone.address("code"), gone.token()).status_code == 404
     assert not site.folder("gone-for-good").exists()
 
 
-def test_an_attempt_that_is_over_says_nothing_more(run: Podded) -> None:
+def test_an_attempt_that_is_over_says_nothing_more(run: PodRun) -> None:
     assert run.put("worker-0/log", b"first").status_code == 200
     run.become(Status.WARNING)
     refused(run, 1)
@@ -322,7 +322,7 @@ def test_an_attempt_that_is_over_says_nothing_more(run: Podded) -> None:
     assert [(run.folder("worker-0", n) / "log").read_bytes() for n in (1, 2)] == [b"first", b"second"]
 
 
-def refused(run: Podded, attempt: int) -> None:
+def refused(run: PodRun, attempt: int) -> None:
     for answer in (
         run.put("worker-0/log", b"late", offset=5, attempt=attempt),
         run.put("worker-0/end.json", b"{}", whole=1, attempt=attempt),
@@ -359,7 +359,7 @@ def test_runs_elsewhere_write_their_own_files(site: Site, backend: str) -> None:
 
 
 def test_an_attempt_that_ends_while_a_piece_is_under_way_does_not_take_it(
-    run: Podded, monkeypatch: pytest.MonkeyPatch
+    run: PodRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = threading.Event()
     real = pods._target
@@ -385,7 +385,7 @@ def test_a_plan_that_cannot_be_read_is_a_refusal(site: Site) -> None:
 # How much -----------------------------------------------------------------------------------------------------------
 
 
-def test_too_much_is_refused_as_early_as_can_be(run: Podded) -> None:
+def test_too_much_is_refused_as_early_as_can_be(run: PodRun) -> None:
     assert run.put("worker-0/log", bytes(bodies.MAX_PIECE + 1)).status_code == 413
     assert run.put("worker-0/end.json", bytes(pods.MAX_WORD + 1), whole=1).status_code == 413
     assert run.put("worker-0/end.json", b"x", size=pods.MAX_WORD + 1).status_code == 413
@@ -397,7 +397,7 @@ def test_too_much_is_refused_as_early_as_can_be(run: Podded) -> None:
     assert not (run.folder("worker-0") / "log").exists()
 
 
-def test_a_full_disk_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "SPARE_BYTES", 1 << 62)
     for path, params in (("worker-0/log", {}), ("worker-0/end.json", {"size": 1}), ("outputs/x", {"whole": 1})):
         answer = run.put(path, b"x", **params)
@@ -406,7 +406,7 @@ def test_a_full_disk_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(run.site.folder(run.id).rglob("*.draft")) in ([], [run.folder("worker-0") / ".end.json.1.draft"])
 
 
-def test_a_quota_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_is_told(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
@@ -420,7 +420,7 @@ def test_a_quota_is_told(run: Podded, monkeypatch: pytest.MonkeyPatch) -> None:
 # By an agent ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_courier_of_an_agent_brings_everything_home(run: Podded, tmp_path: Path) -> None:
+def test_the_courier_of_an_agent_brings_everything_home(run: PodRun, tmp_path: Path) -> None:
     there = tmp_path / "replicas" / "worker-0" / "attempt-1"
     (there / "media").mkdir(parents=True)
     files = {"log": b"one\n", "spool": b"s", "a.points": b"p" * 5000, "agent.json": b"{}", "media/x.png": b"png"}
@@ -445,7 +445,7 @@ def test_the_courier_of_an_agent_brings_everything_home(run: Podded, tmp_path: P
     assert courier.unwanted == {}
 
 
-def test_the_courier_of_an_attempt_that_is_over_gives_up(run: Podded, tmp_path: Path) -> None:
+def test_the_courier_of_an_attempt_that_is_over_gives_up(run: PodRun, tmp_path: Path) -> None:
     there = tmp_path / "replicas" / "worker-0" / "attempt-1"
     there.mkdir(parents=True)
     (there / "log").write_bytes(b"late")
@@ -468,7 +468,7 @@ print("token" if "PHALANX_RUN_TOKEN" in os.environ else "no token")
 """
 
 
-def test_a_pod_fetches_its_code_runs_and_tells_the_server_all_of_it(run: Podded, tmp_path: Path) -> None:
+def test_a_pod_fetches_its_code_runs_and_tells_the_server_all_of_it(run: PodRun, tmp_path: Path) -> None:
     (run.site.folder(run.id) / "code" / "train.py").write_text(TRAINING)
     pod = Pod(tmp_path / "pod", f"{sys.executable} train.py", courier="server", server=run.site.url)
     pod.plan["run_id"] = run.id
@@ -489,7 +489,7 @@ def test_a_pod_fetches_its_code_runs_and_tells_the_server_all_of_it(run: Podded,
     assert b'"d":' not in said.out, "nothing is sent twice"
 
 
-def test_an_agent_fetches_the_code(run: Podded, tmp_path: Path) -> None:
+def test_an_agent_fetches_the_code(run: PodRun, tmp_path: Path) -> None:
     fetch(Uploader(run.site.url, run.token()), run.id, 1, str(tmp_path / "code.tar.gz"), 5)
     with (tmp_path / "code.tar.gz").open("rb") as stream:
         assert unpack(stream, tmp_path / "code").files == 3
@@ -500,7 +500,7 @@ def test_an_agent_fetches_the_code(run: Podded, tmp_path: Path) -> None:
 # Code ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_comes_as_it_was_submitted(run: Podded, tmp_path: Path) -> None:
+def test_the_code_comes_as_it_was_submitted(run: PodRun, tmp_path: Path) -> None:
     answer = run.site.ask("GET", run.address("code"), run.token())
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/gzip"
@@ -529,7 +529,7 @@ def test_the_same_code_has_the_same_bytes(site: Site) -> None:
     assert gzip.decompress(answers[0])[-1024:] == bytes(1024)
 
 
-def test_a_run_without_code_is_told_so(run: Podded, tmp_path: Path) -> None:
+def test_a_run_without_code_is_told_so(run: PodRun, tmp_path: Path) -> None:
     code = run.site.folder(run.id) / "code"
     code.rename(tmp_path / "code")
     assert run.site.ask("GET", run.address("code"), run.token()).status_code == 404
@@ -559,12 +559,12 @@ def test_only_so_many_archives_are_made_at_once(tmp_path: Path, monkeypatch: pyt
     lease.close()
 
 
-def test_what_agents_send_is_not_written_into_the_audit_but_refusals_are(run: Podded) -> None:
+def test_what_agents_send_is_not_written_into_the_audit_but_refusals_are(run: PodRun) -> None:
     run.put("worker-0/log", b"x")
     run.site.ask("PUT", run.address("files/worker-0/log"), run.token(2))
     audit = (run.site.home.path / "audit.log").read_text()
-    told = [row["outcome"] for line in audit.splitlines() if run.id in (row := json.loads(line))["target"]]
-    assert told == [403]
+    outcomes = [row["outcome"] for line in audit.splitlines() if run.id in (row := json.loads(line))["target"]]
+    assert outcomes == [403]
 
 
 def test_the_document_tells_of_it(site: Site) -> None:

@@ -59,7 +59,7 @@ def shown(site: Site) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "told", "has_view"),
+    ("path", "expected", "has_view"),
     [
         ("outputs/plot.png", ("image", "PNG image, 640 x 480"), True),
         ("outputs/sound.wav", ("audio", "WAV audio, 1 s"), True),
@@ -72,9 +72,11 @@ def shown(site: Site) -> str:
         ("outputs/a b/c#d.txt", ("text", "text"), False),
     ],
 )
-def test_a_file_is_told_by_what_it_is(site: Site, shown: str, path: str, told: tuple[str, str], has_view: bool) -> None:
+def test_a_file_is_told_by_what_it_is(
+    site: Site, shown: str, path: str, expected: tuple[str, str], has_view: bool
+) -> None:
     found = preview(site, shown, path)
-    assert (found["kind"], found["title"]) == told
+    assert (found["kind"], found["title"]) == expected
     assert found["size"] == (site.folder(shown) / path).stat().st_size
     assert found["view"] == (f"/api/v1/runs/{shown}/view/{quote(path)}" if has_view else None)
 

@@ -45,9 +45,9 @@ def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     first = start(site, "sleep 60", "environment:\n  resources:\n    cpu: {requests: 10000}\n")
     until(site, first["id"], "running")
     waiting = [start(site, "true", project="other", priority=place) for place in (0, 5)]
-    told = site.get("/api/v1/queue")
-    assert told["schedules"] is True
-    rows = {row["id"]: row for row in told["runs"]}
+    answer = site.get("/api/v1/queue")
+    assert answer["schedules"] is True
+    rows = {row["id"]: row for row in answer["runs"]}
     assert rows[first["id"]]["place"] is None
     assert rows[first["id"]]["asked"] == {"cpu": 10_000.0, "memory_mib": 0.0, "gpus": 0}
     assert [rows[run["id"]]["place"] for run in waiting] == [2, 1]  # the higher priority is first
@@ -69,20 +69,20 @@ def test_the_queue_shows_only_what_one_may_see(own_site: Site) -> None:
         run_of("aaaa-2", status="created", project="theirs", attempt=0, priority=1),
     )
     token = own_site.context.tokens.create("narrow", "viewer", projects=["mine"])
-    told = own_site.ask("GET", "/api/v1/queue", token).json()
-    assert [(row["id"], row["place"]) for row in told["runs"]] == [("aaaa-1", 2)]
-    assert (told["count"], told["schedules"]) == (1, False)
+    answer = own_site.ask("GET", "/api/v1/queue", token).json()
+    assert [(row["id"], row["place"]) for row in answer["runs"]] == [("aaaa-1", 2)]
+    assert (answer["count"], answer["schedules"]) == (1, False)
 
 
 def test_the_machine_is_told_and_where_the_home_is_only_to_admins(site: Site) -> None:
-    told = site.get("/api/v1/machine")
-    assert told["cpus"] >= 1
-    assert told["memory_mib"] > 100
-    assert isinstance(told["gpus"], list)
-    assert told["disk"]["free_bytes"] <= told["disk"]["total_bytes"]
-    assert told["host"]
-    assert told["version"]
-    assert "home" not in told
+    answer = site.get("/api/v1/machine")
+    assert answer["cpus"] >= 1
+    assert answer["memory_mib"] > 100
+    assert isinstance(answer["gpus"], list)
+    assert answer["disk"]["free_bytes"] <= answer["disk"]["total_bytes"]
+    assert answer["host"]
+    assert answer["version"]
+    assert "home" not in answer
     admin = site.context.tokens.create("root", "admin")
     assert site.ask("GET", "/api/v1/machine", admin).json()["home"] == str(site.home.path)
 
@@ -110,10 +110,10 @@ def test_groups_are_told_with_what_became_of_their_runs(own_site: Site) -> None:
         run_of("aaaa-4", group="g2", project="other"),
         run_of("aaaa-5"),
     )
-    told = own_site.get("/api/v1/groups")["groups"]
-    assert [(one["group"], one["project"], one["runs"]) for one in told] == [("g2", "other", 1), ("g1", "default", 3)]
-    assert told[1]["statuses"] == {"failed": 1, "succeeded": 2}
-    assert told[1]["created_at"] == early.isoformat()
+    answer = own_site.get("/api/v1/groups")["groups"]
+    assert [(one["group"], one["project"], one["runs"]) for one in answer] == [("g2", "other", 1), ("g1", "default", 3)]
+    assert answer[1]["statuses"] == {"failed": 1, "succeeded": 2}
+    assert answer[1]["created_at"] == early.isoformat()
     assert [one["group"] for one in own_site.get("/api/v1/groups", project="other")["groups"]] == ["g2"]
     token = own_site.context.tokens.create("narrow", "viewer", projects=["default"])
     assert [one["group"] for one in own_site.ask("GET", "/api/v1/groups", token).json()["groups"]] == ["g1"]
@@ -131,13 +131,13 @@ def measured(own_site: Site) -> Site:
 
 
 def test_columns_are_listed_the_most_used_first(measured: Site) -> None:
-    told = measured.get("/api/v1/runs/columns", project="default")
-    assert told["params"] == [{"name": "lr", "runs": 2}, {"name": "depth", "runs": 1}]
-    assert told["metrics"] == [{"name": "loss", "runs": 2}, {"name": "acc", "runs": 1}]
+    answer = measured.get("/api/v1/runs/columns", project="default")
+    assert answer["params"] == [{"name": "lr", "runs": 2}, {"name": "depth", "runs": 1}]
+    assert answer["metrics"] == [{"name": "loss", "runs": 2}, {"name": "acc", "runs": 1}]
     everything = measured.get("/api/v1/runs/columns")
     assert {"name": "hidden", "runs": 1} in everything["metrics"]
     token = measured.context.tokens.create("narrow", "viewer", projects=["default"])
-    assert measured.ask("GET", "/api/v1/runs/columns", token).json() == told
+    assert measured.ask("GET", "/api/v1/runs/columns", token).json() == answer
 
 
 def test_a_list_has_only_the_columns_that_are_asked_for(measured: Site) -> None:

@@ -100,8 +100,8 @@ def test_who_asks_too_much_is_told_when_to_come_again(strict: Site) -> None:
     assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 5
     assert int(answers[-1].headers["Retry-After"]) >= 1
     assert "requests per second" in answers[-1].json()["error"]["message"]
-    told = strict.mlflow_answer("GET", "runs/get", {"run_id": "x"})
-    assert (told.status_code, told.json()["error_code"]) == (429, "REQUEST_LIMIT_EXCEEDED")
+    response = strict.mlflow_answer("GET", "runs/get", {"run_id": "x"})
+    assert (response.status_code, response.json()["error_code"]) == (429, "REQUEST_LIMIT_EXCEEDED")
 
 
 # wrong passwords ----------------------------------------------------------------------------------------------------

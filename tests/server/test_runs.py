@@ -32,7 +32,7 @@ def test_runs_are_listed_by_query_sorted_and_counted(own_site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "expected"),
     [
         ({"q": "nonsense"}, "field:value"),
         ({"q": "staus:running"}, "did you mean `status`"),
@@ -45,14 +45,14 @@ def test_runs_are_listed_by_query_sorted_and_counted(own_site: Site) -> None:
         ({"q": "x" * 20_000}, "q:"),
     ],
 )
-def test_a_wrong_query_is_told_where(own_site: Site, params: dict[str, str], told: str | None) -> None:
+def test_a_wrong_query_is_told_where(own_site: Site, params: dict[str, str], expected: str | None) -> None:
     create(own_site)
     answer = own_site.ask("GET", "/api/v1/runs", params=params)
-    if told is None:
+    if expected is None:
         assert (answer.status_code, answer.json()["count"]) == (200, 0)
     else:
         assert answer.status_code == 400
-        assert told in answer.json()["error"]["message"]
+        assert expected in answer.json()["error"]["message"]
     assert own_site.get("/api/v1/runs")["count"] == 1
 
 

@@ -37,9 +37,9 @@ def who(site: Site, value: str, **headers: str) -> httpx.Response:
 
 def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
     assert browser.get("/api/v1/session").status_code == 401
-    told = browser.post("/api/v1/session", json={"user": "ana", "password": PASSWORD})
+    answer = browser.post("/api/v1/session", json={"user": "ana", "password": PASSWORD})
     expected = {"name": "ana", "kind": "session", "role": "editor", "roles": {"*": "editor"}}
-    assert (told.status_code, told.json()) == (200, expected)
+    assert (answer.status_code, answer.json()) == (200, expected)
     assert browser.get("/api/v1/session").json() == expected
     assert browser.get("/api/v1/runs").status_code == 200
     assert browser.post("/api/v1/runs", json={}).status_code == 201
@@ -49,8 +49,8 @@ def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
 
 def test_a_token_signs_in_with_what_it_opens(site: Site, browser: httpx.Client) -> None:
     token = site.context.tokens.create("for-the-page", "viewer", projects=["p"])
-    told = browser.post("/api/v1/session", json={"token": f" {token}\n"}).json()
-    assert told == {"name": "for-the-page", "kind": "session", "role": None, "roles": {"p": "viewer"}}
+    answer = browser.post("/api/v1/session", json={"token": f" {token}\n"}).json()
+    assert answer == {"name": "for-the-page", "kind": "session", "role": None, "roles": {"p": "viewer"}}
     assert browser.post("/api/v1/runs", json={"project": "p"}).status_code == 403
 
 

@@ -146,9 +146,9 @@ HOSTILE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_archive_is_refused_whole(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(CallError) as told:
+    with pytest.raises(CallError) as raised:
         undone(data, tmp_path)
-    assert str(told.value)
+    assert str(raised.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -194,9 +194,9 @@ def test_too_much_and_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_an_archive_is_sent_and_told_of(site: Site) -> None:
     answer = site.ask("POST", ROUTE, content=packed(file_entry("a", b"12345"), file_entry("b/c", b"1")))
     assert answer.status_code == 201
-    told = answer.json()
-    assert (told["files"], told["size"]) == (2, 6)
-    assert files_below(site.home.path / "uploads" / told["id"] / "code") == {"a": b"12345", "b/c": b"1"}
+    body = answer.json()
+    assert (body["files"], body["size"]) == (2, 6)
+    assert files_below(site.home.path / "uploads" / body["id"] / "code") == {"a": b"12345", "b/c": b"1"}
 
 
 def test_a_hostile_archive_is_answered_and_nothing_is_left(own_site: Site) -> None:

@@ -53,12 +53,12 @@ def test_the_plan_has_every_replica(site: Site, run_id: str) -> None:
 
 
 def test_the_environment_of_a_replica_is_what_it_will_see(site: Site, run_id: str) -> None:
-    told = below(site, run_id, "environment/master-0")
-    assert told["argv"][-1].startswith("echo $HARMLESS")
-    assert told["variables"]["HARMLESS"] == "yes"
-    assert told["variables"]["DATABASE_PASSWORD"] == told["variables"]["MIRROR"] == "***"
-    assert told["variables"]["PHALANX_RANK"] == "0"
-    assert told["folder"] == str(site.folder(run_id) / "code")
+    answer = below(site, run_id, "environment/master-0")
+    assert answer["argv"][-1].startswith("echo $HARMLESS")
+    assert answer["variables"]["HARMLESS"] == "yes"
+    assert answer["variables"]["DATABASE_PASSWORD"] == answer["variables"]["MIRROR"] == "***"
+    assert answer["variables"]["PHALANX_RANK"] == "0"
+    assert answer["folder"] == str(site.folder(run_id) / "code")
 
 
 def test_a_replica_that_is_not_there_is_told(site: Site, run_id: str) -> None:

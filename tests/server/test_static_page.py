@@ -98,8 +98,8 @@ def test_a_browser_at_an_address_that_nobody_has_gets_the_page_and_a_program_doe
     assert (browser.status_code, browser.headers["content-security-policy"]) == (404, CSP)
     assert "<title>built</title>" in browser.text
     assert get(paged, "/nonsense").status_code == 401
-    told = paged.client.post("/nonsense", headers={"Accept": "text/html"})
-    assert (told.status_code, told.headers["content-type"]) == (401, "application/json")
+    answer = paged.client.post("/nonsense", headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["content-type"]) == (401, "application/json")
 
 
 def test_head_tells_the_same_without_the_body(paged: Site) -> None:

@@ -170,8 +170,8 @@ def test_what_could_never_start_from_the_servers_machine_is_refused(
 )
 def test_nonsense_is_refused(site: Site, body: Any) -> None:
     before = site.get("/api/v1/runs")["count"]
-    told = {"files": [file_of("true")], **body} if body else {}
-    answer = site.ask("POST", SUBMIT, content=json.dumps(told).encode())
+    content = {"files": [file_of("true")], **body} if body else {}
+    answer = site.ask("POST", SUBMIT, content=json.dumps(content).encode())
     assert answer.status_code in (400, 404, 422), answer.text
     assert answer.json()["error"]["message"]
     assert site.get("/api/v1/runs")["count"] == before

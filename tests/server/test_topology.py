@@ -45,41 +45,41 @@ def attempt_of(folder: Path, replica: str = "master-0", attempt: int = 1) -> Pat
 def wait_for(site: Site, run_id: str, steps_wanted: list[int]) -> Any:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        told = topology(site, run_id)
-        rows = told["replicas"]
+        found = topology(site, run_id)
+        rows = found["replicas"]
         if [row["step"] for row in rows] == steps_wanted and {row["status"] for row in rows} == {"running"}:
-            return told
+            return found
         time.sleep(0.1)
-    raise AssertionError(told)
+    raise AssertionError(found)
 
 
 def test_replicas_are_shown_side_by_side_and_who_failed_first(site: Site, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     run = start(site, f"{sys.executable} train.py", GANG, code=sent(site, tmp_path))
-    told = wait_for(site, run["id"], [9, 8, 7, 6])
-    assert (told["attempt"], told["front"], told["first_failure"]) == (1, 9, None)
-    rows = told["replicas"]
+    answer = wait_for(site, run["id"], [9, 8, 7, 6])
+    assert (answer["attempt"], answer["front"], answer["first_failure"]) == (1, 9, None)
+    rows = answer["replicas"]
     assert [row["name"] for row in rows] == ["master-0", "worker-0", "worker-1", "worker-2"]
     assert [(row["role"], row["index"], row["rank"]) for row in rows[:2]] == [("master", 0, 0), ("worker", 0, 1)]
     assert [row["behind"] for row in rows] == [0, 1, 2, 3]
     assert [row["lag"] for row in rows] == [0, 0, 0, 3]
-    assert told["straggler"] == "worker-2"
+    assert answer["straggler"] == "worker-2"
     assert {row["host"] for row in rows} == {socket.gethostname()}
     assert all(row["started_at"] for row in rows)
     assert all(abs(row["step_at"] - time.time()) < 60 for row in rows)
     (site.folder(run["id"]) / "outputs" / "go").touch()
     until(site, run["id"], "failed")
-    told = topology(site, run["id"])
-    first = told["first_failure"]
+    answer = topology(site, run["id"])
+    first = answer["first_failure"]
     assert (first["replica"], first["rank"]) == ("worker-1", 2)
     assert "ValueError: this rank is broken" in first["why"]
     assert first["lines"][-1] == "ValueError: this rank is broken"
     assert first["host"]
     assert first["at"]
-    assert told["attempts"] == [1]
-    assert told["straggler"] is None
-    assert {row["name"]: row["status"] for row in told["replicas"]}["worker-1"] == "failed"
-    assert [row["step"] for row in told["replicas"]] == [9, 8, 7, 6]
+    assert answer["attempts"] == [1]
+    assert answer["straggler"] is None
+    assert {row["name"]: row["status"] for row in answer["replicas"]}["worker-1"] == "failed"
+    assert [row["step"] for row in answer["replicas"]] == [9, 8, 7, 6]
     assert topology(site, run["id"], attempt=2)["first_failure"] is None
 
 
@@ -89,14 +89,14 @@ def test_a_run_that_has_not_started_shows_what_is_planned(own_site: Site) -> Non
     text += b"environment:\n  replicas: {n_workers: 2}\n"
     with Store.open(own_site.home.path) as store:
         run = submit(own_site.home, store, submission_of(text))
-    told = topology(own_site, run.id)
-    assert [(row["name"], row["status"]) for row in told["replicas"]] == [
+    answer = topology(own_site, run.id)
+    assert [(row["name"], row["status"]) for row in answer["replicas"]] == [
         ("master-0", "waiting"),
         ("worker-0", "waiting"),
         ("worker-1", "waiting"),
     ]
-    assert (told["front"], told["straggler"], told["attempts"]) == (None, None, [])
-    assert {row["lag"] for row in told["replicas"]} == {None}
+    assert (answer["front"], answer["straggler"], answer["attempts"]) == (None, None, [])
+    assert {row["lag"] for row in answer["replicas"]} == {None}
 
 
 def test_of_a_file_that_grows_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +189,9 @@ def test_five_hundred_replicas_are_looked_at_in_a_moment(own_site: Site) -> None
         store.put_replicas(rows)
     topology(own_site, run_id)
     began = time.monotonic()
-    told = topology(own_site, run_id)
+    answer = topology(own_site, run_id)
     took_s = time.monotonic() - began
-    shown = [row for row in told["replicas"] if row["role"] == "worker"]
-    assert (len(shown), told["front"], shown[0]["behind"]) == (512, 513, 511)
+    shown = [row for row in answer["replicas"] if row["role"] == "worker"]
+    assert (len(shown), answer["front"], shown[0]["behind"]) == (512, 513, 511)
     assert took_s < 30  # mostly some 50 ms
     own_site.post(f"/api/v1/runs/{run_id}/finish", {})

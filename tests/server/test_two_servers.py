@@ -70,7 +70,7 @@ def environment(address: Address) -> dict[str, str]:
     return {"PHALANX_HOME": str(address.home), "PHALANX_DATABASE": address.url or ""}
 
 
-def told(address: Address, *arguments: str) -> Answer:
+def command(address: Address, *arguments: str) -> Answer:
     """The command, for this home and database."""
     return called(*arguments, PHALANX_HOME=str(address.home), PHALANX_DATABASE=address.url or "")
 
@@ -199,13 +199,13 @@ def test_one_sees_what_the_other_has_changed(address: Address, servers: tuple[Se
         for other in servers:
             shown = other.ask("GET", f"{MLFLOW}/runs/get?run_id={run_id}")["run"]["data"]["metrics"]
             assert [(row["key"], row["value"]) for row in shown] == [("m", float(step))]
-    token = told(address, "token", "create", "ci", "--json").data["token"]
+    token = command(address, "token", "create", "ci", "--json").data["token"]
     headers = {"Authorization": f"Bearer {token}"}
     for status in (200, 401):
         for server in servers:
             assert httpx.get(f"{server.url}/api/v1/runs", headers=headers, trust_env=False).status_code == status
         if status == 200:
-            assert told(address, "token", "revoke", "ci").code == 0
+            assert command(address, "token", "revoke", "ci").code == 0
 
 
 def test_a_file_that_comes_by_both_ways_is_whole(address: Address, servers: tuple[Server, Server]) -> None:

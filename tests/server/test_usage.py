@@ -27,40 +27,40 @@ def measured(site: Site) -> Any:
 
 
 def test_what_was_asked_for_stands_beside_what_was_used(site: Site, run: Any) -> None:
-    told = site.get(f"/api/v1/runs/{run['id']}/use")
-    (role,) = told["roles"]
+    answer = site.get(f"/api/v1/runs/{run['id']}/use")
+    (role,) = answer["roles"]
     assert (role["role"], role["names"], role["count"]) == ("master", "master-0", 1)
     cpu, memory = role["resources"]
     assert (cpu["resource"], cpu["unit"], cpu["requested"], cpu["limit"]) == ("cpu", "cores", 0.5, 2)
     assert (memory["resource"], memory["unit"], memory["requested"], memory["limit"]) == ("memory", "MiB", 64, 512)
     assert 0.01 < cpu["mean"] < 2
     assert memory["peak"] > 1
-    assert any("too short" in sentence for sentence in told["sentences"])
+    assert any("too short" in sentence for sentence in answer["sentences"])
 
 
 def test_the_advice_has_the_shape_of_advise_json(site: Site, run: Any) -> None:
-    told = site.get(f"/api/v1/runs/{run['id']}/use")["advice"]
-    assert set(told) == {"caveats", "roles", "time_s", "idle_hours", "environment"}
-    (role,) = told["roles"]
+    answer = site.get(f"/api/v1/runs/{run['id']}/use")["advice"]
+    assert set(answer) == {"caveats", "roles", "time_s", "idle_hours", "environment"}
+    (role,) = answer["roles"]
     assert (role["role"], role["indices"], role["cores"]["asked"]) == ("master", [0], 0.5)
-    assert told["environment"]["resources"]["memory"]["limits"] == 512
+    assert answer["environment"]["resources"]["memory"]["limits"] == 512
 
 
 def test_a_file_that_cannot_be_changed_is_a_caveat(site: Site) -> None:
     run_id = measured(site)["id"]
     (site.folder(run_id) / "spec.yml").unlink()
-    told = site.get(f"/api/v1/runs/{run_id}/use")["advice"]
-    assert told["environment"] is None
-    assert "has no spec.yml" in told["caveats"][-1]
+    answer = site.get(f"/api/v1/runs/{run_id}/use")["advice"]
+    assert answer["environment"] is None
+    assert "has no spec.yml" in answer["caveats"][-1]
 
 
 def test_use_over_time_has_columns_of_equal_length(site: Site, run: Any) -> None:
-    told = site.get(f"/api/v1/runs/{run['id']}/use/master-0", buckets=50)
-    assert 0 < len(told["times"]) <= 50
-    assert len(told["times"]) == len(told["cpu"]) == len(told["memory_mib"])
-    assert told["times"] == sorted(told["times"])
-    assert max(told["cpu"]) > 0.01
-    assert told["gpus"] == []
+    answer = site.get(f"/api/v1/runs/{run['id']}/use/master-0", buckets=50)
+    assert 0 < len(answer["times"]) <= 50
+    assert len(answer["times"]) == len(answer["cpu"]) == len(answer["memory_mib"])
+    assert answer["times"] == sorted(answer["times"])
+    assert max(answer["cpu"]) > 0.01
+    assert answer["gpus"] == []
 
 
 def test_a_replica_that_is_not_there_used_nothing(site: Site, run: Any) -> None:
@@ -97,21 +97,21 @@ def noted(folder: Path, looks: int) -> None:
 
 def test_many_looks_are_put_into_few_buckets(tmp_path: Path) -> None:
     noted(tmp_path, 1000)
-    told = over_time(tmp_path, "master-0", 10)
-    assert len(told["times"]) == 10
-    assert told["cpu"] == pytest.approx([2.0] * 10)
-    assert told["memory_mib"] == sorted(told["memory_mib"])
-    assert told["memory_mib"][-1] == 10_000.0
-    assert [gpu["name"] for gpu in told["gpus"]] == ["0", "1"]
-    assert told["gpus"][1]["util"] == pytest.approx([51.0] * 10)
-    assert told["gpus"][0]["memory_mib"][-1] == 100_000.0
+    answer = over_time(tmp_path, "master-0", 10)
+    assert len(answer["times"]) == 10
+    assert answer["cpu"] == pytest.approx([2.0] * 10)
+    assert answer["memory_mib"] == sorted(answer["memory_mib"])
+    assert answer["memory_mib"][-1] == 10_000.0
+    assert [gpu["name"] for gpu in answer["gpus"]] == ["0", "1"]
+    assert answer["gpus"][1]["util"] == pytest.approx([51.0] * 10)
+    assert answer["gpus"][0]["memory_mib"][-1] == 100_000.0
 
 
 def test_few_looks_fill_few_buckets(tmp_path: Path) -> None:
     noted(tmp_path, 3)
-    told = over_time(tmp_path, "master-0", 300)
-    assert len(told["times"]) == len(told["cpu"]) == 3
-    assert all(1000 < at < 1003.1 for at in told["times"])
+    answer = over_time(tmp_path, "master-0", 300)
+    assert len(answer["times"]) == len(answer["cpu"]) == 3
+    assert all(1000 < at < 1003.1 for at in answer["times"])
 
 
 def test_a_spool_of_nonsense_is_no_fault(tmp_path: Path) -> None:

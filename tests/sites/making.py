@@ -54,6 +54,6 @@ def run(workers: int = 0, *, worker: dict[str, Any] | None = None, ps: int = 0, 
     return plan.make(spec.load([("file.yml", yaml.safe_dump(document).encode())]), "run")
 
 
-def told(made: Plan, at: Site, severity: str = "error", **environ: str) -> dict[str, SiteFinding]:
+def findings(made: Plan, at: Site, severity: str = "error", **environ: str) -> dict[str, SiteFinding]:
     """What is said, by the path that it is said of."""
     return {found.path: found for found in check(made, at, environ) if found.severity == severity}

@@ -29,7 +29,7 @@ ANSWERS = {
 }
 
 
-class Told:
+class ScriptedCommands:
     """A cluster made of texts."""
 
     def __init__(self, changes: Mapping[str, CommandOutput] | None = None) -> None:
@@ -44,8 +44,8 @@ class Told:
 
 
 def test_a_cluster_becomes_a_site() -> None:
-    told = Told()
-    found = probe("me", {}, told)
+    commands = ScriptedCommands()
+    found = probe("me", {}, commands)
     site = found.site
     assert (site.name, site.default_memory_mib) == ("test", 500.0)
     assert [(kind.count, kind.gpus, kind.gpu_type) for kind in site.nodes] == [(2, 2, "fake")]
@@ -54,8 +54,8 @@ def test_a_cluster_becomes_a_site() -> None:
     assert [one.name for one in site.qos] == ["normal", "limited"], "not those that one may not use"
     assert (site.max_jobs, site.max_submitted) == (10, 20)
     assert found.remarks == ()
-    assert len(told.asked) == len(set(told.asked)) == 5
-    assert any(line.startswith("sacctmgr -nP show assoc user=me ") for line in told.asked)
+    assert len(commands.asked) == len(set(commands.asked)) == 5
+    assert any(line.startswith("sacctmgr -nP show assoc user=me ") for line in commands.asked)
     text = write(site, found.comments)
     assert load("site.yml", text.encode()) == site
     assert "Slurm 22.05.8" in text
@@ -66,7 +66,7 @@ def test_without_scontrol_and_sacctmgr_less_is_known_and_said() -> None:
     broken = {
         key: CommandOutput(why=f"`{key.split()[0]}` failed: gone") for key in ANSWERS if not key.startswith("sinfo")
     }
-    found = probe("me", {}, Told(broken), name="mine")
+    found = probe("me", {}, ScriptedCommands(broken), name="mine")
     assert found.site.name == "mine"
     assert [part.name for part in found.site.partitions] == ["main"]
     assert found.site.accounts == ()
@@ -74,29 +74,35 @@ def test_without_scontrol_and_sacctmgr_less_is_known_and_said() -> None:
 
 
 def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
-    told = Told(
+    commands = ScriptedCommands(
         {"scontrol show config": CommandOutput("ClusterName = x\nAccountingStorageType = accounting_storage/none\n")}
     )
-    found = probe("me", {}, told)
+    found = probe("me", {}, commands)
     assert found.remarks == ("the cluster has no accounts, or does not report them",)
-    assert not any(line.startswith("sacctmgr") for line in told.asked)
+    assert not any(line.startswith("sacctmgr") for line in commands.asked)
 
 
 def test_a_machine_without_slurm_is_told_where_to_go() -> None:
     with pytest.raises(CallError, match=r"no `sinfo`.*login node.*fir, narval"):
-        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why="there is no `sinfo` on this machine", is_absent=True)}))
+        probe(
+            "me",
+            {},
+            ScriptedCommands({"sinfo -h -N": CommandOutput(why="there is no `sinfo` on this machine", is_absent=True)}),
+        )
 
 
 def test_a_cluster_that_is_down_is_told_so() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
     with pytest.raises(SystemFault, match=r"Unable to contact.*check that the cluster is up"):
-        probe("me", {}, Told({"sinfo -h -N": CommandOutput(why=why)}))
+        probe("me", {}, ScriptedCommands({"sinfo -h -N": CommandOutput(why=why)}))
 
 
 def test_a_published_policy_goes_with_what_was_measured() -> None:
     config = "ClusterName = narval\nAccountingStorageType = accounting_storage/none\n"
     nodes = "g1|main*|48|510000|gpu:a100:4(S:0-1),gpu:a100_1g.5gb:14|(null)|idle\n"
-    found = probe("me", {}, Told({"scontrol show config": CommandOutput(config), "sinfo -h -N": CommandOutput(nodes)}))
+    found = probe(
+        "me", {}, ScriptedCommands({"scontrol show config": CommandOutput(config), "sinfo -h -N": CommandOutput(nodes)})
+    )
     site = found.site
     assert site.partition == "forbidden"
     assert site.source is not None
@@ -107,15 +113,17 @@ def test_a_published_policy_goes_with_what_was_measured() -> None:
 
 
 def test_modules_are_looked_at() -> None:
-    told = Told({"sh -c": CommandOutput("/opt/modules:\npython/3.10.2\npython/3.11.5\n")})
-    found = probe("me", {"LMOD_CMD": "/opt/lmod"}, told)
+    commands = ScriptedCommands({"sh -c": CommandOutput("/opt/modules:\npython/3.10.2\npython/3.11.5\n")})
+    found = probe("me", {"LMOD_CMD": "/opt/lmod"}, commands)
     assert any("Python: python/3.10.2, python/3.11.5" in remark for remark in found.remarks)
     assert "# modules: [python/3.11.5]" in write(found.site, found.comments)
-    assert "the cluster has modules" in probe("me", {"MODULEPATH": "/opt"}, Told()).remarks
+    assert "the cluster has modules" in probe("me", {"MODULEPATH": "/opt"}, ScriptedCommands()).remarks
 
 
 def test_names_that_a_cluster_gives_itself_do_no_harm() -> None:
-    found = probe("me", {}, Told({"scontrol show config": CommandOutput("ClusterName = a b; rm -rf $HOME\n")}))
+    found = probe(
+        "me", {}, ScriptedCommands({"scontrol show config": CommandOutput("ClusterName = a b; rm -rf $HOME\n")})
+    )
     assert found.site.name == "a_b__rm_-rf__HOME"
 
 
@@ -152,8 +160,10 @@ def recorded_site(folder: Path) -> Site:
         "scontrol show partition": "partitions", "sacctmgr -nP show assoc": "associations",
         "sacctmgr -nP show qos": "qos",
     }  # fmt: skip
-    told = Told({key: CommandOutput((folder / f"{file}.txt").read_text()) for key, file in files.items()})
-    return probe("root", {}, told).site
+    commands = ScriptedCommands(
+        {key: CommandOutput((folder / f"{file}.txt").read_text()) for key, file in files.items()}
+    )
+    return probe("root", {}, commands).site
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.parent.name}-{file.parent.name}")

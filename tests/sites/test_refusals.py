@@ -10,7 +10,7 @@ import pytest
 
 from phalanx.plan import Plan
 from phalanx.sites.model import NodeKind
-from tests.sites.making import resources, run, told
+from tests.sites.making import findings, resources, run
 from tests.sites.test_probe import recorded_site
 
 RECORDED = sorted((Path(__file__).parent.parent / "backends" / "recorded").glob("slurm-*/refused.json"))
@@ -42,12 +42,12 @@ def test_what_slurm_refused_is_told_beforehand(file: Path, case: str) -> None:
         pytest.skip("this version was not asked")
     answer = answers[case]
     assert answer["code"] != 0 or answer.get("then"), "refused, or waiting for what will never be"
-    assert told(CASES[case], recorded_site(file.parent / "site"))
+    assert findings(CASES[case], recorded_site(file.parent / "site"))
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: str(file.parent.name))
 def test_what_slurm_takes_is_not_refused(file: Path) -> None:
-    assert told(run(**FINE), recorded_site(file.parent / "site")) == {}
+    assert findings(run(**FINE), recorded_site(file.parent / "site")) == {}
 
 
 def test_the_cases_are_wrong_on_such_a_cluster_and_nothing_else_is(tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_the_cases_are_wrong_on_such_a_cluster_and_nothing_else_is(tmp_path: Pat
         (folder / f"{name}.txt").write_text(text)
     site = recorded_site(folder)
     assert site.nodes == (NodeKind(4, 4, 4000.0, 2, "fake", ("rack1",), ("main", "short")),)
-    assert told(run(**FINE), site) == {}
-    assert [case for case, made in CASES.items() if not told(made, site)] == []
+    assert findings(run(**FINE), site) == {}
+    assert [case for case, made in CASES.items() if not findings(made, site)] == []

@@ -50,7 +50,7 @@ class Ejected:
     def log(self, replica: str, attempt: int = 1) -> str:
         return (self.job_folder / "replicas" / replica / f"attempt-{attempt}" / "log").read_text()
 
-    def told(self) -> dict[str, Any]:
+    def rank_outputs(self) -> dict[str, Any]:
         return {path.stem: json.loads(path.read_text()) for path in self.job_folder.glob("outputs/*.json")}
 
     def said(self) -> str:
@@ -74,7 +74,7 @@ def test_an_ejected_job_runs_where_nobody_has_phalanx(place: SlurmPlace) -> None
     ejected = Ejected(place, the("allreduce", 3), framework="pytorch", environment=four)
     job = ejected.submit()
     assert place.until_job(job, *ENDED) == "COMPLETED", ejected.said()
-    ranks = ejected.told()
+    ranks = ejected.rank_outputs()
     assert sorted(ranks) == ["0", "1", "2", "3"]
     assert all(rank["sums"] == [10, 20, 30] for rank in ranks.values())
     assert len({rank["host"] for rank in ranks.values()}) == 2
@@ -99,7 +99,7 @@ def test_an_ejected_heterogeneous_job_gives_every_role_its_own(place: SlurmPlace
     ejected = Ejected(place, the("topology"), framework="tensorflow", environment=environment)
     job = ejected.submit()
     assert place.until_job(job, *ENDED) == "COMPLETED", ejected.said()
-    ranks = ejected.told()
+    ranks = ejected.rank_outputs()
     names = ["master-0", "ps-0", "worker-0", "worker-1"]
     assert sorted(ranks) == names
     assert all(rank["answers"] == {name: name for name in names} for rank in ranks.values())

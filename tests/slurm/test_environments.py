@@ -17,7 +17,7 @@ from tests.cli.homes import wait_for
 from tests.slurm import debian
 from tests.slurm.cluster import Cluster
 from tests.slurm.places import SlurmPlace
-from tests.slurm.programs import HERE, AtOnce, folder, job_of, log, over, ran, submit, submit_with, told
+from tests.slurm.programs import HERE, AtOnce, folder, job_of, log, over, ran, rank_outputs, submit, submit_with
 
 SHOWING = f"python -c 'import tiny; print(tiny.WORDS)' && python {HERE / 'showing.py'} 0"
 MADE = 'sed -n "s/^[$] /made: /p" "$(dirname "$VIRTUAL_ENV")/log"'  # by whom ever, on this node
@@ -104,7 +104,7 @@ def packages(place: SlurmPlace, run: str) -> dict[str, list[str]]:
 def test_requirements_are_installed_once_on_each_node(at_once: AtOnce) -> None:
     """From a wheelhouse, into the node's own storage, for all ranks there; what was installed is on record."""
     place, found = at_once.place, at_once.succeeded("on-nodes")
-    ranks, job = told(place, found["id"]), job_of(place, found["id"])
+    ranks, job = rank_outputs(place, found["id"]), job_of(place, found["id"])
     hosts = {rank["host"] for rank in ranks.values()}
     assert (len(ranks), len(hosts)) == (4, 2)
     for name, rank in ranks.items():
@@ -125,7 +125,7 @@ def test_requirements_are_installed_once_on_each_node(at_once: AtOnce) -> None:
 
 def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("on-login")
-    (rank,) = told(place, found["id"]).values()
+    (rank,) = rank_outputs(place, found["id"]).values()
     assert rank["python"].startswith(rank["environment"]["SLURM_TMPDIR"])
     assert "from the wheelhouse" in log(place, found["id"])
     assert "tiny==1.0" in packages(place, found["id"])[rank["host"]]
@@ -134,7 +134,7 @@ def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(at_onc
 def test_a_virtual_environment_that_is_there_is_used(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("venv")
     venv = place.folder / "my venv"
-    (rank,) = told(place, found["id"]).values()
+    (rank,) = rank_outputs(place, found["id"]).values()
     assert Path(rank["python"]) == venv
     assert rank["environment"]["VIRTUAL_ENV"] == str(venv)
     assert log(place, found["id"]) == "from the venv\n"
@@ -183,7 +183,7 @@ def test_modules_are_loaded_for_every_rank(place: SlurmPlace, modules: dict[str,
     run = submit_with(place, command, modules, framework="pytorch", environment=environment)
     (found,) = over(place, run)
     assert found["status"] == "succeeded", found["reason"]
-    for rank in told(place, run).values():
+    for rank in rank_outputs(place, run).values():
         assert rank["environment"]["TOOL"] == "the one"
         assert "/opt/tool/bin" in rank["environment"]["PATH"].split(":")
 

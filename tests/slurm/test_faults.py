@@ -452,10 +452,10 @@ def test_schedulers_that_are_killed_at_any_moment_lose_and_double_nothing(place:
     runs = place.run_ids()
     assert len(runs) > 2
     for run in over(place, *runs):
-        told = f"of seed {seed}: {run['statuses']}"
-        assert (run["status"], run["attempt"]) == ("succeeded", 1), told
-        assert (folder(place, run["id"]) / "outputs" / "times").read_text() == "ran\n", told
-        assert len(jobs_named(place, run["id"])) == 1, told
+        details = f"of seed {seed}: {run['statuses']}"
+        assert (run["status"], run["attempt"]) == ("succeeded", 1), details
+        assert (folder(place, run["id"]) / "outputs" / "times").read_text() == "ran\n", details
+        assert len(jobs_named(place, run["id"])) == 1, details
 
 
 # disks, and a site that keeps no records -----------------------------------------------------------------------------

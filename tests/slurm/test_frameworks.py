@@ -54,7 +54,7 @@ def test_ranks_on_several_nodes_train_and_agree(
     stage = SlurmStage(tmp_path, example, python, cluster)
     try:
         run = stage.run_spread(per_node)
-        assert run.status == "succeeded", run.told()
+        assert run.status == "succeeded", run.report()
         hosts = [replica["host"] for replica in stage.call("show", run.id, "--json").data["replicas"]]
         assert len(set(hosts)) >= max(2, len(hosts) / (per_node or len(hosts))), hosts
         if example == "tensorflow":  # only the chief says what it ended with

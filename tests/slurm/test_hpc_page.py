@@ -78,9 +78,9 @@ def do(place: SlurmPlace, step: Step) -> None:
         lacks = missing(step.said, done.stdout)
         if done.returncode == 0 and not lacks:
             return
-        told = f"$ {step.command}\n{done.stdout}(code {done.returncode})\nand not:\n" + "\n".join(lacks)
-        assert step.command.startswith(LOOKING), told
-        assert time.monotonic() < until, told
+        details = f"$ {step.command}\n{done.stdout}(code {done.returncode})\nand not:\n" + "\n".join(lacks)
+        assert step.command.startswith(LOOKING), details
+        assert time.monotonic() < until, details
         time.sleep(0.5)
 
 

@@ -44,7 +44,7 @@ def segmented(checkpoint_s: int, workers: int = 0, timeout_s: int | None = None)
 
 class Runs(NamedTuple):
     place: SlurmPlace
-    told: str  # saves when it is told to, and goes on until its segment is over
+    signalled: str  # saves when it is told to, and goes on until its segment is over
     leaving: str  # leaves when it has saved
     trapping: str  # a shell that leaves
     timed: str  # has less time than two segments
@@ -71,7 +71,7 @@ def runs_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> 
             other,
             unattended,
         )
-        over(place, runs.told, runs.leaving, runs.trapping, runs.timed, patience_s=300)
+        over(place, runs.signalled, runs.leaving, runs.trapping, runs.timed, patience_s=300)
         yield runs
     finally:
         place.close()
@@ -98,16 +98,16 @@ def saved_at(place: SlurmPlace, run: str) -> dict[str, tuple[int, float]]:
 
 
 def test_all_ranks_are_told_to_save_before_the_end_and_go_on_in_the_next_segment(runs: Runs) -> None:
-    place, run = runs.place, runs.told
+    place, run = runs.place, runs.signalled
     found = went_on(place, run)
-    told = saved_at(place, run)
-    assert sorted(told) == ["0", "1", "2"]
+    signalled = saved_at(place, run)
+    assert sorted(signalled) == ["0", "1", "2"]
     began = min(replica_start(place, run, name) for name in ("master-0", "worker-0", "worker-1"))
-    assert all(20 < at - began < SEGMENT_S - 50 for _, at in told.values()), (began, told)
-    are_continued(place, run, told)
+    assert all(20 < at - began < SEGMENT_S - 50 for _, at in signalled.values()), (began, signalled)
+    are_continued(place, run, signalled)
     for rank, name in enumerate(("master-0", "worker-0", "worker-1")):
         (ended,) = (line for line in log(place, run, name).splitlines() if line.startswith("ended at step "))
-        assert int(ended.rpartition(" ")[2]) > told[str(rank)][0] + 3, "it went on when it had saved"
+        assert int(ended.rpartition(" ")[2]) > signalled[str(rank)][0] + 3, "it went on when it had saved"
     assert {row["attempt"] for row in found["replicas"]} == {2}
 
 
@@ -118,18 +118,18 @@ def replica_start(place: SlurmPlace, run: str, name: str) -> float:
 def test_ranks_that_leave_when_they_have_saved_go_on_in_the_next_segment(runs: Runs) -> None:
     place, run = runs.place, runs.leaving
     went_on(place, run)
-    told = saved_at(place, run)
-    assert sorted(told) == ["0", "1"]
-    are_continued(place, run, told)
+    signalled = saved_at(place, run)
+    assert sorted(signalled) == ["0", "1"]
+    are_continued(place, run, signalled)
     assert "ended at step" not in log(place, run)
 
 
-def are_continued(place: SlurmPlace, run: str, told: dict[str, tuple[int, float]]) -> None:
+def are_continued(place: SlurmPlace, run: str, signalled: dict[str, tuple[int, float]]) -> None:
     """One series of each rank: what it had saved, and from there what the second attempt did."""
     found = series(place, run, "loss")
-    assert len(found) == len(told)
+    assert len(found) == len(signalled)
     for rank, (name, points) in enumerate(sorted(found.items())):
-        step = told[str(rank)][0]
+        step = signalled[str(rank)][0]
         assert points == [*((1, n) for n in range(step)), *((2, n) for n in range(step, step + STEPS))], name
 
 

@@ -25,12 +25,12 @@ from tests.slurm.programs import (
     job_of,
     log,
     over,
+    rank_outputs,
     replica,
     see,
     series,
     submit,
     succeeded,
-    told,
 )
 from tests.slurm.programs import program as the
 
@@ -125,7 +125,7 @@ WANTED["pytorch"] = (the("allreduce", 3), {"framework": "pytorch", "environment"
 @pytest.mark.smoke
 def test_ranks_of_pytorch_meet_over_four_nodes_and_agree(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("pytorch")
-    ranks = told(place, found["id"])
+    ranks = rank_outputs(place, found["id"])
     assert sorted(ranks) == ["0", "1", "2", "3"]
     assert {rank["host"] for rank in ranks.values()} == set(place.cluster.nodes)
     assert all(rank["sums"] == [10, 20, 30] for rank in ranks.values())
@@ -159,7 +159,7 @@ WANTED["tensorflow"] = (the("topology"), {"framework": "tensorflow", "environmen
 def test_replicas_of_tensorflow_have_their_own_resources_in_one_job(at_once: AtOnce) -> None:
     """A master with a GPU, a worker like no other and servers that never end: they are one job, and it ends."""
     place, found = at_once.place, at_once.succeeded("tensorflow")
-    ranks, job = told(place, found["id"]), job_of(place, found["id"])
+    ranks, job = rank_outputs(place, found["id"]), job_of(place, found["id"])
     names = ["master-0", "ps-0", "ps-1", "worker-0", "worker-1"]
     assert sorted(ranks) == names
     for name, rank in ranks.items():
@@ -191,7 +191,7 @@ WANTED["mxnet"] = (the("topology"), {"framework": "mxnet", "environment": MXNET}
 
 def test_replicas_of_mxnet_are_scheduler_servers_and_workers(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("mxnet")
-    ranks = told(place, found["id"])
+    ranks = rank_outputs(place, found["id"])
     assert sorted(ranks) == ["master-0", "server-0", "worker-0", "worker-1"]
     said = {name: rank["environment"] for name, rank in ranks.items()}
     roles = {name: environment["DMLC_ROLE"] for name, environment in said.items()}
@@ -216,7 +216,7 @@ WANTED["sharing"] = (the("topology"), {"framework": "pytorch", "environment": SH
 
 def test_several_replicas_share_a_node_and_its_gpus(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("sharing")
-    ranks = told(place, found["id"])
+    ranks = rank_outputs(place, found["id"])
     assert sorted(Counter(rank["host"] for rank in ranks.values()).values()) == [2, 2]
     for host in {rank["host"] for rank in ranks.values()}:
         gpus = [rank["environment"]["CUDA_VISIBLE_DEVICES"] for rank in ranks.values() if rank["host"] == host]
@@ -230,7 +230,7 @@ WANTED["pairs"] = (the("allreduce", 2), {"framework": "pytorch", "environment": 
 
 def test_the_processes_of_a_replica_stay_on_one_node(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("pairs")
-    ranks = told(place, found["id"])
+    ranks = rank_outputs(place, found["id"])
     assert [rank["sums"] for rank in ranks.values()] == [[10, 20]] * 4
     assert ranks["0"]["host"] == ranks["1"]["host"] != ranks["2"]["host"] == ranks["3"]["host"]
     said = [rank["environment"] for rank in ranks.values()]
@@ -250,7 +250,7 @@ WANTED["homogeneous"] = (the("allreduce", 1), {"framework": "pytorch", "environm
 
 def test_a_homogeneous_layout_gives_everyone_what_the_largest_asks_for(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.succeeded("homogeneous")
-    ranks = told(place, found["id"])
+    ranks = rank_outputs(place, found["id"])
     assert [rank["environment"]["SLURM_CPUS_PER_TASK"] for rank in ranks.values()] == ["2"] * 3
     (given,) = allocated(place, job_of(place, found["id"])).values()
     assert (given["cpu"], given["mem"]) == ("6", "1800M")
@@ -383,7 +383,7 @@ def test_a_run_may_be_submitted_from_within_a_job(place: SlurmPlace) -> None:
     assert found["status"] == "succeeded"
     inner = job_of(place, found["id"])
     assert inner != outer
-    (rank,) = told(place, found["id"]).values()
+    (rank,) = rank_outputs(place, found["id"]).values()
     variables = rank["environment"]
     assert (variables["SLURM_JOB_ID"], variables["SLURM_NTASKS"], variables["PHALANX_RANK"]) == (inner, "1", "0")
     (given,) = allocated(place, inner).values()
@@ -473,7 +473,7 @@ def test_nothing_that_a_user_writes_is_run_or_breaks_anything(odd: SlurmPlace, t
         params={"text": 'é漢 "$HOME #SBATCH --hold'},
         environment=environment,
     )
-    ranks = told(odd, found["id"])
+    ranks = rank_outputs(odd, found["id"])
     assert sorted(ranks) == ["master-0", "worker-0"]
     for rank in ranks.values():
         assert rank["environment"]["HOSTILE"] == HOSTILE

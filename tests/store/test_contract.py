@@ -428,9 +428,9 @@ class TestFind:
     def test_at_most_five_are_listed(self, store: Store) -> None:
         for place in range(10):
             store.add(run(f"d{place}"))
-        with pytest.raises(CallError, match=r"d4.*, and more") as told:
+        with pytest.raises(CallError, match=r"d4.*, and more") as raised:
             store.find("d")
-        assert "d5" not in str(told.value)
+        assert "d5" not in str(raised.value)
 
 
 class TestLists:

@@ -18,7 +18,7 @@ def index(store: Store) -> ModelIndex:
     return ModelIndex(store)
 
 
-class Telling:
+class EventRecorder:
     """Tells an index of events, each a minute after the one before."""
 
     def __init__(self, index: ModelIndex) -> None:
@@ -33,8 +33,8 @@ class Telling:
 
 
 @pytest.fixture
-def tell(index: ModelIndex) -> Telling:
-    return Telling(index)
+def record(index: ModelIndex) -> EventRecorder:
+    return EventRecorder(index)
 
 
 def numbers(index: ModelIndex, model: str = "net") -> list[int]:
@@ -55,10 +55,10 @@ def test_an_empty_index_has_nothing(index: ModelIndex) -> None:
     assert index.registered("net", "r1", "outputs/a") is None
 
 
-def test_a_version_comes_back_as_it_was_told(index: ModelIndex, tell: Telling) -> None:
+def test_a_version_comes_back_as_it_was_told(index: ModelIndex, record: EventRecorder) -> None:
     metrics = {"loss": 0.25, "nan": math.nan, "high": math.inf}
     lineage = {"params": {"lr": 0.1}, "datasets": [{"name": "cifar"}]}
-    tell("register", version=1, run="r1", source="outputs/a", size=10, files=2, metrics=metrics, lineage=lineage,
+    record("register", version=1, run="r1", source="outputs/a", size=10, files=2, metrics=metrics, lineage=lineage,
          labels={"stage": "test"}, description="first")  # fmt: skip
     version = index.version("net", 1)
     assert version is not None
@@ -75,9 +75,9 @@ def test_a_version_comes_back_as_it_was_told(index: ModelIndex, tell: Telling) -
     assert (model.latest, model.versions, model.aliases) == (1, 1, {})
 
 
-def test_the_files_of_a_version_are_read_later(index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1, run="r1", lineage={"commit": "abc"})
-    tell("settle", version=1, digest="d" * 64, size=5, files=1, lineage={"code": "c" * 64})
+def test_the_files_of_a_version_are_read_later(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1, run="r1", lineage={"commit": "abc"})
+    record("settle", version=1, digest="d" * 64, size=5, files=1, lineage={"code": "c" * 64})
     version = index.version("net", 1)
     assert version is not None
     assert (version.digest, version.size, version.files) == ("d" * 64, 5, 1)
@@ -85,44 +85,44 @@ def test_the_files_of_a_version_are_read_later(index: ModelIndex, tell: Telling)
     assert version.updated_at == after(2)
 
 
-def test_versions_are_listed_of_a_model_and_of_a_run_the_newest_first(index: ModelIndex, tell: Telling) -> None:
-    tell("register", "net", 1, run="r1")
-    tell("register", "net", 2, run="r2")
-    tell("register", "other", 1, run="r1")
+def test_versions_are_listed_of_a_model_and_of_a_run_the_newest_first(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", "net", 1, run="r1")
+    record("register", "net", 2, run="r2")
+    record("register", "other", 1, run="r1")
     assert numbers(index) == [2, 1]
     assert [version.title for version in index.versions(run_id="r1")] == ["net/1", "other/1"]
     assert [version.title for version in index.versions("net", "r1")] == ["net/1"]
     assert [version.title for version in index.versions()] == ["net/2", "net/1", "other/1"]
 
 
-def test_an_alias_points_at_one_version(index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1)
-    tell("register", version=2)
-    tell("alias", version=1, alias="champion")
-    tell("alias", version=1, alias="old")
-    tell("alias", version=2, alias="champion")
+def test_an_alias_points_at_one_version(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1)
+    record("register", version=2)
+    record("alias", version=1, alias="champion")
+    record("alias", version=1, alias="old")
+    record("alias", version=2, alias="champion")
     assert index.aliases("net") == {"champion": 2, "old": 1}
     found = index.version("net", 2)
     assert found is not None
     assert found.aliases == ("champion",)
     assert found.updated_at == after(5)
-    tell("unalias", version=2, alias="champion")
+    record("unalias", version=2, alias="champion")
     assert index.aliases("net") == {"old": 1}
 
 
-def test_an_alias_of_a_version_whose_record_was_lost_is_passed_over(index: ModelIndex, tell: Telling) -> None:
-    tell("alias", version=7, alias="champion")
+def test_an_alias_of_a_version_whose_record_was_lost_is_passed_over(index: ModelIndex, record: EventRecorder) -> None:
+    record("alias", version=7, alias="champion")
     assert index.aliases("net") == {}
     assert len(index.events()) == 1
 
 
-def test_models_and_versions_are_described_and_labelled(index: ModelIndex, tell: Telling) -> None:
-    tell("create", description="first", labels={"a": "1", "b": "2"})
-    tell("register", version=1, labels={"x": "1"}, description="one")
-    tell("describe", description="second")
-    tell("label", labels={"a": None, "c": "3"})
-    tell("describe", version=1, description="uno")
-    tell("label", version=1, labels={"x": "2", "y": "3"})
+def test_models_and_versions_are_described_and_labelled(index: ModelIndex, record: EventRecorder) -> None:
+    record("create", description="first", labels={"a": "1", "b": "2"})
+    record("register", version=1, labels={"x": "1"}, description="one")
+    record("describe", description="second")
+    record("label", labels={"a": None, "c": "3"})
+    record("describe", version=1, description="uno")
+    record("label", version=1, labels={"x": "2", "y": "3"})
     model, version = index.model("net"), index.version("net", 1)
     assert model is not None
     assert version is not None
@@ -131,11 +131,11 @@ def test_models_and_versions_are_described_and_labelled(index: ModelIndex, tell:
     assert (model.created_at, model.updated_at) == (after(1), after(6))
 
 
-def test_a_deleted_version_is_gone_and_its_number_with_it(index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1, run="r1", source="outputs/a")
-    tell("register", version=2, run="r1", source="outputs/b")
-    tell("alias", version=2, alias="champion")
-    tell("delete", version=2)
+def test_a_deleted_version_is_gone_and_its_number_with_it(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1, run="r1", source="outputs/a")
+    record("register", version=2, run="r1", source="outputs/b")
+    record("alias", version=2, alias="champion")
+    record("delete", version=2)
     assert numbers(index) == [1]
     assert index.version("net", 2) is None
     assert index.aliases("net") == {}
@@ -146,14 +146,14 @@ def test_a_deleted_version_is_gone_and_its_number_with_it(index: ModelIndex, tel
     assert (model.latest, model.versions) == (1, 1)
 
 
-def test_a_deleted_model_begins_anew_and_its_numbers_go_on(index: ModelIndex, tell: Telling) -> None:
-    tell("create", description="old", labels={"a": "1"})
-    tell("register", version=1)
-    tell("alias", version=1, alias="champion")
-    tell("delete")
+def test_a_deleted_model_begins_anew_and_its_numbers_go_on(index: ModelIndex, record: EventRecorder) -> None:
+    record("create", description="old", labels={"a": "1"})
+    record("register", version=1)
+    record("alias", version=1, alias="champion")
+    record("delete")
     assert (index.models(), index.versions()) == ([], [])
     assert index.model("net") is None
-    tell("register", version=2)
+    record("register", version=2)
     model = index.model("net")
     assert model is not None
     assert (model.description, model.labels, model.aliases, model.latest) == ("", {}, {}, 2)
@@ -161,43 +161,43 @@ def test_a_deleted_model_begins_anew_and_its_numbers_go_on(index: ModelIndex, te
     assert [event.kind for event in index.events("net")] == ["create", "register", "alias", "delete", "register"]
 
 
-def test_what_a_newer_phalanx_did_is_history(index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1)
-    tell("bless", version=1, by="the pope")
+def test_what_a_newer_phalanx_did_is_history(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1)
+    record("bless", version=1, by="the pope")
     assert index.events()[-1].data == {"by": "the pope"}
     assert numbers(index) == [1]
 
 
-def test_events_come_back_as_they_were(index: ModelIndex, tell: Telling) -> None:
-    tell("create", "net", description="x")
-    tell("register", "other", 1, run="r1", source="s", metrics={"a": 1.0})
-    tell("alias", "other", 1, alias="best", was=None)
-    assert index.events() == tell.events
-    assert index.events("other") == tell.events[1:]
-    assert index.events(after=2) == tell.events[2:]
+def test_events_come_back_as_they_were(index: ModelIndex, record: EventRecorder) -> None:
+    record("create", "net", description="x")
+    record("register", "other", 1, run="r1", source="s", metrics={"a": 1.0})
+    record("alias", "other", 1, alias="best", was=None)
+    assert index.events() == record.events
+    assert index.events("other") == record.events[1:]
+    assert index.events(after=2) == record.events[2:]
 
 
-def test_telling_twice_changes_nothing(index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1, run="r1")
-    tell("alias", version=1, alias="champion")
-    tell("unalias", version=1, alias="champion")
+def test_telling_twice_changes_nothing(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1, run="r1")
+    record("alias", version=1, alias="champion")
+    record("unalias", version=1, alias="champion")
     before = everything(index)
-    index.add(tell.events[:2], 999)
+    index.add(record.events[:2], 999)
     assert everything(index) == before
 
 
-def test_told_again_from_the_start_it_is_the_same(index: ModelIndex, tell: Telling) -> None:
-    tell("create", description="d", labels={"a": "1"})
-    tell("register", version=1, run="r1", source="a", metrics={"m": 1})
-    tell("register", version=2, run="r2", source="b")
-    tell("settle", version=1, digest="d" * 64, size=1, files=1)
-    tell("alias", version=1, alias="champion")
-    tell("delete", version=2)
-    tell("label", version=1, labels={"x": "y"})
+def test_told_again_from_the_start_it_is_the_same(index: ModelIndex, record: EventRecorder) -> None:
+    record("create", description="d", labels={"a": "1"})
+    record("register", version=1, run="r1", source="a", metrics={"m": 1})
+    record("register", version=2, run="r2", source="b")
+    record("settle", version=1, digest="d" * 64, size=1, files=1)
+    record("alias", version=1, alias="champion")
+    record("delete", version=2)
+    record("label", version=1, labels={"x": "y"})
     before = everything(index)
     index.clear()
     assert (index.models(), index.events()) == ([], [])
-    index.add(tell.events, 700)
+    index.add(record.events, 700)
     assert everything(index) == before
 
 
@@ -211,10 +211,10 @@ def test_events_are_indexed_all_or_none(index: ModelIndex, store: Store) -> None
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_come_back(index: ModelIndex, tell: Telling, text: str) -> None:
+def test_hostile_texts_come_back(index: ModelIndex, record: EventRecorder, text: str) -> None:
     name = text[:100] or "net"
-    tell("register", name, 1, run="r1", source=text, description=text, labels={text: text}, metrics={text: 1.0})
-    tell("alias", name, 1, alias=name)
+    record("register", name, 1, run="r1", source=text, description=text, labels={text: text}, metrics={text: 1.0})
+    record("alias", name, 1, alias=name)
     version = index.version(name, 1)
     assert version is not None
     assert (version.source, version.description, version.labels) == (text, text, {text: text})
@@ -223,14 +223,14 @@ def test_hostile_texts_come_back(index: ModelIndex, tell: Telling, text: str) ->
     assert [model.name for model in index.models(name)] == [name]
 
 
-def test_what_a_database_cannot_keep_is_found_again_all_the_same(index: ModelIndex, tell: Telling) -> None:
-    tell("register", "net", 1, run="r1", source="outputs/\udce9\0")
+def test_what_a_database_cannot_keep_is_found_again_all_the_same(index: ModelIndex, record: EventRecorder) -> None:
+    record("register", "net", 1, run="r1", source="outputs/\udce9\0")
     assert index.registered("net", "r1", "outputs/\udce9\0") == 1
 
 
-def test_models_are_found_by_a_part_of_their_name(index: ModelIndex, tell: Telling) -> None:
+def test_models_are_found_by_a_part_of_their_name(index: ModelIndex, record: EventRecorder) -> None:
     for name in ("ResNet-50", "resnet_18", "BERT", "100%", "ÉCOLE"):
-        tell("create", name)
+        record("create", name)
     assert [model.name for model in index.models("RESNET")] == ["ResNet-50", "resnet_18"]
     assert [model.name for model in index.models("_")] == ["resnet_18"]
     assert [model.name for model in index.models("%")] == ["100%"]
@@ -251,16 +251,16 @@ def test_many_models_have_their_own_aliases(index: ModelIndex) -> None:
     assert len(index.models()) == 700
 
 
-def test_clearing_the_store_clears_the_index(store: Store, index: ModelIndex, tell: Telling) -> None:
-    tell("register", version=1)
-    tell("alias", version=1, alias="champion")
+def test_clearing_the_store_clears_the_index(store: Store, index: ModelIndex, record: EventRecorder) -> None:
+    record("register", version=1)
+    record("alias", version=1, alias="champion")
     store.clear()
     assert everything(index) == ([], [], [], (0, 0), 1)
 
 
 def test_the_index_of_another_connection_sees_it(address: Address) -> None:
     with address.open() as one, address.open() as two:
-        Telling(ModelIndex(one))("register", version=1, run="r1")
+        EventRecorder(ModelIndex(one))("register", version=1, run="r1")
         assert numbers(ModelIndex(two)) == [1]
         with pytest.raises(StoreError):
             _clear_and_fail(one)

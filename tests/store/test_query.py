@@ -23,7 +23,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-def told(query: str) -> str:
+def error_of(query: str) -> str:
     with pytest.raises(CallError) as error:
         where(query, "lower({})")
     return str(error.value)
@@ -63,21 +63,21 @@ def told(query: str) -> str:
     ],
 )
 def test_a_wrong_query_is_told_what_and_where(query: str, place: int, part: str, message: str) -> None:
-    said = told(query)
+    said = error_of(query)
     assert f"the query `{query}` is wrong at character {place}, `{part}`: " in said
     assert message in said
 
 
 def test_the_fields_are_told_when_one_is_wrong() -> None:
-    said = told("nothing:1")
+    said = error_of("nothing:1")
     assert all(field in said for field in FIELDS)
     assert {"id", "tags", "created_at", "params.NAME", "metric.NAME"} <= set(FIELDS)
 
 
 def test_a_query_has_bounds() -> None:
-    assert "10,000 characters" in told("name:" + "x" * 10_000)
-    assert len(told("name:<" + "x" * 9_000)) < 600
-    assert "200 parts" in told("name:" + "x|" * 201)
+    assert "10,000 characters" in error_of("name:" + "x" * 10_000)
+    assert len(error_of("name:<" + "x" * 9_000)) < 600
+    assert "200 parts" in error_of("name:" + "x|" * 201)
 
 
 def test_a_wrong_sort_is_told() -> None:

@@ -164,16 +164,16 @@ def test_a_home_that_cannot_be_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["sqlite:///x", "mysql://secret@host/db", "nonsense"])
 def test_another_kind_of_url_is_refused_without_showing_it(tmp_path: Path, url: str) -> None:
-    with pytest.raises(CallError, match="starts with `postgresql://`, not") as told:
+    with pytest.raises(CallError, match="starts with `postgresql://`, not") as raised:
         Store.open(tmp_path, url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_an_unreachable_postgresql_is_told_without_the_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/runs: ") as told:
+    with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/runs: ") as raised:
         Store.open(tmp_path, "postgresql://ann:secret@127.0.0.1:1/runs")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:

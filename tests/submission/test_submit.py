@@ -68,8 +68,8 @@ def git_folder(folder: Path) -> str:
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "first")):
         subprocess.run(["git", "-C", str(folder), *words], check=True)
-    told = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    return told.stdout.strip()
+    done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def records_of(home: Home, run: Run) -> Any:
@@ -139,9 +139,9 @@ def test_what_is_not_done_here_is_told_also_to_a_server(works: Works) -> None:
     }
     remarks: list[Remark] = []
     prepare(works.home, submission_of(file, may_install=False), remarks.append)
-    told = [(remark.kind, remark.about) for remark in remarks if isinstance(remark.about, str)]
-    assert [kind for kind, _ in told] == [RemarkKind.WARNING, RemarkKind.NOTE, RemarkKind.NOTE, RemarkKind.NOTE]
-    said = " | ".join(about for _, about in told)
+    notes = [(remark.kind, remark.about) for remark in remarks if isinstance(remark.about, str)]
+    assert [kind for kind, _ in notes] == [RemarkKind.WARNING, RemarkKind.NOTE, RemarkKind.NOTE, RemarkKind.NOTE]
+    said = " | ".join(about for _, about in notes)
     assert "100000 CPUs" in said
     assert "image `python`" in said
     assert "the build steps are not run |" in said
@@ -170,9 +170,9 @@ def test_what_its_cluster_cannot_place_is_told_as_faults_of_the_file(
 ) -> None:
     monkeypatch.setattr(backends, "find", lambda name: Unrenderable())
     monkeypatch.setattr(backends, "names", lambda: ("full",))
-    with pytest.raises(SpecErrors) as told:
+    with pytest.raises(SpecErrors) as raised:
         submit(works.home, works.store, submission_of(on="full", may_install=False))
-    assert [(error.place.file, error.message) for error in told.value.errors] == [
+    assert [(error.place.file, error.message) for error in raised.value.errors] == [
         ("p.yml", "no room for master-0"),
         ("p.yml", "no room for worker-0"),
     ]

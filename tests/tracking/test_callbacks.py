@@ -333,8 +333,8 @@ def test_transformers_callback_keeps_logs_arguments_and_the_model(kept: Kept) ->
         "train/evaluation": [(4, 2.0)],
         "test/loss": [(4, 3.0)],
     }
-    told = {"learning_rate": 0.1, "seed": 0, "hub_token": "<HUB_TOKEN>", "model.hidden_size": 8}
-    assert kept.params() == told
+    expected = {"learning_rate": 0.1, "seed": 0, "hub_token": "<HUB_TOKEN>", "model.hidden_size": 8}
+    assert kept.params() == expected
     assert kept.model_files() == ["Pretrained.json", "Tokenizer.json"]
     assert kept.events("model")[0]["metrics"] == {"eval_f1": 0.75}
 
@@ -389,15 +389,15 @@ def test_xgboosts_callback_keeps_evaluations_and_params(kept: Kept) -> None:
 def test_lightgbms_callback_keeps_evaluations_of_every_version(kept: Kept) -> None:
     callback = phalanx_lightgbm()
     assert (callback.order, callback.before_iteration) == (25, False)
-    told = {"begin_iteration": 0, "end_iteration": 2, "params": {"num_leaves": 4, "objective": max}}
+    fields = {"begin_iteration": 0, "end_iteration": 2, "params": {"num_leaves": 4, "objective": max}}
     results = [
         ("valid_0", "auc", 0.5, True),
         ("cv_agg", "valid l2", 1.0, False, 0.25),
         ("cv_agg", "l1", 2.0, False, 0.5),
     ]
-    callback(SimpleNamespace(**told, iteration=0, evaluation_result_list=results))
-    callback(SimpleNamespace(**told, iteration=1, evaluation_result_list=[("valid_0", "auc", 0.75, True, None)]))
-    callback(SimpleNamespace(**told, iteration=2, evaluation_result_list=None))
+    callback(SimpleNamespace(**fields, iteration=0, evaluation_result_list=results))
+    callback(SimpleNamespace(**fields, iteration=1, evaluation_result_list=[("valid_0", "auc", 0.75, True, None)]))
+    callback(SimpleNamespace(**fields, iteration=2, evaluation_result_list=None))
     assert kept.series() == {
         "valid_0/auc": [(0, 0.5), (1, 0.75)],
         "valid/l2": [(0, 1.0)],

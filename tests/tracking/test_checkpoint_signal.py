@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def told(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_program(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program that is told to save while it trains; it says when it is ready."""
     text = "import os, signal, sys, threading, time\nfrom phalanx import tracking\n" + textwrap.dedent(program)
     return subprocess.run(
@@ -24,7 +24,7 @@ def told(program: str, tmp_path: Path, **environment: str) -> subprocess.Complet
 
 
 def test_training_goes_on_after_it_saved(tmp_path: Path) -> None:
-    done = told(
+    done = run_program(
         """
         tracking.on_checkpoint(lambda: print("one"))
         tracking.on_checkpoint(lambda: print("two"))
@@ -37,7 +37,7 @@ def test_training_goes_on_after_it_saved(tmp_path: Path) -> None:
 
 
 def test_it_may_leave_for_the_next_segment(tmp_path: Path) -> None:
-    done = told(
+    done = run_program(
         """
         tracking.on_checkpoint(lambda: print("saved"), leave=True)
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -49,7 +49,7 @@ def test_it_may_leave_for_the_next_segment(tmp_path: Path) -> None:
 
 
 def test_what_the_saving_raises_does_not_end_the_training(tmp_path: Path) -> None:
-    done = told(
+    done = run_program(
         """
         tracking.on_checkpoint(lambda: 1 / 0)
         tracking.on_checkpoint(lambda: print("saved all the same"))
@@ -68,11 +68,11 @@ def test_the_signal_is_the_one_that_the_file_names(tmp_path: Path, number: str) 
         tracking.on_checkpoint(lambda: print("saved"))
         os.kill(os.getpid(), signal.SIG{number})
         """
-    assert told(program, tmp_path, PHALANX_CHECKPOINT_SIGNAL=number).stdout == "saved\n"
+    assert run_program(program, tmp_path, PHALANX_CHECKPOINT_SIGNAL=number).stdout == "saved\n"
 
 
 def test_a_handler_that_was_there_before_is_called_too(tmp_path: Path) -> None:
-    done = told(
+    done = run_program(
         """
         signal.signal(signal.SIGUSR1, lambda *_: print("the old one"))
         tracking.on_checkpoint(lambda: print("saved"))
@@ -84,7 +84,7 @@ def test_a_handler_that_was_there_before_is_called_too(tmp_path: Path) -> None:
 
 
 def test_in_another_thread_it_is_said_and_nothing_raised(tmp_path: Path) -> None:
-    done = told(
+    done = run_program(
         """
         answers = []
         thread = threading.Thread(target=lambda: answers.append(tracking.on_checkpoint(print)))
@@ -99,4 +99,4 @@ def test_in_another_thread_it_is_said_and_nothing_raised(tmp_path: Path) -> None
 
 def test_a_strange_signal_is_no_reason_to_raise(tmp_path: Path) -> None:
     program = "print(tracking.on_checkpoint(print))"
-    assert told(program, tmp_path, PHALANX_CHECKPOINT_SIGNAL="NOSUCH").stdout == "False\n"
+    assert run_program(program, tmp_path, PHALANX_CHECKPOINT_SIGNAL="NOSUCH").stdout == "False\n"

@@ -27,10 +27,10 @@ START = (
 def ran(place: Place, text: str, *options: str) -> dict[str, Any]:
     """What `ps` says of the one run of a script."""
     script(START + text, *options, PHALANX_HOME=str(place.home))
-    return told(place)
+    return the_run(place)
 
 
-def told(place: Place) -> dict[str, Any]:
+def the_run(place: Place) -> dict[str, Any]:
     (row,) = place.call("ps", "--json").data["runs"]
     return dict(row)
 
@@ -107,7 +107,7 @@ def test_nothing_of_the_process_is_patched(place: Place) -> None:
         tracking.finish()
     """
     assert script(dedent(text), PHALANX_HOME=str(place.home)) == (0, "", "")
-    assert told(place)["status"] == "succeeded"
+    assert the_run(place)["status"] == "succeeded"
 
 
 def test_it_runs_while_it_runs_and_is_over_when_it_was_killed(place: Place) -> None:
@@ -119,11 +119,11 @@ def test_it_runs_while_it_runs_and_is_over_when_it_was_killed(place: Place) -> N
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        assert told(place)["status"] == "running"
+        assert the_run(place)["status"] == "running"
     finally:
         process.kill()
         process.communicate()
-    wait_for(lambda: told(place)["status"] == "failed")
+    wait_for(lambda: the_run(place)["status"] == "failed")
 
 
 def test_it_can_be_stopped(place: Place) -> None:
@@ -135,12 +135,12 @@ def test_it_can_be_stopped(place: Place) -> None:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        assert place.call("stop", told(place)["id"]).code == 0
+        assert place.call("stop", the_run(place)["id"]).code == 0
         assert process.wait(20) == -signal.SIGTERM
     finally:
         process.kill()
         process.communicate()
-    wait_for(lambda: told(place)["status"] == "stopped")
+    wait_for(lambda: the_run(place)["status"] == "stopped")
 
 
 def test_a_prompt_goes_on_after_a_fault(place: Place) -> None:
@@ -153,7 +153,7 @@ def test_a_prompt_goes_on_after_a_fault(place: Place) -> None:
         check=True,
         timeout=120,
     )
-    row = told(place)
+    row = the_run(place)
     assert (row["status"], row["summary"]) == ("succeeded", {"loss": 0.5})
 
 
@@ -174,7 +174,7 @@ with tracking.start("first", project="vision", params={"lr": 0.1}, tags=["a", "b
 """,
         PHALANX_HOME=str(place.home),
     )
-    row = told(place)
+    row = the_run(place)
     assert (row["name"], row["project"], row["description"], row["framework"]) == ("first", "vision", "hello", "jax")
     assert (row["tags"], row["params"]) == (["a", "b", "c", "d"], {"depth": 3, "lr": 0.1})
     assert (row["summary"], row["status"], row["backend"]) == ({"loss": 0.25}, "succeeded", "outside")

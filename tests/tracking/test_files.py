@@ -28,7 +28,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def told(replica: Replica, kind: str = "artifact") -> list[tuple[str, str, str, int]]:
+def recorded_files(replica: Replica, kind: str = "artifact") -> list[tuple[str, str, str, int]]:
     return [(e["path"], e["name"], e.get("type", ""), e["size"]) for e in replica.events(kind)]
 
 
@@ -47,7 +47,7 @@ def test_a_file_is_copied_under_its_name(run: TrackedRun, replica: Replica, file
     run.artifact(str(files / "a.txt"), name="notes/alpha.txt", type="notes")
     run.artifact(os.fsencode(files / "a.txt"), name="bytes")
     assert tree(replica.run / "artifacts") == {"a.txt": b"alpha", "notes/alpha.txt": b"alpha", "bytes": b"alpha"}
-    assert told(replica) == [
+    assert recorded_files(replica) == [
         ("artifacts/a.txt", "a.txt", "file", 5),
         ("artifacts/notes/alpha.txt", "notes/alpha.txt", "notes", 5),
         ("artifacts/bytes", "bytes", "file", 5),
@@ -72,13 +72,13 @@ def test_a_copy_does_not_change_with_its_original(run: TrackedRun, replica: Repl
 def test_a_folder_is_copied_with_everything_in_it(run: TrackedRun, replica: Replica, files: Path) -> None:
     run.artifact(files, "all")
     assert tree(replica.run / "artifacts" / "all") == tree(files)
-    assert told(replica) == [("artifacts/all", "all", "file", 5 + 256 + 5)]
+    assert recorded_files(replica) == [("artifacts/all", "all", "file", 5 + 256 + 5)]
 
 
 def test_every_entry_of_a_folder_is_an_artifact(run: TrackedRun, replica: Replica, files: Path) -> None:
     run.artifacts(files)
     run.artifacts(str(files), name="again")
-    assert [path for path, *_ in told(replica)] == [
+    assert [path for path, *_ in recorded_files(replica)] == [
         "artifacts/a.txt", "artifacts/deep", "artifacts/again/a.txt", "artifacts/again/deep",
     ]  # fmt: skip
     assert tree(replica.run / "artifacts" / "again") == tree(files)
@@ -140,7 +140,7 @@ def test_no_name_leads_out_of_its_folder(run: TrackedRun, replica: Replica, file
     run.model(files / "a.txt", name)
     assert outside(replica, files) == before
     assert {path for path in tree(replica.run) if path.startswith("x")} == set()
-    for path, *_ in told(replica):
+    for path, *_ in recorded_files(replica):
         assert (replica.run / path).resolve().is_relative_to(replica.run / "artifacts")
 
 
@@ -162,7 +162,7 @@ def test_no_name_leads_out_of_its_folder(run: TrackedRun, replica: Replica, file
 def test_strange_names_are_made_fit(run: TrackedRun, replica: Replica, files: Path, name: str, kept: str) -> None:
     run.artifact(files / "a.txt", name)
     assert list(tree(replica.run / "artifacts")) == [kept]
-    assert told(replica)[0][0] == f"artifacts/{kept}"
+    assert recorded_files(replica)[0][0] == f"artifacts/{kept}"
 
 
 def test_links_are_followed_to_files_and_not_to_folders(
@@ -212,7 +212,7 @@ def test_what_cannot_be_copied_is_said_and_costs_nothing(
     run.model(path)
     run.image("i", path)
     run.log(loss=1.0)
-    assert told(replica) + told(replica, "model") + replica.events("image") == []
+    assert recorded_files(replica) + recorded_files(replica, "model") + replica.events("image") == []
     assert sum(run.dropped.values()) == 3
     assert replica.count() == 1
     assert {name for name in tree(replica.run) if "draft" in name} == set()
@@ -241,7 +241,7 @@ def test_a_file_in_the_place_of_a_folder_is_said(run: TrackedRun, replica: Repli
     run.artifact(files / "a.txt", "a/b")
     run.artifact(files, "c")
     run.artifact(files / "a.txt", "c")
-    assert [path for path, *_ in told(replica)] == ["artifacts/a", "artifacts/c"]
+    assert [path for path, *_ in recorded_files(replica)] == ["artifacts/a", "artifacts/c"]
     assert sum(run.dropped.values()) == 2
 
 

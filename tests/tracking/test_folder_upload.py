@@ -70,9 +70,14 @@ def test_everything_is_delivered_and_nothing_is_left(outbox: Path, post: Post, t
     run.model(tmp_path / "empty", "net")
     run.image("i", tmp_path / "tricky.points")
     run.finish()
-    ((run_id, told),) = post.runs.items()
+    ((run_id, fields),) = post.runs.items()
     assert run_id == run.id
-    assert (told["name"], told["project"], told["tags"], told["description"]) == ("sent", "vision", ["a"], "hello")
+    assert (fields["name"], fields["project"], fields["tags"], fields["description"]) == (
+        "sent",
+        "vision",
+        ["a"],
+        "hello",
+    )
     sent = as_sent(post, tmp_path / "sent")
     assert sent.points()["loss"] == [(step, float(step)) for step in range(100)]
     assert sent.params() == {"lr": 0.1}

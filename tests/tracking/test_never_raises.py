@@ -280,12 +280,13 @@ print("trained")
         (n, float(n)) for n in range(3000)
     ]
     assert points[-10:] == [(step, 2.0) for step in range(200_000, 200_010)]  # it goes on where there is room again
-    told = run.event("dropped")
+    event = run.event("dropped")
     lost = 20_000 - sum(100_000 <= (step or 0) < 120_000 for step, _ in points)
     assert lost > 1000
-    assert told["count"] >= lost
+    assert event["count"] >= lost
     assert (
-        told["why"]["No space left on device"] + told["why"].get("a record was only partly written to disk", 0) >= lost
+        event["why"]["No space left on device"] + event["why"].get("a record was only partly written to disk", 0)
+        >= lost
     )
     assert "No space left on device" in answer.err
     assert answer.err.count("\n") <= 6
@@ -312,11 +313,11 @@ print("trained")
     assert losses[1:-1] == [(step, float(step)) for step in range(len(losses) - 2)]  # without a hole
     assert losses[-1] == (10_000, -1.0)
     assert 1000 < len(losses) < 5000
-    told = run.event("dropped")
-    assert told["why"].get("File too large", 0) + told["why"].get(
+    event = run.event("dropped")
+    assert event["why"].get("File too large", 0) + event["why"].get(
         "a record was only partly written to disk", 0
     ) == 2 * (10_000 - (len(losses) - 2))
-    assert f"{told['count']} values could not be recorded" in answer.err
+    assert f"{event['count']} values could not be recorded" in answer.err
 
 
 # What becomes of the process ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def run_script(text: str, folder: Path, python: str = sys.executable, **more: st
 @pytest.fixture(name="inside")
 def inside_fixture(kept: Kept, tmp_path: Path) -> Run:
     """Runs a script as a replica of a run."""
-    told = {
+    variables = {
         "POLYAXON_IS_MANAGED": "true",
         "POLYAXON_PARAMS": '{"lr": 0.1, "layers": [1, 2]}',
         "POLYAXON_CLUSTER": '{"master": ["a:1"], "worker": ["b:2"]}',
@@ -57,7 +57,7 @@ def inside_fixture(kept: Kept, tmp_path: Path) -> Run:
     }
 
     def run(text: str, **more: str) -> subprocess.CompletedProcess[str]:
-        answer = run_script(text, tmp_path, **{**kept.environment(), **told, **more})
+        answer = run_script(text, tmp_path, **{**kept.environment(), **variables, **more})
         assert answer.returncode == 0, answer.stderr
         return answer
 
@@ -246,8 +246,8 @@ def test_every_documented_call_is_there(inside: Run, kept: Kept) -> None:
     assert {line.split(":")[0] for line in said.splitlines()} <= {"phalanx"}  # files that are not there, and no more
     assert "No such file" in said
     assert kept.series() == {"of_group": [(None, 1.0)]}
-    told = {key: value for event in kept.events("labels") for key, value in event["values"].items()}
-    assert told.items() >= {"backend": "other", "build": "4", "group": "g"}.items()
+    labels = {key: value for event in kept.events("labels") for key, value in event["values"].items()}
+    assert labels.items() >= {"backend": "other", "build": "4", "group": "g"}.items()
     assert [event["text"] for event in kept.events("text") if event["name"] == "dockerfile"] == ["FROM x"]
 
 
@@ -568,9 +568,9 @@ def test_the_callbacks_of_old_libraries_log(
     kept: Kept, tmp_path: Path, module: str, stand_in: str, script: str
 ) -> None:
     path = library(tmp_path, module, stand_in)
-    told = {**kept.environment(), "POLYAXON_IS_MANAGED": "true"}
+    variables = {**kept.environment(), "POLYAXON_IS_MANAGED": "true"}
     text = f"import sys; sys.path[:0] = {path.split(':')!r}\n{script}"
-    answer = run_script(text, tmp_path, **told)
+    answer = run_script(text, tmp_path, **variables)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert kept.series()["loss"] == [(None, 0.5)]
     assert "epoch" not in kept.series()

@@ -165,18 +165,18 @@ def test_labels_are_texts_and_none_takes_one_away(run: TrackedRun, replica: Repl
 
 def test_what_a_run_is_called(run: TrackedRun, replica: Replica) -> None:
     run.describe(name="first", description=5, framework="jax", commit="abc", title="no")
-    told = replica.event("describe")
-    assert (told["name"], told["description"], told["framework"], told["commit"]) == ("first", "5", "jax", "abc")
+    event = replica.event("describe")
+    assert (event["name"], event["description"], event["framework"], event["commit"]) == ("first", "5", "jax", "abc")
     assert list(run.dropped) == ["describe: unknown field `title`; known are name, description, framework, commit"]
 
 
 def test_a_dataset_is_told_and_not_copied(run: TrackedRun, replica: Replica, tmp_path: Path) -> None:
     run.dataset("mnist", path=tmp_path / "x", uri="s3://b/x", digest="sha256:1", rows=60_000, nested={"a": [1]})
-    told = replica.event("dataset")
-    assert (told["name"], told["path"], told["uri"], told["digest"]) == (
+    event = replica.event("dataset")
+    assert (event["name"], event["path"], event["uri"], event["digest"]) == (
         "mnist", str(tmp_path / "x"), "s3://b/x", "sha256:1",
     )  # fmt: skip
-    assert told["info"] == {"rows": 60_000, "nested": {"a": [1]}}
+    assert event["info"] == {"rows": 60_000, "nested": {"a": [1]}}
 
 
 # progress ----------------------------------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def test_a_dataset_is_told_and_not_copied(run: TrackedRun, replica: Replica, tmp
 def test_progress_is_told_now_and_then_and_at_the_end(run: TrackedRun, replica: Replica) -> None:
     for done in range(1001):
         run.progress(done, 1000, "steps")
-    told = replica.events("progress")
-    assert [event["done"] for event in told] == [0, 1000]
-    assert told[-1]["total"] == 1000
-    assert told[-1]["label"] == "steps"
+    events = replica.events("progress")
+    assert [event["done"] for event in events] == [0, 1000]
+    assert events[-1]["total"] == 1000
+    assert events[-1]["label"] == "steps"
 
 
 def test_progress_without_an_end(run: TrackedRun, replica: Replica) -> None:
@@ -215,11 +215,11 @@ def test_texts_have_steps(run: TrackedRun, replica: Replica) -> None:
 
 def test_a_histogram_counts_every_value(run: TrackedRun, replica: Replica) -> None:
     run.histogram("weights", [[0.0, 1.0, [2.0]], (3, math.nan, math.inf)], step=1)
-    told = replica.event("histogram")
-    assert (sum(told["counts"]), told["odd"]) == (4, 2)
-    assert (told["edges"][0], told["edges"][-1], len(told["edges"])) == (0.0, 3.0, len(told["counts"]) + 1)
-    assert told["edges"] == sorted(told["edges"])
-    assert (told["counts"][0], told["counts"][-1]) == (1, 1)
+    event = replica.event("histogram")
+    assert (sum(event["counts"]), event["odd"]) == (4, 2)
+    assert (event["edges"][0], event["edges"][-1], len(event["edges"])) == (0.0, 3.0, len(event["counts"]) + 1)
+    assert event["edges"] == sorted(event["edges"])
+    assert (event["counts"][0], event["counts"][-1]) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_a_histogram_counts_every_value(run: TrackedRun, replica: Replica) -> No
 )
 def test_histograms_of_little(run: TrackedRun, replica: Replica, values: Any, kept: Any) -> None:
     run.histogram("h", values)
-    told = replica.event("histogram")
-    assert (told["edges"], told["counts"], told["odd"]) == kept
+    event = replica.event("histogram")
+    assert (event["edges"], event["counts"], event["odd"]) == kept
 
 
 def test_a_histogram_of_numpy(run: TrackedRun, replica: Replica) -> None:
@@ -290,10 +290,10 @@ def test_a_list_that_holds_itself_is_no_histogram(run: TrackedRun, replica: Repl
 
 def test_a_table(run: TrackedRun, replica: Replica) -> None:
     run.table("t", ["a", 2], ([n, str(n), None] for n in range(3)), step=4)
-    told = replica.event("table")
-    assert told["columns"] == ["a", "2"]
-    assert told["rows"] == [[0, "0", None], [1, "1", None], [2, "2", None]]
-    assert told["step"] == 4
+    event = replica.event("table")
+    assert event["columns"] == ["a", "2"]
+    assert event["rows"] == [[0, "0", None], [1, "1", None], [2, "2", None]]
+    assert event["step"] == 4
 
 
 @pytest.mark.parametrize("rows", [5, None, [1, 2], itertools.repeat([1]), [["x" * (1 << 20)]] * 20])
@@ -334,10 +334,10 @@ def test_what_was_dropped_is_told_with_its_reasons(
     for number in range(100):
         run.log({f"bad-{number}": None})
     tracking.finish()
-    told = replica.event("dropped")
-    assert told["count"] == 100
-    assert len(told["why"]) == 21
-    assert told["why"]["other reasons"] == 80
+    event = replica.event("dropped")
+    assert event["count"] == 100
+    assert len(event["why"]) == 21
+    assert event["why"]["other reasons"] == 80
     said = capsys.readouterr().err
     assert said.count("something could not be recorded") == 5
     assert "100 values could not be recorded" in said

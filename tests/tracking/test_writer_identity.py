@@ -48,9 +48,9 @@ def test_outside_of_a_run_there_is_none() -> None:
     ],
 )
 def test_who_this_process_is(environment: dict[str, str], replica: str, rank: int) -> None:
-    seat = this_writer(environment)
+    writer = this_writer(environment)
     folder = FOLDER.format(replica)
-    assert seat == WriterIdentity(folder, rank, has_agent=folder == environment["PHALANX_TRACK"])
+    assert writer == WriterIdentity(folder, rank, has_agent=folder == environment["PHALANX_TRACK"])
 
 
 def test_a_run_that_phalanx_did_not_start_has_one_seat() -> None:

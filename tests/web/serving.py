@@ -25,9 +25,9 @@ class Served(Place):
         fill(self)
         self.server = self.start("serve", "--port", "0", "--json")
         assert self.server.stdout is not None
-        told = json.loads(self.server.stdout.readline() or "{}")
-        assert told.get("ok"), self.server.stderr.read() if self.server.stderr else told
-        self.url = str(told["url"])
+        announced = json.loads(self.server.stdout.readline() or "{}")
+        assert announced.get("ok"), self.server.stderr.read() if self.server.stderr else announced
+        self.url = str(announced["url"])
         wait_for((self.home / "token").exists)
         self.token = (self.home / "token").read_text().strip()
 

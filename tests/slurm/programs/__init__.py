@@ -96,7 +96,7 @@ def folder(place: SlurmPlace, run: str) -> Path:
     return place.home / "runs" / run
 
 
-def told(place: SlurmPlace, run: str) -> dict[str, Any]:
+def rank_outputs(place: SlurmPlace, run: str) -> dict[str, Any]:
     """What the ranks wrote down in the run's outputs, by file."""
     outputs = folder(place, run) / "outputs"
     return {path.stem: json.loads(path.read_text()) for path in sorted(outputs.glob("*.json"))}

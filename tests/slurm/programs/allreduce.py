@@ -67,8 +67,8 @@ def main() -> None:
         tracking.log(total=sums[-1], step=step)
         print(f"rank {RANK} at step {step}: {sums[-1]}", flush=True)
         time.sleep(pause_s)
-    told = {"sums": sums, "host": socket.gethostname(), "environment": dict(os.environ)}
-    (Path(os.environ["PHALANX_OUTPUTS"]) / f"{RANK}.json").write_text(json.dumps(told))
+    fields = {"sums": sums, "host": socket.gethostname(), "environment": dict(os.environ)}
+    (Path(os.environ["PHALANX_OUTPUTS"]) / f"{RANK}.json").write_text(json.dumps(fields))
 
 
 main()

@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-told = {
+content = {
     "environment": dict(os.environ),
     "arguments": sys.argv[2:],
     "working": os.getcwd(),
     "host": socket.gethostname(),
     "python": sys.prefix,
 }
-(Path(os.environ["PHALANX_OUTPUTS"]) / f"{os.environ['PHALANX_REPLICA']}.json").write_text(json.dumps(told))
+(Path(os.environ["PHALANX_OUTPUTS"]) / f"{os.environ['PHALANX_REPLICA']}.json").write_text(json.dumps(content))
 time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 0)

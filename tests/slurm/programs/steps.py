@@ -29,8 +29,8 @@ def save() -> None:
 
 def save_as_told() -> None:
     save()
-    with (OUTPUTS / "told").open("a") as told:
-        told.write(f"{ATTEMPT} {RANK} {step} {time.time():.1f}\n")
+    with (OUTPUTS / "told").open("a") as stream:
+        stream.write(f"{ATTEMPT} {RANK} {step} {time.time():.1f}\n")
     print(f"told to save at step {step}", flush=True)
 
 

@@ -44,9 +44,9 @@ def call(address: str) -> str:
 def main() -> None:
     threading.Thread(target=serve, daemon=True).start()
     answers = {f"{role}-{n}": call(place) for role, places in CLUSTER.items() for n, place in enumerate(places)}
-    told = {"answers": answers, "host": socket.gethostname(), "environment": dict(os.environ)}
+    fields = {"answers": answers, "host": socket.gethostname(), "environment": dict(os.environ)}
     part = OUTPUTS / f".{NAME}"
-    part.write_text(json.dumps(told))
+    part.write_text(json.dumps(fields))
     part.rename(OUTPUTS / f"{NAME}.json")
     print(f"{NAME} has called everyone", flush=True)
     while ROLE in SERVERS:
