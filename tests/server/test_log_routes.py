@@ -455,6 +455,6 @@ def test_every_byte_is_told_once_in_both_directions(tmp_path: Path, seed: int) -
             assert taken > 0
             if not fold:
                 assert taken == sum(item.line.end - item.line.first for item in window.lines)
-            cursor = cursors.read(cursors.of_places(merged, reached, window.lines[0].line).text())
-            assert cursors.places_in(merged, cursor, after=True) == reached
+            cursor = cursors.read(cursors.of_offsets(merged, reached, window.lines[0].line).text())
+            assert cursors.offsets_in(merged, cursor, after=True) == reached
             places = reached

@@ -219,8 +219,8 @@ def test_more_than_can_wait_is_counted(
     monkeypatch.setattr(heartbeat, "MOST_WAITING", 10)
     run.log(first=Tensor(0.0, impatient))
     deadline = time.monotonic() + 10
-    keeper: Any = run._keeper
-    while keeper.waiting:  # until the thread waits for the device
+    thread: Any = run._heartbeat
+    while thread.waiting:  # until the thread waits for the device
         assert time.monotonic() < deadline
         time.sleep(0.01)
     for step in range(15):

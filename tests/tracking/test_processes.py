@@ -324,7 +324,7 @@ def test_a_run_may_be_sent_to_another_process(tmp_path: Path, method: str) -> No
 def test_copies_of_a_run_are_the_run(run: TrackedRun, replica: Replica) -> None:
     run.log(loss=1.0)
     run.params(a=1)
-    run.start_keeper()  # a thread and its locks
+    run.start_heartbeat()  # a thread and its locks
     assert copy.copy(run) is run
     assert copy.deepcopy({"run": run})["run"] is run
     assert pickle.loads(pickle.dumps(run)) is run

@@ -21,11 +21,11 @@ METRICS_SHOWN = 6
 SHAPE = 40  # characters of a sparkline
 
 
-def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
+def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
     """Detach from a run just submitted, or watch it until it finishes. Returns the exit code of the verb."""
     if detach:
         restore_signals()
-        place.acts.leave(run)
+        workspace.acts.leave(run)
         if as_json:
             print_json({"ok": True, "id": run.id, "status": run.status})
         else:
@@ -33,42 +33,42 @@ def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) 
         return 0
     if not as_json:
         click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
-    run = place.acts.attend(run, quiet=as_json)
-    return report(place, run, as_json=as_json)
+    run = workspace.acts.attend(run, quiet=as_json)
+    return report(workspace, run, as_json=as_json)
 
 
-def report(place: Workspace, run: Run, *, as_json: bool) -> int:
+def report(workspace: Workspace, run: Run, *, as_json: bool) -> int:
     """Print the result of a run as a table or JSON. Returns the exit code."""
-    run = place.rows.find(run.id)
-    replicas, facts = place.rows.replicas(run.id), place.rows.facts(run.id)
+    run = workspace.rows.find(run.id)
+    replicas, facts = workspace.rows.replicas(run.id), workspace.rows.facts(run.id)
     if as_json:
-        print_json(run_json(place, run))
+        print_json(run_json(workspace, run))
     else:
         click.echo("", err=True)
-        lines = [*replica_table(replicas), *metric_lines(place.series(run))]
+        lines = [*replica_table(replicas), *metric_lines(workspace.series(run))]
         if len(replicas) > 1 and run.status == "failed":
             lines += failure_lines(facts, run.attempt)
         lines.append(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}")
-        folder = place.lies_in(run).get("folder")
+        folder = workspace.lies_in(run).get("folder")
         lines.append(f"outputs: {f'{folder}/outputs' if folder else f'phalanx outputs {run.id}'}")
         for line in lines:
             click.echo(line, err=True)
     return exit_code(run, replicas, facts.get("failure") or {})
 
 
-def run_json(place: Workspace, run: Run) -> dict[str, Any]:
+def run_json(workspace: Workspace, run: Run) -> dict[str, Any]:
     """A run with its replicas, how far they are, and its statuses."""
     from phalanx.insight.stragglers import progress_row
 
-    progress = place.progress(run)
-    replicas = place.rows.replicas(run.id)
+    progress = workspace.progress(run)
+    replicas = workspace.rows.replicas(run.id)
     return {
         "ok": run.status not in ("failed", "upstream_failed"),
         **run_row(run),
         "front": progress.front,
         "straggler": progress.straggler,
         "replicas": [{**replica_row(one), **progress_row(progress.replicas.get(one.name))} for one in replicas],
-        "statuses": [status_row(change) for change in place.rows.statuses(run.id)],
+        "statuses": [status_row(change) for change in workspace.rows.statuses(run.id)],
     }
 
 

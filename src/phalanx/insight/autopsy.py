@@ -33,7 +33,7 @@ _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decora
 
 
 class ReplicaFailure(NamedTuple):
-    """A replica that failed. `log` is the replica whose log tells of it: the launcher, where one starts all ranks."""
+    """A replica that failed. `log` is the replica whose log shows it: the launcher, where one starts all ranks."""
 
     replica: str
     rank: int | None

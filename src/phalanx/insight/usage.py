@@ -38,7 +38,7 @@ class ReplicaUsage(NamedTuple):
     memory_mean_mib: float
     gpu: GpuUsage | None
     causes: tuple[Cause, ...]  # how its processes ended, in the last attempt; nothing of those that run
-    message: str  # of the process that ended in the most telling way
+    message: str  # of the process with the worst end
     attempts: int
     looks: int
 

@@ -13,7 +13,7 @@ from phalanx.logs.lines import LogLine
 from phalanx.logs.windows import MergedLogReader
 
 LONGEST = 30_000
-MOST_PLACES = 1024
+MOST_LOGS = 1024
 _CURSOR = re.compile(r"(\d{1,9})~(\d{1,18})~(\d{1,18})~(\d{1,9})~([^~]{0,200})(?:~([0-9a-f]{8})~([\w-]*))?\Z", re.ASCII)
 
 
@@ -26,22 +26,22 @@ class Cursor(NamedTuple):
     first: int
     end: int
     replica: str
-    names: str = ""  # checksum of the names of the logs of `places`
-    places: tuple[int, ...] = ()
+    names: str = ""  # checksum of the names of the logs of `offsets`
+    offsets: tuple[int, ...] = ()
 
     def text(self) -> str:
         line = f"{self.attempt}~{self.at_us}~{self.first}~{self.end - self.first}~{self.replica}"
-        return f"{line}~{self.names}~{_packed(self.places)}" if self.places else line
+        return f"{line}~{self.names}~{_packed(self.offsets)}" if self.offsets else line
 
 
 def of_line(line: LogLine) -> Cursor:
     return Cursor(line.attempt, max(0, int(line.at * 1e6)), line.first, line.end, line.replica)
 
 
-def of_places(logs: MergedLogReader, places: Sequence[int], line: LogLine | None) -> Cursor:
+def of_offsets(logs: MergedLogReader, offsets: Sequence[int], line: LogLine | None) -> Cursor:
     """The cursor of positions in all logs; `line` is next to them."""
     near = of_line(line) if line is not None else Cursor(logs.attempt, 0, 0, 0, "")
-    return near._replace(names=_names(logs), places=tuple(places))
+    return near._replace(names=_names(logs), offsets=tuple(offsets))
 
 
 def read(text: str) -> Cursor:
@@ -50,17 +50,17 @@ def read(text: str) -> Cursor:
     if match is None:
         raise CallError("invalid cursor: copy one unchanged from an earlier response")
     attempt, at_us, first, length, replica, names, packed = match.groups()
-    places = _unpacked(packed) if names else ()
-    return Cursor(int(attempt), int(at_us), int(first), int(first) + int(length), replica, names or "", places)
+    offsets = _unpacked(packed) if names else ()
+    return Cursor(int(attempt), int(at_us), int(first), int(first) + int(length), replica, names or "", offsets)
 
 
-def places_in(logs: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int]:
+def offsets_in(logs: MergedLogReader, cursor: Cursor, *, after: bool) -> list[int]:
     """The position in each log, right after or before the cursor's line."""
-    if cursor.names == _names(logs) and len(cursor.places) == len(logs.each):
-        return [min(place, log.size) for place, log in zip(cursor.places, logs.each, strict=True)]
+    if cursor.names == _names(logs) and len(cursor.offsets) == len(logs.each):
+        return [min(offset, log.size) for offset, log in zip(cursor.offsets, logs.each, strict=True)]
     at = (cursor.at_us + 1) / 1e6
     return [
-        min(cursor.end if after else cursor.first, log.size) if log.source.name == cursor.replica else log.place_at(at)
+        min(cursor.end if after else cursor.first, log.size) if log.source.name == cursor.replica else log.offset_at(at)
         for log in logs.each
     ]
 
@@ -69,11 +69,11 @@ def _names(logs: MergedLogReader) -> str:
     return f"{zlib.crc32(' '.join(log.source.name for log in logs.each).encode()):08x}"
 
 
-def _packed(places: Sequence[int]) -> str:
+def _packed(offsets: Sequence[int]) -> str:
     """Varints, then compressed: logs of replicas have similar lengths, so this is short."""
     data = bytearray()
-    for place in places:
-        rest = place
+    for offset in offsets:
+        rest = offset
         while rest > 0x7F:
             data.append(rest & 0x7F | 0x80)
             rest >>= 7
@@ -84,15 +84,15 @@ def _packed(places: Sequence[int]) -> str:
 def _unpacked(text: str) -> tuple[int, ...]:
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        data = zlib.decompressobj().decompress(packed, 10 * MOST_PLACES)
+        data = zlib.decompressobj().decompress(packed, 10 * MOST_LOGS)
     except (ValueError, zlib.error):
         raise CallError("invalid cursor: copy one unchanged from an earlier response") from None
-    places: list[int] = []
+    offsets: list[int] = []
     value = shift = 0
     for byte in data:
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            places.append(value)
+            offsets.append(value)
             value = shift = 0
-    return tuple(places)
+    return tuple(offsets)

@@ -34,17 +34,17 @@ def first_error(lines: Iterable[LogLine]) -> Excerpt:
     """The first traceback of a log, else the first line with an error, else the last lines."""
     before: deque[LogLine] = deque(maxlen=CONTEXT)
     spoken: list[LogLine] = []
-    place: int | None = None
+    index: int | None = None
     rest = iter(lines)
     for line in rest:
         if TRACEBACK in line.text:
             return Excerpt((*before, *_traceback(line, rest)), len(before))
-        if place is None and is_error(line.text):
-            spoken, place = [*before, line], len(before)
-        elif place is not None and len(spoken) <= place + AFTER:
+        if index is None and is_error(line.text):
+            spoken, index = [*before, line], len(before)
+        elif index is not None and len(spoken) <= index + AFTER:
             spoken.append(line)
         before.append(line)
-    return Excerpt(tuple(spoken) if place is not None else tuple(before), place)
+    return Excerpt(tuple(spoken) if index is not None else tuple(before), index)
 
 
 def is_error(text: str) -> bool:

@@ -28,22 +28,22 @@ class Groups(Generic[Who, Said]):
     def __init__(self) -> None:
         self._first = 0  # the number of the oldest open group
         self._open: deque[tuple[float, str | bytes, Said, list[Who]]] = deque()
-        self._places: defaultdict[str | bytes, list[int]] = defaultdict(list)  # text -> its open groups
+        self._indices: defaultdict[str | bytes, list[int]] = defaultdict(list)  # text -> its open groups
         self._reached: dict[Who, int] = {}  # writer -> the last group it is in
 
     def feed(self, at: float, who: Who, text: str | bytes, said: Said) -> None:
         """Add a line. `ready` says whether the oldest group is complete."""
-        places = self._places[text]
+        indices = self._indices[text]
         # only groups after the writer's last one: else its lines would change their order
-        found = bisect_right(places, self._reached.get(who, -1))
-        if found < len(places):
-            place = places[found]
-            self._open[place - self._first][3].append(who)
+        found = bisect_right(indices, self._reached.get(who, -1))
+        if found < len(indices):
+            index = indices[found]
+            self._open[index - self._first][3].append(who)
         else:
-            place = self._first + len(self._open)
-            places.append(place)
+            index = self._first + len(self._open)
+            indices.append(index)
             self._open.append((at, text, said, [who]))
-        self._reached[who] = place
+        self._reached[who] = index
 
     def ready(self, before: float) -> bool:
         """Whether the oldest group was started before that time, or there are too many groups."""
@@ -53,10 +53,10 @@ class Groups(Generic[Who, Said]):
         """The first line of the oldest group, and its writers."""
         _, text, said, writers = self._open.popleft()
         self._first += 1
-        places = self._places[text]
-        places.pop(0)
-        if not places:
-            del self._places[text]
+        indices = self._indices[text]
+        indices.pop(0)
+        if not indices:
+            del self._indices[text]
         return said, writers
 
     def __len__(self) -> int:

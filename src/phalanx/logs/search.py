@@ -25,22 +25,22 @@ class SearchResult(NamedTuple):
 def search(logs: MergedLogReader, text: str, start: tuple[str, int] | None, limit: int, most: int) -> SearchResult:
     """Lines that contain a text, ignoring case; up to `limit` lines, searching up to `most` bytes."""
     finder = _finder(text)
-    begin, place = _start(logs.each, start)
+    begin, offset = _start(logs.each, start)
     found: list[LogLine] = []
     size = 0
     for log in logs.each[begin:]:
-        while place < log.size:
+        while offset < log.size:
             if len(found) >= limit or size >= most:
-                return SearchResult(found, (log.source.name, place), size)
-            end = min(log.size, place + min(STRETCH, most - size))
-            data = log.read(place, end)
+                return SearchResult(found, (log.source.name, offset), size)
+            end = min(log.size, offset + min(STRETCH, most - size))
+            data = log.read(offset, end)
             if not data:
                 break
-            whole = _whole(data, len(text.encode()), is_last=place + len(data) >= log.size)
-            reached = _look(log, place, data[:whole], finder, found, limit)
+            whole = _whole(data, len(text.encode()), is_last=offset + len(data) >= log.size)
+            reached = _look(log, offset, data[:whole], finder, found, limit)
             size += reached
-            place += reached
-        place = 0
+            offset += reached
+        offset = 0
     return SearchResult(found, None, size)
 
 
@@ -58,7 +58,7 @@ def _whole(data: bytes, length: int, *, is_last: bool) -> int:
     return len(data) if is_last else newline or max(1, len(data) - length + 1)
 
 
-def _look(log: LogReader, place: int, data: bytes, find: Find, found: list[LogLine], limit: int) -> int:  # noqa: PLR0913, PLR0917 - where, what, how much
+def _look(log: LogReader, offset: int, data: bytes, find: Find, found: list[LogLine], limit: int) -> int:  # noqa: PLR0913, PLR0917 - where, what, how much
     """Add the lines found in the data. Returns how much of it was searched."""
     reached = 0
     haystack = data.lower()
@@ -70,10 +70,10 @@ def _look(log: LogReader, place: int, data: bytes, find: Find, found: list[LogLi
         newline = data.find(b"\n", hit)
         reached = min(newline + 1 if newline != -1 else len(data), first + LONGEST_LINE)
         piece = data[first:reached].removesuffix(b"\n")
-        (at,) = times_of([place + reached], log.notes.around(place + reached, place + reached), log.changed_at)
+        (at,) = times_of([offset + reached], log.notes.around(offset + reached, offset + reached), log.changed_at)
         source = log.source
         text = plain_text(decoded(piece))
-        found.append(LogLine(at, source.name, source.rank, log.attempt, text, place + first, place + reached))
+        found.append(LogLine(at, source.name, source.rank, log.attempt, text, offset + first, offset + reached))
     return reached
 
 

@@ -69,10 +69,10 @@ def _start(descriptor: int, is_before: Callable[[TimeNote], bool]) -> int:
     high = os.fstat(descriptor).st_size
     low, back = 0, BLOCK
     while back < high:
-        place = high - back
-        note = next(_from(descriptor, place), None)
+        offset = high - back
+        note = next(_from(descriptor, offset), None)
         if note is not None and is_before(note):
-            low = place
+            low = offset
             break
         back *= 4
     high -= back // 4
@@ -86,17 +86,17 @@ def _start(descriptor: int, is_before: Callable[[TimeNote], bool]) -> int:
     return low
 
 
-def _from(descriptor: int, place: int) -> Iterator[TimeNote]:
+def _from(descriptor: int, offset: int) -> Iterator[TimeNote]:
     """The notes from a position of the spool on."""
     length = BLOCK
-    while data := os.pread(descriptor, length, place):
+    while data := os.pread(descriptor, length, offset):
         end = 0
         for match in _NOTE.finditer(data):
             end = match.end()
             yield TimeNote(float(match[1]), int(match[2]))
         if len(data) < length:
             return
-        place += max(end, len(data) - LONGEST_NOTE)  # a note may be cut in two
+        offset += max(end, len(data) - LONGEST_NOTE)  # a note may be cut in two
         length = min(4 * length, 1 << 18)
 
 

@@ -27,8 +27,8 @@ SMALL, LARGE = 1 << 12, 1 << 16  # bytes per read, for many logs and for few
 NEAR = 1 << 12  # approximate number of bytes shown before an error
 MOST_READ = 40_000  # lines of a window before folding
 
-Placed = tuple[float, int, int, int, bytes]  # time, number of the log, start, end, text
-Taken = tuple[list[FoldedLine], list[Placed | None]]  # lines, and the last one of each log among them
+LocatedLine = tuple[float, int, int, int, bytes]  # time, number of the log, start, end, text
+Taken = tuple[list[FoldedLine], list[LocatedLine | None]]  # lines, and the last one of each log among them
 
 
 class LogReader:
@@ -66,27 +66,27 @@ class LogReader:
             whole = tail.rfind(b"\r", 0, -1)
         return start + whole + 1 if whole >= 0 or not start else self.size
 
-    def has_more(self, place: int) -> bool:
+    def has_more(self, offset: int) -> bool:
         """Whether `forward` would return a line."""
-        left = self.size - place
-        return left > 0 and (self.is_over or left > LONGEST_LINE or b"\n" in self.read(place, self.size))
+        left = self.size - offset
+        return left > 0 and (self.is_over or left > LONGEST_LINE or b"\n" in self.read(offset, self.size))
 
-    def forward(self, place: int, length: int) -> Iterator[Placed]:
-        while place < self.size:
-            end = min(self.size, place + length)
-            data = self.read(place, end)
-            found = list(split_lines([data], place, whole=self.is_over and end == self.size))
-            yield from self._placed(place, found)
+    def forward(self, offset: int, length: int) -> Iterator[LocatedLine]:
+        while offset < self.size:
+            end = min(self.size, offset + length)
+            data = self.read(offset, end)
+            found = list(split_lines([data], offset, whole=self.is_over and end == self.size))
+            yield from self._located(offset, found)
             if found:
-                place = found[-1][1]
+                offset = found[-1][1]
             elif end == self.size or not data:
                 return
             length = min(2 * length, LARGE)  # also helps with a line longer than what was read
 
-    def backward(self, place: int, length: int) -> Iterator[Placed]:
-        while place > 0:
-            start = max(0, place - length)
-            data = self.read(start, place)
+    def backward(self, offset: int, length: int) -> Iterator[LocatedLine]:
+        while offset > 0:
+            start = max(0, offset - length)
+            data = self.read(start, offset)
             if not data:
                 return
             skipped = _line_start(data) if start else 0
@@ -95,20 +95,20 @@ class LogReader:
                     length *= 2
                     continue
                 skipped = _piece_start(data)
-            data, place = data[skipped:], start + skipped
-            yield from reversed(self._placed(place, split_lines([data], place)))
+            data, offset = data[skipped:], start + skipped
+            yield from reversed(self._located(offset, split_lines([data], offset)))
             length = min(2 * length, LARGE)
 
-    def _placed(self, place: int, pieces: Iterable[tuple[bytes, int]]) -> list[Placed]:
+    def _located(self, offset: int, pieces: Iterable[tuple[bytes, int]]) -> list[LocatedLine]:
         texts: list[bytes] = []
         ends: list[int] = []
         for text, end in pieces:
             texts.append(text)
             ends.append(end)
         times = times_of(ends, self.notes.around(ends[0], ends[-1]), self.changed_at) if ends else ()
-        return list(zip(times, repeat(self.number), [place, *ends], ends, texts, strict=False))
+        return list(zip(times, repeat(self.number), [offset, *ends], ends, texts, strict=False))
 
-    def place_at(self, at: float) -> int:
+    def offset_at(self, at: float) -> int:
         """The position where the lines written after a time start."""
         before, after = self.notes.beside(at)
         if after is None:
@@ -116,17 +116,17 @@ class LogReader:
             return end if self.changed_at <= at or before.size >= end else self.line_before(before.size)
         return self.line_before(size_at(at, before, after))
 
-    def line_before(self, place: int) -> int:
-        place = min(place, self.size)
-        start = max(0, place - 2 * LONGEST_LINE)
-        data = self.read(start, place)
+    def line_before(self, offset: int) -> int:
+        offset = min(offset, self.size)
+        start = max(0, offset - 2 * LONGEST_LINE)
+        data = self.read(start, offset)
         if (found := data.rfind(b"\n")) != -1:
             return start + found + 1
         return start + _piece_start(data) if start and data else 0
 
-    def unfinished(self, place: int) -> str:
+    def unfinished(self, offset: int) -> str:
         """The text after the last finished line."""
-        return "" if self.is_over else plain_text(decoded(self.read(place, min(self.size, place + LONGEST_LINE))))
+        return "" if self.is_over else plain_text(decoded(self.read(offset, min(self.size, offset + LONGEST_LINE))))
 
 
 def _line_start(data: bytes) -> int | None:
@@ -140,7 +140,7 @@ def _piece_start(data: bytes) -> int:
     found = data.find(b"\r", 0, -2)
     if found != -1:
         return found + 1
-    return next((place for place in range(min(4, len(data) - 1)) if data[place] & 0xC0 != 0x80), 0)
+    return next((offset for offset in range(min(4, len(data) - 1)) if data[offset] & 0xC0 != 0x80), 0)
 
 
 def decoded(piece: bytes) -> str:
@@ -166,36 +166,38 @@ class MergedLogReader:
     def ends(self) -> list[int]:
         return [log.end() for log in self.each]
 
-    def before(self, places: Sequence[int], limit: int, *, fold: bool = False) -> Window:
+    def before(self, offsets: Sequence[int], limit: int, *, fold: bool = False) -> Window:
         """The last lines before a position in each log; with `fold`, identical lines count once."""
-        logs = [log.backward(place, self._length) for log, place in zip(self.each, places, strict=True) if place]
+        logs = [log.backward(offset, self._length) for log, offset in zip(self.each, offsets, strict=True) if offset]
         lines = heapq.merge(*logs, reverse=True)
         done, reached = (self._folded if fold else self._plain)(lines, limit, -1)
-        first = [place if line is None else line[2] for place, line in zip(places, reached, strict=True)]
-        return Window(done[::-1], first, list(places))
+        first = [offset if line is None else line[2] for offset, line in zip(offsets, reached, strict=True)]
+        return Window(done[::-1], first, list(offsets))
 
-    def after(self, places: Sequence[int], limit: int, *, fold: bool = False) -> Window:
+    def after(self, offsets: Sequence[int], limit: int, *, fold: bool = False) -> Window:
         """The first lines after a position in each log."""
         logs = [
-            log.forward(place, self._length) for log, place in zip(self.each, places, strict=True) if place < log.size
+            log.forward(offset, self._length)
+            for log, offset in zip(self.each, offsets, strict=True)
+            if offset < log.size
         ]
         done, reached = (self._folded if fold else self._plain)(heapq.merge(*logs), limit, 1)
-        last = [place if line is None else line[3] for place, line in zip(places, reached, strict=True)]
-        return Window(done, list(places), last)
+        last = [offset if line is None else line[3] for offset, line in zip(offsets, reached, strict=True)]
+        return Window(done, list(offsets), last)
 
-    def _plain(self, lines: Iterator[Placed], limit: int, _: int) -> Taken:
+    def _plain(self, lines: Iterator[LocatedLine], limit: int, _: int) -> Taken:
         taken = list(islice(lines, limit))
-        reached: list[Placed | None] = [None] * len(self.each)
+        reached: list[LocatedLine | None] = [None] * len(self.each)
         for line in taken:
             reached[line[1]] = line
         return list(unfolded(map(self._line, taken))), reached
 
-    def _folded(self, lines: Iterator[Placed], limit: int, direction: int) -> Taken:
+    def _folded(self, lines: Iterator[LocatedLine], limit: int, direction: int) -> Taken:
         """Return whole groups only, so that the next window starts at the same line in all logs. `direction` is -1 when
         reading backwards."""
-        groups: Groups[int, Placed] = Groups()
-        done: list[tuple[Placed, list[int]]] = []
-        read: list[list[Placed]] = [[] for _ in self.each]
+        groups: Groups[int, LocatedLine] = Groups()
+        done: list[tuple[LocatedLine, list[int]]] = []
+        read: list[list[LocatedLine]] = [[] for _ in self.each]
         most = MOST_READ
         for count, line in enumerate(lines, 1):
             at = line[0] * direction
@@ -212,7 +214,7 @@ class MergedLogReader:
             done += [groups.pop() for _ in range(len(groups))]
         return self._whole(done[:limit], read, most)
 
-    def _whole(self, done: list[tuple[Placed, list[int]]], read: list[list[Placed]], most: int) -> Taken:
+    def _whole(self, done: list[tuple[LocatedLine, list[int]]], read: list[list[LocatedLine]], most: int) -> Taken:
         """The groups of up to `most` lines in total, and the last line of each log in them."""
         taken = [0] * len(self.each)
         kept: list[FoldedLine] = []
@@ -240,7 +242,7 @@ class MergedLogReader:
         near = log.line_before(start + max(0, min(hits, default=len(data)) - NEAR))
         return first_error(map(self._line, log.forward(near, LARGE)))
 
-    def _line(self, placed: Placed) -> LogLine:
-        at, number, first, end, piece = placed
+    def _line(self, located: LocatedLine) -> LogLine:
+        at, number, first, end, piece = located
         source = self.each[number].source
         return LogLine(at, source.name, source.rank, self.attempt, plain_text(decoded(piece)), first, end)

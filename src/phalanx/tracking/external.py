@@ -84,7 +84,7 @@ def begin(
     )
     run.fault_before = getattr(sys, "last_value", None)
     run.mark_environment()
-    run.start_keeper()  # for the heartbeat: it may train for long before it logs anything
+    run.start_heartbeat()  # for the heartbeat: it may train for long before it logs anything
     if url:
         run.shipper = folder_upload.FolderUploader(url, folder_upload.token(home), run_folder)
         run.shipper.start()

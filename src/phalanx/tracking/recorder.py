@@ -78,7 +78,7 @@ class Recorder:
         self._lock = _thread.RLock()  # for what is done once, such as opening a file; never around a `write`
         self._copies = count(1)
         self._progress_at = 0.0
-        self._keeper: Heartbeat | None = None
+        self._heartbeat: Heartbeat | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled to another process, it becomes that one's part of the same run."""
@@ -91,22 +91,22 @@ class Recorder:
     def __deepcopy__(self, _: Any) -> Recorder:
         return self
 
-    def start_keeper(self) -> Heartbeat | None:
+    def start_heartbeat(self) -> Heartbeat | None:
         """Start the background thread where it is needed. `threading` is slow to import. None when there can be no
         more threads."""
         from phalanx.tracking.heartbeat import Heartbeat
 
         with self._lock:
-            if self._keeper is None:
+            if self._heartbeat is None:
                 is_watched = not (self.is_managed or self.is_child) and self.folder
                 beat = os.path.join(self.folder, "beat") if is_watched else None
-                keeper = Heartbeat(self._settle, self._open_files, beat)
+                heartbeat = Heartbeat(self._settle, self._open_files, beat)
                 try:
-                    keeper.start()
+                    heartbeat.start()
                 except RuntimeError:
                     return None
-                self._keeper = keeper
-            return self._keeper
+                self._heartbeat = heartbeat
+            return self._heartbeat
 
     # points --------------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Recorder:
             if self._points == CLOSED:
                 self._points = self._own_file("points").descriptor
                 if not self.has_agent:
-                    self.start_keeper()
+                    self.start_heartbeat()
             return self._points
 
     def _check_open(self) -> None:
@@ -244,17 +244,17 @@ class Recorder:
         self._numbers = {}
         self._free_numbers = count()
         self._events = None
-        self._keeper = None
+        self._heartbeat = None
         self.dropped = {}
 
     # values that an accelerator still computes ---------------------------------------------------------------------
 
     def _wait_for(self, waiting: Waiting) -> None:
         self._check_open()
-        keeper = self.start_keeper()
-        if keeper is None:
+        heartbeat = self.start_heartbeat()
+        if heartbeat is None:
             self._settle(waiting)
-        elif not keeper.put(waiting):
+        elif not heartbeat.put(waiting):
             self._drop("too many values waiting to be computed")
 
     def _settle(self, waiting: Waiting) -> None:

@@ -216,7 +216,7 @@ class TrackedRun(Recorder):
         if self.is_finished or self.is_nowhere:
             return
         status, reason = _text(status).lower(), _text(reason)
-        missing = self._keeper.finish() if self._keeper is not None else 0
+        missing = self._heartbeat.finish() if self._heartbeat is not None else 0
         if missing:
             self._drop("values that were not computed in time", missing)
         self._look_for_files()

@@ -30,12 +30,12 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
 
         if (run is None) == (project is None):
             raise CallError("name either a run or a --project")
-        with open_workspace(quiet=as_json) as place:
+        with open_workspace(quiet=as_json) as workspace:
             if run is not None:
-                found = place.rows.artifacts(place.rows.find(run).id)
+                found = workspace.rows.artifacts(workspace.rows.find(run).id)
             else:
-                found = place.artifacts_of(str(project), MOST + 1)
-            shared = place.runs_with_content(found)
+                found = workspace.artifacts_of(str(project), MOST + 1)
+            shared = workspace.runs_with_content(found)
         more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
         if as_json:
             print_json({"ok": True, "artifacts": [artifact_row(row, shared) for row in found], "more": more})

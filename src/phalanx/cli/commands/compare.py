@@ -34,14 +34,14 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.errors import CallError
 
-        with open_workspace(quiet=as_json) as place:
-            chosen = [place.rows.find(run) for run in runs]
+        with open_workspace(quiet=as_json) as workspace:
+            chosen = [workspace.rows.find(run) for run in runs]
             if query is not None:
-                chosen += place.rows.runs(query, sort, limit)
+                chosen += workspace.rows.runs(query, sort, limit)
             chosen = list({run.id: run for run in chosen}.values())
             if len(chosen) < 2:
                 raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
-            rows = compared(place.rows, chosen)
+            rows = compared(workspace.rows, chosen)
         if as_json:
             print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
             return

@@ -21,8 +21,8 @@ def command(run: str, detach: bool, as_json: bool) -> None:
         from phalanx.cli.run_watch import watch_or_detach
         from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(settled=False, quiet=as_json) as place:
+        with open_workspace(settled=False, quiet=as_json) as workspace:
             defer_signals()
-            new = place.acts.clone(place.rows.find(run), "copy")
-            code = watch_or_detach(place, new, detach=detach, as_json=as_json)
+            new = workspace.acts.clone(workspace.rows.find(run), "copy")
+            code = watch_or_detach(workspace, new, detach=detach, as_json=as_json)
     sys.exit(code)

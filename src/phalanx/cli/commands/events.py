@@ -22,9 +22,9 @@ def command(run: str, as_json: bool) -> None:
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
-            happened = place.events(found)
+        with open_workspace(quiet=as_json) as workspace:
+            found = workspace.rows.find(run)
+            happened = workspace.events(found)
         if as_json:
             print_json({"ok": True, "run_id": found.id, "events": [_row(event) for event in happened]})
             return

@@ -61,20 +61,20 @@ def command(
 
         if errors and follow:
             raise CallError("--errors and --follow cannot be combined")
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
-            sources = _chosen(place.logs.sources(found), names, roles, ranks)
+        with open_workspace(quiet=as_json) as workspace:
+            found = workspace.rows.find(run)
+            sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
             _refuse_attempt(found, attempt)
             if errors:
-                _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
+                _show_errors(workspace.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
                 return
             printer = LogPrinter(
                 [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
             )
             if follow:
-                code = _follow(place.logs, found, sources, attempt, tail, printer)
+                code = _follow(workspace.logs, found, sources, attempt, tail, printer)
             else:
-                code = _print_all(place.logs, found, sources, attempt, tail, printer)
+                code = _print_all(workspace.logs, found, sources, attempt, tail, printer)
     sys.exit(code)
 
 

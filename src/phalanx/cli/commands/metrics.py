@@ -51,9 +51,9 @@ def command(
     with report_errors(as_json=as_json):
         from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(quiet=as_json or as_csv) as place:
-            found = place.rows.find(run)
-            series = place.series(found)
+        with open_workspace(quiet=as_json or as_csv) as workspace:
+            found = workspace.rows.find(run)
+            series = workspace.series(found)
             chosen = _chosen(series, names, replica)
             span = _span(steps)
             if as_json:

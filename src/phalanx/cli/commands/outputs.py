@@ -62,14 +62,14 @@ def command(
         if push or free or restore:
             _store_away(run, push, is_freeing=free, as_json=as_json)
             return
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
+        with open_workspace(quiet=as_json) as workspace:
+            found = workspace.rows.find(run)
             if show:
-                _show(place.files, found, show, as_json=as_json)
+                _show(workspace.files, found, show, as_json=as_json)
             elif get:
-                _get(place.files, found, get, Path(target), force=force, as_json=as_json)
+                _get(workspace.files, found, get, Path(target), force=force, as_json=as_json)
             else:
-                _list(place.files, found, path, as_json=as_json)
+                _list(workspace.files, found, path, as_json=as_json)
 
 
 def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:

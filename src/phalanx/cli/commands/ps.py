@@ -41,10 +41,10 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.store.rows import run_row
 
-        with open_workspace(quiet=as_json) as place:
-            runs = place.rows.runs(query, sort, limit=limit, offset=offset, project=project)
-            count = place.rows.count(query, project=project)
-            waits = {run.id: why for run in runs if (why := place.waits_for(run))}
+        with open_workspace(quiet=as_json) as workspace:
+            runs = workspace.rows.runs(query, sort, limit=limit, offset=offset, project=project)
+            count = workspace.rows.count(query, project=project)
+            waits = {run.id: why for run in runs if (why := workspace.waits_for(run))}
         if as_json:
             rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
             print_json({"ok": True, "count": count, "runs": rows})

@@ -29,8 +29,8 @@ def command(run: str, detach: bool, as_json: bool) -> None:
         from phalanx.submission.clone import clone
         from phalanx.submission.provenance import collect, differences
 
-        place = HomeWorkspace(settled=False)
-        home, store = place.home, place.rows
+        workspace = HomeWorkspace(settled=False)
+        home, store = workspace.home, workspace.rows
         with store:
             found = store.find(run)
             records = home.run(found.id).path / run_paths.RECORDS
@@ -42,5 +42,5 @@ def command(run: str, detach: bool, as_json: bool) -> None:
                 click.echo("note: the environment of the run was not recorded; cannot list changes", err=True)
             defer_signals()
             new = clone(home, store, found, "rerun", dict(os.environ))
-            code = watch_or_detach(place, new, detach=detach, as_json=as_json)
+            code = watch_or_detach(workspace, new, detach=detach, as_json=as_json)
     sys.exit(code)

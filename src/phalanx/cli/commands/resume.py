@@ -23,7 +23,7 @@ def command(run: str, detach: bool, as_json: bool) -> None:
         from phalanx.cli.run_watch import watch_or_detach
         from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(settled=False, quiet=as_json) as place:
-            found = place.acts.resume(place.rows.find(run))
-            code = watch_or_detach(place, found, detach=detach, as_json=as_json)
+        with open_workspace(settled=False, quiet=as_json) as workspace:
+            found = workspace.acts.resume(workspace.rows.find(run))
+            code = watch_or_detach(workspace, found, detach=detach, as_json=as_json)
     sys.exit(code)

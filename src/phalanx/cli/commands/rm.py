@@ -20,13 +20,13 @@ def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.submission.removal import require_finished
 
-        with open_workspace(quiet=as_json) as place:
-            found = [place.rows.find(run) for run in runs]
+        with open_workspace(quiet=as_json) as workspace:
+            found = [workspace.rows.find(run) for run in runs]
             require_finished(found)
             question = f"Permanently delete {', '.join(run.id for run in found)}?"
             if not yes and not as_json and not click.confirm(question):
                 sys.exit(1)
-            place.acts.remove(found)
+            workspace.acts.remove(found)
         if as_json:
             print_json({"ok": True, "removed": [run.id for run in found]})
         else:

@@ -93,9 +93,9 @@ def command(
             is_unchecked=unchecked,
             is_built=build,
         )
-        with open_workspace(settled=False, quiet=as_json) as place:
-            run = place.acts.submit(submission, quiet=as_json)
-            code = watch_or_detach(place, run, detach=detach, as_json=as_json)
+        with open_workspace(settled=False, quiet=as_json) as workspace:
+            run = workspace.acts.submit(submission, quiet=as_json)
+            code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
 

@@ -27,19 +27,19 @@ def command(run: str, as_json: bool) -> None:
         from phalanx.cli.run_watch import metric_lines, run_json
         from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
-            facts, where = place.rows.facts(found.id), place.lies_in(found)
+        with open_workspace(quiet=as_json) as workspace:
+            found = workspace.rows.find(run)
+            facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
             if as_json:
-                place_of = {"server": place.server} if place.server is not None else {"folder": where["folder"]}
-                about = {**place_of, "labels": place.rows.labels(found.id), "facts": facts}
-                print_json({**run_json(place, found), **about})
+                place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}
+                about = {**place_of, "labels": workspace.rows.labels(found.id), "facts": facts}
+                print_json({**run_json(workspace, found), **about})
                 return
-            waits = place.waits_for(found)
-            replicas = place.rows.replicas(found.id)
-            statuses = place.rows.statuses(found.id)
-            progress = place.progress(found)
-            metrics = metric_lines(place.series(found))
+            waits = workspace.waits_for(found)
+            replicas = workspace.rows.replicas(found.id)
+            statuses = workspace.rows.statuses(found.id)
+            progress = workspace.progress(found)
+            metrics = metric_lines(workspace.series(found))
         click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
         click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
         if waits:

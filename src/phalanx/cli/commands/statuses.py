@@ -17,8 +17,8 @@ def command(run: str, as_json: bool) -> None:
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.store.rows import status_row
 
-        with open_workspace(quiet=as_json) as place:
-            changes = place.rows.statuses(place.rows.find(run).id)
+        with open_workspace(quiet=as_json) as workspace:
+            changes = workspace.rows.statuses(workspace.rows.find(run).id)
         if as_json:
             print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
             return

@@ -23,8 +23,8 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
         from phalanx.cli.workspace.base import open_workspace
         from phalanx.store.rows import run_row
 
-        with open_workspace(settled=False, quiet=as_json) as place:
-            found = place.acts.stop([place.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)
+        with open_workspace(settled=False, quiet=as_json) as workspace:
+            found = workspace.acts.stop([workspace.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)
         if as_json:
             print_json({"ok": True, "runs": [run_row(run) for run in found]})
             return

@@ -47,13 +47,13 @@ def command(once: bool, as_json: bool) -> None:
         from phalanx.cli.workspace.base import open_workspace
 
         is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
-        with open_workspace(settled=is_once, quiet=True) as place:
+        with open_workspace(settled=is_once, quiet=True) as workspace:
             if as_json:
-                print_json(frame_json(place.frame()))
+                print_json(frame_json(workspace.frame()))
             elif is_once:
-                click.echo("\n".join(frame_lines(place.frame())))
+                click.echo("\n".join(frame_lines(workspace.frame())))
             else:
-                _watch(place)
+                _watch(workspace)
 
 
 # showing -------------------------------------------------------------------------------------------------------------
@@ -158,20 +158,20 @@ def _iso(seconds: float) -> str:
 # live ----------------------------------------------------------------------------------------------------------------
 
 
-def _watch(place: Workspace) -> None:
+def _watch(workspace: Workspace) -> None:
     """Redraw until the user quits, and run the scheduler if no other process does."""
     from phalanx.scheduler.runner import TURN_S
 
     received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda caught, _: received.append(caught))
-    redraw_s = REDRAW_S if place.server is None else REDRAW_THERE_S
-    with place.attended() as turn, _screen():
+    redraw_s = REDRAW_S if workspace.server is None else REDRAW_THERE_S
+    with workspace.attended() as turn, _screen():
         drawn = float("-inf")
         while not received:
             turn()
             if time.monotonic() - drawn >= redraw_s:
-                frame = place.frame()
+                frame = workspace.frame()
                 drawn = time.monotonic()
                 _draw(frame_lines(frame))
             if _key(TURN_S) in ("q", "Q"):

@@ -78,8 +78,8 @@ def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement
 
     path = _page(what)
     if path is None:
-        with open_workspace(settled=False, quiet=True) as place:
-            path = f"/runs/{place.rows.find(what or '').id}"
+        with open_workspace(settled=False, quiet=True) as workspace:
+            path = f"/runs/{workspace.rows.find(what or '').id}"
     address = server.url + path
     showing.print_address(address)
     showing.open(logins_file(os.environ).parent, f"{address}#token={server.token}" if server.token else address)

@@ -176,21 +176,21 @@ def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Wor
     """The selected workspace. `settled`: first run one scheduler pass if no other process does, so that statuses are
     current. current. Raises CallError."""
     found = selected_server()
-    place: Workspace
+    workspace: Workspace
     if found is None:
         from phalanx.cli.workspace.home import HomeWorkspace
 
-        place = HomeWorkspace(settled=settled)
+        workspace = HomeWorkspace(settled=settled)
     else:
         from phalanx.cli.workspace.server import ServerWorkspace
 
         if not quiet:
             print_server(found.url)
-        place = ServerWorkspace(found)
+        workspace = ServerWorkspace(found)
     try:
-        yield place
+        yield workspace
     finally:
-        place.close()
+        workspace.close()
 
 
 def selected_server() -> ServerChoice | None:

@@ -25,7 +25,7 @@ LONGEST_PAUSE_S = 1.0
 
 
 class SchedulerThread:
-    """An attendant in a separate thread, with its own store."""
+    """A scheduler runner in a separate thread, with its own store."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from phalanx.insight.autopsy import ReplicaFailure
 from phalanx.insight.run_failures import read_failures
 from phalanx.logs import cursors
-from phalanx.logs.cursors import MOST_PLACES, Cursor
+from phalanx.logs.cursors import MOST_LOGS, Cursor
 from phalanx.logs.first_error import Excerpt
 from phalanx.logs.fold import FoldedLine
 from phalanx.logs.lines import LogLine
@@ -27,7 +27,7 @@ ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
 _LATER = 20  # shown replicas that failed after the first
 
 AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
-Names = Annotated[list[str] | None, Query(max_length=MOST_PLACES, description="only these replicas; repeatable")]
+Names = Annotated[list[str] | None, Query(max_length=MOST_LOGS, description="only these replicas; repeatable")]
 CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="a cursor from an earlier response")]
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["logs"])
@@ -85,24 +85,24 @@ def _window(  # noqa: PLR0913 - see `show_lines`
 ) -> Window:
     if cursor is None:
         return merged.before(merged.ends(), limit, fold=fold)
-    places = cursors.places_in(merged, cursor, after=after)
+    offsets = cursors.offsets_in(merged, cursor, after=after)
     if after:
-        return merged.after(places, limit, fold=fold)
+        return merged.after(offsets, limit, fold=fold)
     if not around:
-        return merged.before(places, limit, fold=fold)
-    earlier = merged.before(places, limit // 2, fold=fold)
-    later = merged.after(places, limit - limit // 2, fold=fold)
+        return merged.before(offsets, limit, fold=fold)
+    earlier = merged.before(offsets, limit // 2, fold=fold)
+    later = merged.after(offsets, limit - limit // 2, fold=fold)
     return Window([*earlier.lines, *later.lines], earlier.first, later.last)
 
 
 def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
     merged, lines = chosen.merged, window.lines
-    at_end = not any(log.has_more(place) for log, place in zip(merged.each, window.last, strict=True))
+    at_end = not any(log.has_more(offset) for log, offset in zip(merged.each, window.last, strict=True))
     return {
         "attempt": merged.attempt,
         "lines": [_line_row(item) for item in lines],
-        "first": cursors.of_places(merged, window.first, lines[0].line if lines else None).text(),
-        "last": cursors.of_places(merged, window.last, lines[-1].line if lines else None).text(),
+        "first": cursors.of_offsets(merged, window.first, lines[0].line if lines else None).text(),
+        "last": cursors.of_offsets(merged, window.last, lines[-1].line if lines else None).text(),
         "at_start": not any(window.first),
         "at_end": at_end,
         "unfinished": _unfinished(merged, window.last) if at_end else [],
@@ -126,10 +126,10 @@ def _plain_row(line: LogLine) -> dict[str, Any]:
     }
 
 
-def _unfinished(merged: MergedLogReader, places: Sequence[int]) -> list[dict[str, Any]]:
+def _unfinished(merged: MergedLogReader, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """The text after the last newline of growing logs, such as a progress bar: it is returned again as a line once it
     is complete."""
-    texts = [(log, log.unfinished(place)) for log, place in zip(merged.each, places, strict=True)]
+    texts = [(log, log.unfinished(offset)) for log, offset in zip(merged.each, offsets, strict=True)]
     return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
@@ -152,8 +152,8 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     found = search(chosen.merged, text, start, limit, MOST_SEARCHED)
     following = None
     if found.next is not None:
-        name, place = found.next
-        following = Cursor(chosen.merged.attempt, 0, place, place, name).text()
+        name, offset = found.next
+        following = Cursor(chosen.merged.attempt, 0, offset, offset, name).text()
     rows = [_plain_row(line) for line in found.lines]
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
@@ -212,8 +212,8 @@ def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: in
     sources = log_sources(folder)
     wanted = _named(sources, names) if names else sources
     number = _attempt(run, attempt)
-    merged = MergedLogReader(folder, wanted[:MOST_PLACES], number, is_over=_is_over(run, number))
-    return LogSelection(run, merged, max(0, len(wanted) - MOST_PLACES))
+    merged = MergedLogReader(folder, wanted[:MOST_LOGS], number, is_over=_is_over(run, number))
+    return LogSelection(run, merged, max(0, len(wanted) - MOST_LOGS))
 
 
 def _named(sources: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:

@@ -216,7 +216,7 @@ class RunSeries:
         lines = [self._stretch(metric, replica, first, last) for replica in self.replicas(metric)]
         rows = [sum(strand.rows for strand in line) for line in lines]
         if rows and sum(rows) <= EXACT_POINTS and (count is None or max(rows) <= count):
-            with suppress(CallError, SystemFault):  # no pyarrow here: what the leaves tell
+            with suppress(CallError, SystemFault):  # no pyarrow here: only the leaves
                 exact = per_step(map(points_of, lines))
                 if count is None or len(exact) <= count:
                     return exact
