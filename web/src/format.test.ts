@@ -3,8 +3,8 @@ import { ago, bytes, clock, day, durationText, elapsedSeconds, mib, num, number,
 
 describe("numbers", () => {
   it("have about four digits and no trailing zeros", () => {
-    const told = [0.1, 0.123456, 12.3456, 1234.56, 123456.7, 5, 12_004, -0.5].map((one) => number(one));
-    expect(told).toEqual(["0.1", "0.1235", "12.35", "1,234.6", "123,457", "5", "12,004", "−0.5"]);
+    const texts = [0.1, 0.123456, 12.3456, 1234.56, 123456.7, 5, 12_004, -0.5].map((one) => number(one));
+    expect(texts).toEqual(["0.1", "0.1235", "12.35", "1,234.6", "123,457", "5", "12,004", "−0.5"]);
   });
 
   it("have an exponent if they are very large or small", () => {
