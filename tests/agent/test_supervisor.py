@@ -154,7 +154,7 @@ def test_use_is_written_to_the_spool(tmp_path: Path) -> None:
     used = [row["use"] for record in read(agents.attempt() / "spool") if "use" in (row := record.data())]
     assert used
     assert used[0]["processes"] >= 1
-    assert used[0]["memory_mib"] > 1
+    assert max(row["memory_mib"] for row in used) > 1  # the first sample may precede the program
 
 
 @pytest.mark.parametrize("size", [5_000_000])
