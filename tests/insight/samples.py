@@ -14,6 +14,7 @@ from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.plan.document import document as encoded
 from phalanx.spec.yaml_writer import modern_document
 from phalanx.spool import Writer
+from phalanx.stored_plan import StoredPlan, decode_plan
 
 BEGAN = 1_000_000.0
 
@@ -43,9 +44,13 @@ def file(environment: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return modern_document(spec.load([("file", json.dumps(written).encode())]))
 
 
-def planned(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Its plan as plan.json has it."""
-    return encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run"))
+def plan_json(document: Mapping[str, Any]) -> str:
+    """The plan.json of a run of the file."""
+    return json.dumps(encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run")))
+
+
+def planned(document: Mapping[str, Any]) -> StoredPlan:
+    return decode_plan(json.loads(plan_json(document)))
 
 
 def seen(document: Mapping[str, Any], uses: Mapping[Seat, ReplicaUsage], **fields: Any) -> RecordedRun:

@@ -190,7 +190,7 @@ def test_the_time_of_what_was_not_done_is_not_cut(status: str) -> None:
 def test_a_run_in_segments_keeps_its_time() -> None:
     document = file({"timeout": "24h"})
     one = seen(document, {("master", 0): use()})
-    assert advise(one._replace(plan={**one.plan, "segment_s": 3600})).timeout is None
+    assert advise(one._replace(plan=one.plan._replace(segment_s=3600.0))).timeout is None
 
 
 # how far it is to be trusted -----------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_replicas_that_nobody_measured_are_named() -> None:
 def test_ranks_that_the_command_starts_itself_are_not_judged() -> None:
     document = file({"replicas": {"n_workers": 2}}, framework="mpi", run={"cmd": "mpirun python train.py"})
     one = seen(document, {("worker", 0): use(cores_p95=2.0)})
-    assert one.plan["launch"] == "own"
+    assert one.plan.launch == "own"
     advice = advise(one)
     assert advice.changes == ()
     assert "starts its ranks itself" in told(advice)

@@ -12,8 +12,8 @@ from phalanx.ends import Cause
 from phalanx.insight.advice import Seat, advise
 from phalanx.insight.resource_edits import changed
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
-from phalanx.spec.quantities import tidy
 from phalanx.spec.yaml_writer import to_yaml
+from phalanx.stored_plan import PlannedReplica, ResourceAmount
 from tests.examples import examples
 from tests.insight.samples import file, planned, seen
 
@@ -72,17 +72,17 @@ def uses(draw: st.DrawFn) -> ReplicaUsage:
     )
 
 
-def asked(document: dict[str, Any]) -> dict[Seat, dict[str, Any]]:
-    return {(r["role"], r["index"]): r["resources"] for r in planned(document)["replicas"] if not r.get("local")}
+def asked(document: dict[str, Any]) -> dict[Seat, PlannedReplica]:
+    return {(one.role, one.number): one for one in planned(document).replicas if not one.local}
 
 
-def covers(amount: dict[str, Any] | None, used: float) -> bool:
+def covers(amount: ResourceAmount, used: float) -> bool:
     """Every bound that is named is enough."""
-    return all(bound is None or bound >= used for bound in (amount or {}).values())
+    return all(bound is None or bound >= used for bound in amount)
 
 
-def devices(amount: dict[str, Any] | None) -> float:
-    named = [bound for bound in (amount or {}).values() if bound is not None]
+def devices(amount: ResourceAmount) -> float:
+    named = [bound for bound in amount if bound is not None]
     return float(min(named, default=0))
 
 
@@ -95,7 +95,7 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     status = data.draw(st.sampled_from(["succeeded", "failed", "stopped", "running"]))
     backend = data.draw(st.sampled_from(["native", "slurm"]))
     advice = advise(seen(document, known, status=status, backend=backend))
-    result = changed(document, planned(document)["roles"], advice.changes, advice.timeout)
+    result = changed(document, planned(document).roles, advice.changes, advice.timeout)
 
     loaded = spec.load([("advised", to_yaml(result).encode())], inspect=plan.inspect)
     assert plan.make(loaded, "run")
@@ -104,15 +104,15 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     touched = {(change.role, index): change for change in advice.changes for index in change.indices}
     for seat, now in after.items():
         if seat not in touched:
-            assert now == before[seat]  # nobody else is moved, whoever shares its default
+            assert now.resources == before[seat].resources  # nobody else is moved, whoever shares its default
         used = known.get(seat)
         if used is None:
             continue
         for name, amount in (("cpu", round(used.cores_p95, 1)), ("memory", used.memory_mib or 0.0)):
-            if now[name] != before[seat][name]:
-                assert covers(now[name], amount)
-        if now["gpu"] != before[seat]["gpu"] and used.gpu is not None:
-            assert devices(now["gpu"]) >= used.gpu.active
+            if now.amount(name) != before[seat].amount(name):
+                assert covers(now.amount(name), amount)
+        if now.amount("gpu") != before[seat].amount("gpu") and used.gpu is not None:
+            assert devices(now.amount("gpu")) >= used.gpu.active
     longest = max((use.seconds for use in known.values()), default=0.0)
     if advice.timeout is not None:
         assert loaded.environment.timeout_s is not None
@@ -127,8 +127,8 @@ def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used
     failed = used._replace(causes=(Cause.ERROR,))
     before = asked(document)
     advice = advise(seen(document, dict.fromkeys(before, failed), status="failed"))
-    result = asked(changed(document, planned(document)["roles"], advice.changes, advice.timeout))
-    for seat, resources in result.items():
-        for name, amount in resources.items():
-            for bound, value in (before[seat].get(name) or {}).items():
-                assert value is None or (amount and tidy(amount[bound]) >= value)
+    result = asked(changed(document, planned(document).roles, advice.changes, advice.timeout))
+    for seat, replica in result.items():
+        for name, amount in before[seat].resources.items():
+            for value, now in zip(amount, replica.amount(name), strict=True):
+                assert value is None or (now is not None and now >= value)

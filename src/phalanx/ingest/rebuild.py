@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from phalanx.artifacts.outputs import index_outputs, read_manifest
@@ -15,10 +14,10 @@ from phalanx.ingest.adoption import add_to_store
 from phalanx.ingest.indexer import RunIndexer
 from phalanx.ingest.replica_rows import replica_record
 from phalanx.insight import autopsy
-from phalanx.naming import replica_name
 from phalanx.registry.registry import Registry
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 
 def rebuild_store() -> int:
@@ -51,10 +50,10 @@ def index(home: Home, store: Store, run: Run) -> None:
 
 def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
     try:
-        plan = json.loads(folder.plan_file.read_bytes())
-        planned = {replica_name(r): r for r in plan["replicas"]}
-    except (OSError, ValueError, KeyError):
+        plan = read_plan(folder.path)
+    except (OSError, PlanDamaged):
         return
+    planned = plan.by_name
     status = store.find(run.id).status
     for attempt in range(1, run.attempt + 1):
         ends = read_ends(folder, attempt)

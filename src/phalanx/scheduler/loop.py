@@ -132,9 +132,9 @@ class Scheduler(Ledger):
         """The run as in its history; None if it is finished. A run with an unreadable folder fails."""
         try:
             return self.catch_up(run)
-        except RunUnreadable:
+        except RunUnreadable as fault:
             self._sweep(run)
-            self.finish(run, Status.FAILED, "its folder cannot be read")
+            self.finish(run, Status.FAILED, str(fault))
             return None
 
     # starting ----------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Scheduler(Ledger):
             stopped_by_engine=verdict.why if verdict.cause == Cause.STOPPED else None,
             is_external=run.backend == OUTSIDE,
             restarts=watched.restarts,
-            max_restarts=watched.plan.get("max_restarts") or 0,
+            max_restarts=watched.plan.max_restarts,
         )
         self._carry_out(run, seen, now, decision)
         return True

@@ -14,6 +14,7 @@ from phalanx.insight.run_usage import read_usage
 from phalanx.spec import Spec
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run
+from phalanx.stored_plan import PlanDamaged
 from phalanx.submission.clone import spec_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -31,7 +32,7 @@ def advice_for(home: Home, run: Run) -> RunAdvice:
         raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
         seen = read_usage(home.run(run.id).path, status=run.status, backend=run.backend, attempt=run.attempt)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, PlanDamaged):
         raise CallError(f"the folder of run {run.id} has no readable plan") from None
     return RunAdvice(seen, advise(seen))
 
@@ -42,7 +43,7 @@ def advised_document(home: Home, run: Run, found: RunAdvice) -> dict[str, Any] |
     seen, advice = found
     if not advice.changes and advice.timeout is None:
         return None
-    document = changed(modern_document(spec_of(home, run)), seen.plan.get("roles", {}), advice.changes, advice.timeout)
+    document = changed(modern_document(spec_of(home, run)), seen.plan.roles, advice.changes, advice.timeout)
     return modern_document(load_document(document, f"the file of run {run.id}, as advised"))
 
 

@@ -16,6 +16,7 @@ from phalanx.scheduler.capacity import excess, requested_by, this_machine
 from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
+from phalanx.stored_plan import decode_plan
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Remark, RemarkKind, Submission, Tell
 
@@ -72,7 +73,7 @@ def check_runnable(home: Path, submission: Submission) -> None:
 def check_capacity(made: Plan, tell: Tell, *, strict: bool) -> None:
     """Warn if the run is too large for this machine. It is no error, so that a laptop can test a cluster's file. Raises
     CallError when `strict`."""
-    beyond = excess(requested_by(document(made)), this_machine()[0])
+    beyond = excess(requested_by(decode_plan(document(made))), this_machine()[0])
     if beyond and strict:
         raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
     if beyond:
