@@ -17,6 +17,9 @@ from phalanx.naming import member_name
 from phalanx.placeholders import Value, decode
 
 
+_NO_VALUE = (LookupError, TypeError, ValueError, AttributeError)  # raised by `decode`
+
+
 class PlanDamaged(ValueError):
     """A `plan.json` that Phalanx did not write. The message is for the user."""
 
@@ -168,22 +171,25 @@ def _replica(row: Any, place: int) -> PlannedReplica:
     role = fields.required("role", str)
     if "/" in role:
         raise fields.damage("role")
-    resources = fields.section("resources")
-    amounts = {name: resources.section(name) for name in resources.content}
     return PlannedReplica(
         role=role,
         number=fields.required("index", int),
         rank=fields.required("rank", int),
         local=fields.optional("local", int) or 0,
-        resources={
-            name: ResourceAmount(amount.number("requests"), amount.number("limits"))
-            for name, amount in amounts.items()
-            if amount.content
-        },
+        resources=_resources(fields.section("resources")),
         environment=fields.values("environment"),
         defaults=fields.values("defaults"),
         argv=fields.words("argv"),
     )
+
+
+def _resources(fields: _Fields) -> dict[str, ResourceAmount]:
+    amounts = {name: fields.section(name) for name, amount in fields.content.items() if amount is not None}
+    return {
+        name: ResourceAmount(amount.number("requests"), amount.number("limits"))
+        for name, amount in amounts.items()
+        if amount.content
+    }
 
 
 class _Fields:
@@ -229,15 +235,17 @@ class _Fields:
         return tuple(found)
 
     def words(self, name: str) -> tuple[Value, ...]:
-        return tuple(self._value(word, name) for word in self.optional(name, list) or ())
+        found = self.optional(name, list) or ()
+        try:
+            return tuple([word if isinstance(word, str) else decode(word) for word in found])
+        except _NO_VALUE:
+            raise self.damage(name) from None
 
     def values(self, name: str) -> dict[str, Value]:
-        return {key: self._value(value, name) for key, value in (self.optional(name, dict) or {}).items()}
-
-    def _value(self, encoded: Any, name: str) -> Value:
+        found = self.optional(name, dict) or {}
         try:
-            return decode(encoded)
-        except (LookupError, TypeError, ValueError, AttributeError):
+            return {key: value if isinstance(value, str) else decode(value) for key, value in found.items()}
+        except _NO_VALUE:
             raise self.damage(name) from None
 
 
