@@ -119,6 +119,10 @@ def test_when_all_only_lost_another_that_is_said() -> None:
         ),
         (end(code=127, lines=["bash: line 1: pyhton: command not found"]), "`pyhton` is not on the PATH of worker-0"),
         (end(code=127, lines=["phalanx: cannot start mpirun: No such file"]), "`mpirun` is not on the PATH"),
+        (
+            end(code=127, lines=["phalanx: cannot enter the working folder /a b: No such file or directory"]),
+            "is `/a b` on the machine of worker-0, and may its user enter it?",
+        ),
         (end(lines=[*BAD[:2], "OSError: [Errno 98] Address already in use"]), "run again to get another one"),
         (end(lines=[*BAD[:2], "torch.OutOfMemoryError: CUDA out of memory."]), "smaller batches"),
         (

@@ -545,4 +545,4 @@ def test_a_run_without_the_record_of_its_submission_fails_with_the_reason(works:
     (works.run_folder(run_id).path / "submitted.json").unlink()
     run = works.settle(run_id)
     assert run.status == "failed"
-    assert run.reason.startswith("could not be started")
+    assert run.reason == "could not be started: submitted.json in its folder cannot be read"

@@ -327,6 +327,7 @@ _KNOWN = (
     (r"ModuleNotFoundError: No module named '([\w.]+)'", "install `{0}` in the Python that {name} runs"),
     (r"ImportError: (?:lib|cannot open shared object)", "load the module, or set the path, that provides this library"),
     (r"(\S+): (?:command )?not found", "`{0}` is not on the PATH of {name}"),
+    (r"cannot enter the working folder (.+?): ", "is `{0}` on the machine of {name}, and may its user enter it?"),
     (r"cannot start (\S+):", "`{0}` is not on the PATH of {name}"),
     (r"EADDRINUSE|[Aa]ddress already in use", "another program uses this port: run again to get another one"),
     (r"CUDA out of memory|OutOfMemoryError", "use smaller batches or more GPUs to fit into GPU memory"),

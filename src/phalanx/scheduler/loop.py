@@ -7,7 +7,6 @@ is written first to the run's history, then to the store.
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import signal
 import time
@@ -195,7 +194,7 @@ class Scheduler(Ledger):
     def _start(self, run: Run) -> None:
         seat, place = self.seat(run), self.places.of(run)
         try:
-            working = Path(json.loads((seat.run_folder / run_paths.SUBMITTED).read_bytes())["working"])
+            working = self._working(run)
             if isinstance(place, EngineExecutor):
                 given = self.home.environment(run.id)
                 place.order(StartRequest(seat, working, {**given, **place.token_for(self.home.path, run)}))
@@ -205,6 +204,15 @@ class Scheduler(Ledger):
             runner.fail_start(seat, fault)
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
+
+    def _working(self, run: Run) -> Path:
+        """Raises OSError if the folder in which a run of this machine starts does not exist."""
+        working = self.home.run(run.id).working()
+        if working is None:
+            raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
+        if run.backend in LOCAL_BACKENDS and not working.is_dir():
+            raise FileNotFoundError(f"its working folder no longer exists: {working}")
+        return working
 
     def _heed_answers(self) -> None:
         """Fail the runs whose submission in this pass was rejected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -19,7 +20,6 @@ from phalanx.server.run_environment import without_secrets
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.stored_plan import PlanDamaged, PlannedReplica, StoredPlan, decode_plan
 from phalanx.submission.clone import spec_of
-from phalanx.submission.submit import submitted
 
 LARGEST = 64 << 20  # bytes of one of our files that is read whole
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 @router.get("/spec", response_class=Response)
 def show_spec(run_id: str, here: Here) -> Response:
-    """The file of the run, in its modern form. Values that values that look secret are hidden."""
+    """The file of the run, in its modern form. Values that look secret are hidden."""
     run = here.find(run_id)
     try:
         document = modern_document(spec_of(here.home, run))
@@ -39,7 +39,7 @@ def show_spec(run_id: str, here: Here) -> Response:
 
 @router.get("/plan")
 def show_plan(run_id: str, here: Here) -> JsonResponse:
-    """The planned replicas, ranks, resources and environments. Values that values that look secret are hidden."""
+    """The planned replicas, ranks, resources and environments. Values that look secret are hidden."""
     return JsonResponse(without_secrets(plan_of(here, run_id)))
 
 
@@ -60,7 +60,7 @@ def show_code_diff(run_id: str, here: Here) -> Response:
 @router.get("/environment/{replica}")
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
-    values that values that look secret are hidden."""
+    values that look secret are hidden."""
     run = here.find(run_id)
     try:
         plan = decode_plan(plan_of(here, run_id))
@@ -69,7 +69,11 @@ def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     if replica not in plan.by_name:
         raise RequestError(404, f"run {run_id} has no replica {replica[:100]!r}")
     answer = _environment(plan, plan.by_name[replica])
-    return JsonResponse({**answer, "folder": submitted(here.home, run).get("working")})
+    return JsonResponse({**answer, "folder": _shown(here.home.run(run.id).working())})
+
+
+def _shown(folder: Path | None) -> str | None:
+    return None if folder is None else str(folder)
 
 
 def _environment(plan: StoredPlan, replica: PlannedReplica) -> dict[str, Any]:
