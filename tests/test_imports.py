@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "naming": set(),
     "placeholders": set(),
     "spool": set(),
+    "strict_json": set(),
     "stored_plan": {"naming", "placeholders", "run_paths"},
     "uploads": set(),
     "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "stored_plan", "uploads"},
@@ -60,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "exchange": {
         *FILES_OF_RUNS,
-        *("ingest", "formats", "home", "store", "tracking", "spool", "stored_plan", "errors", "extras"),
+        *("ingest", "formats", "home", "store", "tracking", "spool", "stored_plan", "strict_json", "errors", "extras"),
     },
     "scheduler": {
         *FILES_OF_RUNS,
