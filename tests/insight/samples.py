@@ -54,7 +54,7 @@ def planned(document: Mapping[str, Any]) -> StoredPlan:
 
 
 def seen(document: Mapping[str, Any], uses: Mapping[Seat, ReplicaUsage], **fields: Any) -> RecordedRun:
-    usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "backend": "native", "given": {}}
+    usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "is_batch": False, "given": {}}
     return RecordedRun(**{**usual, "uses": uses, **fields})
 
 

@@ -93,8 +93,8 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     seats = list(asked(document))
     known = {seat: data.draw(uses()) for seat in seats if data.draw(st.integers(0, 9))}
     status = data.draw(st.sampled_from(["succeeded", "failed", "stopped", "running"]))
-    backend = data.draw(st.sampled_from(["native", "slurm"]))
-    advice = advise(seen(document, known, status=status, backend=backend))
+    is_batch = data.draw(st.booleans())
+    advice = advise(seen(document, known, status=status, is_batch=is_batch))
     result = changed(document, planned(document).roles, advice.changes, advice.timeout)
 
     loaded = spec.load([("advised", to_yaml(result).encode())], inspect=plan.inspect)

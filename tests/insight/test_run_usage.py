@@ -19,7 +19,7 @@ def test_a_run_is_collected_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "job" / "attempt-1.json").write_text(json.dumps({"gpus": given}))
     for name in given:
         write_attempt(tmp_path, name, notes((5, 5, 10), (10, 10, 30), gpus=IDLE), end(10, cpu_s=10, memory_mib=30))
-    seen = read_usage(tmp_path, status="succeeded", backend="native", attempt=1)
+    seen = read_usage(tmp_path, status="succeeded", is_batch=False, attempt=1)
     assert seen.given == {("master", 0): 1, ("worker", 0): 0}
     assert seen.uses.keys() == {("master", 0), ("worker", 0)}
     use = seen.uses["master", 0]

@@ -51,17 +51,14 @@ class Sizing(NamedTuple):
 
 
 class RecordedRun(NamedTuple):
-    """A run as recorded. `given` are the GPUs that replicas really had."""
+    """A run as recorded. `is_batch`: its job held the memory limits of its replicas and agents, for a time that it
+    requested (`Backend.is_batch`). `given` are the GPUs that replicas really had."""
 
     plan: StoredPlan
     status: str
-    backend: str
+    is_batch: bool
     uses: Mapping[Seat, ReplicaUsage]
     given: Mapping[Seat, int]
-
-    @property
-    def is_on_slurm(self) -> bool:
-        return self.backend == "slurm"
 
     @property
     def causes(self) -> set[Cause]:
@@ -188,14 +185,14 @@ def _cpu(group: ResourceGroup, seen: RecordedRun) -> Sizing:
 
 
 def _memory(group: ResourceGroup, seen: RecordedRun) -> Sizing:
-    asked = held(group, "memory", by_limit=seen.is_on_slurm)
+    asked = held(group, "memory", by_limit=seen.is_batch)
     used = max((use.memory_mib for use in group.uses.values() if use.memory_mib is not None), default=None)
     if used is None:
         return Sizing(asked)
     idle = None
     if asked is not None:
         idle = sum(max(0.0, asked - use.memory_mean_mib) * use.held_s for use in group.uses.values()) / 1024 / 3600
-    needed = max(float(memory_for(used)), BESIDE_MIB if seen.is_on_slurm else 0.0)
+    needed = max(float(memory_for(used)), BESIDE_MIB if seen.is_batch else 0.0)
     advised: float | None = None
     if any(Cause.MEMORY in use.causes for use in group.uses.values()):
         limit = group.asked.get("memory", NO_AMOUNT).limits
@@ -233,7 +230,7 @@ def _time(seen: RecordedRun) -> Sizing:
     elif seen.status == "succeeded":
         needed = time_for(used)
         if asked is None:
-            advised = needed if seen.is_on_slurm else None
+            advised = needed if seen.is_batch else None
         elif used > TIGHT * asked or needed <= WORTH * asked:
             advised = needed
     return Sizing(asked, used, None, None if advised is None else float(advised))
@@ -401,7 +398,7 @@ def _changes(one: RoleAdvice, seen: RecordedRun) -> Iterator[Change]:
             group.asked.get("memory", NO_AMOUNT),
             one.memory.advised,
             memory_text(one.memory.advised),
-            is_for_both=killed or seen.is_on_slurm,
+            is_for_both=killed or seen.is_batch,
         )
     if one.gpu.advised is not None:
         yield Change(*place, "gpu", group.asked.get("gpu", NO_AMOUNT), one.gpu.advised, int(one.gpu.advised))

@@ -15,12 +15,12 @@ from phalanx.stored_plan import StoredPlan, read_plan
 SPOOLS_READ = 64  # number of replicas whose samples are read in full; for the others only their end records
 
 
-def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
+def read_usage(run_folder: Path, *, status: str, is_batch: bool, attempt: int, is_trial: bool = False) -> RecordedRun:
     """A run from its folder. For a trial, only GPU samples of the second half count. Raises OSError,
     PlanDamaged."""
     plan = read_plan(run_folder)
     uses = uses_of(run_folder, plan, is_trial=is_trial)
-    return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
+    return RecordedRun(plan, status, is_batch, uses, given_gpus(run_folder, attempt, plan))
 
 
 def uses_of(run_folder: Path, plan: StoredPlan, *, is_trial: bool = False) -> dict[Seat, ReplicaUsage]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx import plan, spec
+from phalanx.backends import is_batch
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.insight.advice import Advice, RecordedRun, RoleAdvice, advise
@@ -31,7 +32,7 @@ def advice_for(home: Home, run: Run) -> RunAdvice:
     if run.backend == OUTSIDE:
         raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
-        seen = read_usage(home.run(run.id).path, status=run.status, backend=run.backend, attempt=run.attempt)
+        seen = read_usage(home.run(run.id).path, status=run.status, is_batch=is_batch(run.backend), attempt=run.attempt)
     except (OSError, PlanDamaged):
         raise CallError(f"the folder of run {run.id} has no readable plan") from None
     return RunAdvice(seen, advise(seen))

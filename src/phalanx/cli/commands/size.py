@@ -318,7 +318,7 @@ def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -
     result = with_workers(document, int(choice["workers"])) if "workers" in choice else dict(document)
     planned = decode_plan(encoded(plan.make(load_document(result, "the file"), "trial")))
     roles = {"ps": ("ps", "server")}.get(role, (role,)) if role is not None else TRAINING
-    groups = [group for group in groups_of(RecordedRun(planned, "", "", {}, {})) if group.role in roles]
+    groups = [group for group in groups_of(RecordedRun(planned, "", False, {}, {})) if group.role in roles]
     if not groups:
         raise CallError(f"the run has no {role or 'replica that trains'}: it has {', '.join(planned.roles)}")
     changes = []
@@ -478,6 +478,7 @@ def _see_through(
 
 
 def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
+    from phalanx.backends import is_batch
     from phalanx.ends import Cause
     from phalanx.insight.advice import gpus_of
     from phalanx.insight.run_usage import read_usage
@@ -486,7 +487,8 @@ def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
 
     causes = {replica.cause for replica in store.replicas(run.id)}
     folder = home.run(run.id).path
-    seen = read_usage(folder, status=run.status, backend=run.backend, attempt=run.attempt, is_trial=True)
+    batch = is_batch(run.backend)
+    seen = read_usage(folder, status=run.status, is_batch=batch, attempt=run.attempt, is_trial=True)
     uses = list(seen.uses.values())
     state, reason = "measured", "finished" if run.status == "succeeded" else "stopped"
     if run.status == "stopped" and run.reason != OVER:
