@@ -27,8 +27,7 @@ LARGEST_PRIORITY = 1_000_000
 def check_fields(submission: Submission) -> None:
     """Check names and numbers. CallError."""
     check_project(submission.project)
-    if abs(submission.priority) > LARGEST_PRIORITY:
-        raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
+    check_priority(submission.priority)
     if submission.timeout_s is not None and submission.timeout_s <= 0:
         raise CallError(
             '`timeout` must be longer than 0 seconds: write seconds, or a duration such as "90m" or "1d12h"'
@@ -41,6 +40,13 @@ def check_fields(submission: Submission) -> None:
     }.items():
         check_text(name, text or "", "Cc")
     check_text("description", submission.description or "")
+
+
+def check_priority(value: object) -> int:
+    """CallError."""
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST_PRIORITY:
+        raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
+    return value
 
 
 def check_project(name: str) -> None:

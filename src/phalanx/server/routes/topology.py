@@ -30,7 +30,7 @@ def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:
     """Every replica of an attempt (default: the newest) with its last logged step and how far that is behind the
-    behind the leading replica; the straggler; and the replica that failed first, with its last lines."""
+    leading replica; the straggler; and the replica that failed first, with its last lines."""
     run = here.find(run_id)
     chosen = attempt or max(1, run.attempt)
     replicas = under_way(here, run, here.store.replicas(run.id, chosen), chosen) or planned(here, run, chosen)
