@@ -202,7 +202,7 @@ def packed(code: Path) -> bytes:
 
 def apply(api: Api, hands: Executor, cargo: StagedObjects) -> None:
     """Create everything that can exist already; if an image is built first, `apply_works` creates the rest. Raises
-    JobRejected, or EngineJobRejected, or EngineUnavailable: then it may be called again."""
+    JobRejected, or EngineUnavailable: then it may be called again."""
     uid = _own(api, cargo)
     try:
         _create(api, hands, cargo, cargo.others, uid)
