@@ -16,7 +16,6 @@ from phalanx import run_paths
 from phalanx.naming import member_name
 from phalanx.placeholders import Value, decode
 
-
 _NO_VALUE = (LookupError, TypeError, ValueError, AttributeError)  # raised by `decode`
 
 
