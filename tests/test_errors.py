@@ -35,8 +35,8 @@ def test_docstrings_say_that_only_classes_that_exist_are_raised() -> None:
         (str(path.relative_to(SOURCES)), name)
         for path, tree in trees.items()
         for text in documented(tree)
-        for sentence in re.findall(r"\bRaises\s+([^.]*)", text)
-        for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", sentence)
+        for names in re.findall(r"\bRaises\s+((?:[A-Z]\w+(?:,|\s|or\b|and\b)*)+)", text)
+        for name in re.findall(r"[A-Z]\w+", names)
     ]
     assert len(raised) > 100
     known = {*classes, *dir(builtins), *dir(subprocess)}
