@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import errno
 import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +18,29 @@ from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable
 from phalanx.client import RequestRefused, ServerUnreachable
 from phalanx.errors import CallError, PhalanxError, StoreError, SystemFault, disk_fault, is_transient, path_error
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+
+def documented(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_docstrings_say_that_only_classes_that_exist_are_raised() -> None:
+    trees = {path: ast.parse(path.read_bytes()) for path in SOURCES.rglob("*.py")}
+    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    raised = [
+        (str(path.relative_to(SOURCES)), name)
+        for path, tree in trees.items()
+        for text in documented(tree)
+        for names in re.findall(r"\bRaises\s+((?:[A-Z]\w+(?:,|\s|or\b|and\b)*)+)", text)
+        for name in re.findall(r"[A-Z]\w+", names)
+    ]
+    assert len(raised) > 100
+    known = {*classes, *dir(builtins), *dir(subprocess)}
+    assert [(path, name) for path, name in raised if name not in known] == []
 
 
 def os_error(number: int) -> OSError:

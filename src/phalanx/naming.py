@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
 HELPERS = ("ps", "server")  # they never exit: a run finishes without them
 
@@ -20,8 +17,3 @@ def is_helper(name: str) -> bool:
 def member_name(role: str, index: int, local: int = 0) -> str:
     """`worker-1`; further processes of that replica are `worker-1.1`, `worker-1.2`, …"""
     return f"{role}-{index}.{local}" if local else f"{role}-{index}"
-
-
-def replica_name(replica: Mapping[str, Any]) -> str:
-    """The name of a replica of plan.json."""
-    return member_name(replica["role"], replica["index"], replica.get("local", 0))

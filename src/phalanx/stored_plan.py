@@ -1,60 +1,252 @@
-"""The replicas of a run as its `plan.json` names them, for readers that need no more than names, ranks and commands.
+"""`plan.json` of a run, decoded: the one reader of the file that `plan.document` writes.
 
-`plan.document` writes the file. Standard library only, Python 3.8+.
+The agent, the scheduler, the server and the commands all work with the values of this module. Only role, index and
+rank of a replica are required: older versions and runs that are only tracked wrote fewer fields. Standard library only,
+Python 3.8+.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.naming import member_name
+from phalanx.placeholders import Value, decode
+
+_NO_VALUE = (LookupError, TypeError, ValueError, AttributeError)  # raised by `decode`
 
 
 class PlanDamaged(ValueError):
-    """The file is not a plan."""
+    """A `plan.json` that Phalanx did not write. The message is for the user."""
+
+
+class ResourceAmount(NamedTuple):
+    """The request and the limit of one resource: CPUs, MiB of memory, GPUs or TPUs."""
+
+    requests: float | None = None
+    limits: float | None = None
+
+    @property
+    def reserved(self) -> float | None:
+        """The request, or the limit if there is no request."""
+        return self.limits if self.requests is None else self.requests
+
+
+NO_AMOUNT = ResourceAmount()
 
 
 class PlannedReplica(NamedTuple):
-    """One process of a run. `has_command`: false for a host on which a launcher starts ranks."""
+    """One process of a run. Without `argv` it is a host on which a launcher starts ranks."""
 
     role: str
     number: int  # within its role
-    rank: int | None
-    local: int
-    has_command: bool
+    rank: int
+    local: int = 0
+    resources: Mapping[str, ResourceAmount] = {}  # only those that the file sets
+    environment: Mapping[str, Value] = {}
+    defaults: Mapping[str, Value] = {}
+    argv: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
         return member_name(self.role, self.number, self.local)
 
+    @property
+    def first_process(self) -> str:
+        """The name of its replica, which is that of the replica's first process."""
+        return member_name(self.role, self.number)
 
-def decode_replicas(content: Any) -> tuple[PlannedReplica, ...]:
-    """The replicas of a decoded `plan.json`, in its order. Raises PlanDamaged."""
-    rows = content.get("replicas") if isinstance(content, dict) else None
-    if not isinstance(rows, list):
-        raise PlanDamaged("the plan has no list of replicas")
-    return tuple(map(_replica, rows))
+    def amount(self, resource: str) -> ResourceAmount:
+        return self.resources.get(resource, NO_AMOUNT)
 
 
-def read_replicas(run_folder: str | os.PathLike[str]) -> tuple[PlannedReplica, ...]:
-    """The replicas in the plan of a run. Raises OSError and PlanDamaged."""
-    with open(os.path.join(run_folder, run_paths.PLAN), "rb") as stream:
+class CheckpointSettings(NamedTuple):
+    """When, before the end of a job, training code gets a signal to save, and which (without `SIG`)."""
+
+    before_s: float | None = None
+    signal: str | None = None
+
+
+class StoredPlan(NamedTuple):
+    """The plan of a run, as `plan.model` describes it. `order`, `interface` and `scratch` are set for Slurm: the
+    replicas in the order of Slurm's ranks, the network interface of the site, and the variable with the node's
+    folder."""
+
+    replicas: tuple[PlannedReplica, ...] = ()
+    run_id: str = ""
+    launch: str = "each"
+    roles: Mapping[str, int] = {}
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = None
+    max_restarts: int = 0
+    meets: tuple[str, ...] = ()
+    service: Mapping[str, int] | None = None
+    wiring: str | None = None
+    launcher: tuple[Value, ...] = ()
+    segment_s: float | None = None
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    python: Mapping[str, Any] = {}  # what to prepare on a node: `agent.virtualenv` reads it
+    environment: Mapping[str, Value] = {}
+    order: tuple[str, ...] = ()
+    interface: str | None = None
+    scratch: str | None = None
+
+    @property
+    def members(self) -> dict[str, list[str]]:
+        """The names of the replicas, by role."""
+        return {role: [member_name(role, index) for index in range(count)] for role, count in self.roles.items()}
+
+    @property
+    def with_command(self) -> tuple[PlannedReplica, ...]:
+        """The replicas that run a command."""
+        return tuple(replica for replica in self.replicas if replica.argv)
+
+    @property
+    def by_name(self) -> dict[str, PlannedReplica]:
+        return {replica.name: replica for replica in self.replicas}
+
+
+def read_plan(run_folder: str | os.PathLike[str]) -> StoredPlan:
+    """The plan of a run. Raises OSError and PlanDamaged."""
+    return read_plan_file(os.path.join(run_folder, run_paths.PLAN))
+
+
+def read_plan_file(path: str) -> StoredPlan:
+    """Raises OSError and PlanDamaged."""
+    with open(path, "rb") as stream:
         data = stream.read()
     try:
-        return decode_replicas(json.loads(data))
-    except (ValueError, RecursionError) as fault:
-        raise PlanDamaged(str(fault)) from None
+        return parse_plan(data)
+    except PlanDamaged as fault:
+        raise PlanDamaged(f"{path}: {fault}") from None
 
 
-def _replica(row: Any) -> PlannedReplica:
-    if not isinstance(row, dict) or not isinstance(row.get("role"), str) or "/" in row["role"]:
-        raise PlanDamaged("a replica of the plan has no role")
-    number, rank, local = row.get("index"), row.get("rank"), row.get("local", 0)
-    if "rank" not in row or not isinstance(rank, (int, type(None))):
-        raise PlanDamaged("a replica of the plan has no rank")
-    if not (isinstance(number, int) and isinstance(local, int)):
-        raise PlanDamaged("a replica of the plan has no index")
-    return PlannedReplica(row["role"], number, rank, local, has_command=bool(row.get("argv")))
+def parse_plan(data: bytes) -> StoredPlan:
+    """The plan in the bytes of a `plan.json`. Raises PlanDamaged."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        raise PlanDamaged("the plan is damaged: it is not JSON") from None
+    return decode_plan(content)
+
+
+def decode_plan(content: Any) -> StoredPlan:
+    """The plan in a decoded `plan.json`, which is what `plan.document` returns. Raises PlanDamaged."""
+    try:
+        return _plan(_Fields(content, "the plan"))
+    except RecursionError:
+        raise PlanDamaged("the plan is damaged: a value is nested too deeply") from None
+
+
+def _plan(fields: _Fields) -> StoredPlan:
+    checkpoint = fields.section("checkpoint")
+    return StoredPlan(
+        replicas=tuple(_replica(row, number) for number, row in enumerate(fields.required("replicas", list))),
+        run_id=fields.optional("run_id", str) or "",
+        launch=fields.optional("launch", str) or "each",
+        roles=fields.table("roles", int),
+        timeout_s=fields.number("timeout_s"),
+        stall_timeout_s=fields.number("stall_timeout_s"),
+        max_restarts=fields.optional("max_restarts", int) or 0,
+        meets=fields.texts("meets"),
+        service=fields.table("service", int) if fields.optional("service", dict) else None,
+        wiring=fields.optional("wiring", str),
+        launcher=fields.words("launcher"),
+        segment_s=fields.number("segment_s"),
+        checkpoint=CheckpointSettings(checkpoint.number("before_s"), checkpoint.optional("signal", str)),
+        python=fields.optional("python", dict) or {},
+        environment=fields.values("environment"),
+        order=fields.texts("order"),
+        interface=fields.optional("interface", str),
+        scratch=fields.optional("scratch", str),
+    )
+
+
+def _replica(row: Any, place: int) -> PlannedReplica:
+    fields = _Fields(row, f"replica {place} of the plan")
+    role = fields.required("role", str)
+    if "/" in role:
+        raise fields.damage("role")
+    return PlannedReplica(
+        role=role,
+        number=fields.required("index", int),
+        rank=fields.required("rank", int),
+        local=fields.optional("local", int) or 0,
+        resources=_resources(fields.section("resources")),
+        environment=fields.values("environment"),
+        defaults=fields.values("defaults"),
+        argv=fields.words("argv"),
+    )
+
+
+def _resources(fields: _Fields) -> dict[str, ResourceAmount]:
+    amounts = {name: fields.section(name) for name, amount in fields.content.items() if amount is not None}
+    return {
+        name: ResourceAmount(amount.number("requests"), amount.number("limits"))
+        for name, amount in amounts.items()
+        if amount.content
+    }
+
+
+class _Fields:
+    """An object of the file. Every method checks the type of what it returns. Raises PlanDamaged."""
+
+    def __init__(self, content: Any, where: str) -> None:
+        if not isinstance(content, dict):
+            raise PlanDamaged(f"the plan is damaged: {where} is not an object")
+        self.content: dict[str, Any] = content
+        self.where = where
+
+    def damage(self, name: str) -> PlanDamaged:
+        return PlanDamaged(f"the plan is damaged: {self.where} has no valid `{name}`")
+
+    def optional(self, name: str, kind: Any) -> Any:
+        found = self.content.get(name)
+        if found is not None and not _is(found, kind):
+            raise self.damage(name)
+        return found
+
+    def required(self, name: str, kind: Any) -> Any:
+        if self.content.get(name) is None:
+            raise self.damage(name)
+        return self.optional(name, kind)
+
+    def number(self, name: str) -> float | None:
+        found: float | None = self.optional(name, (int, float))
+        return found
+
+    def section(self, name: str) -> _Fields:
+        return _Fields(self.optional(name, dict) or {}, f"`{name}` of {self.where}")
+
+    def table(self, name: str, kind: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.optional(name, dict) or {}
+        if not all(_is(value, kind) for value in found.values()):
+            raise self.damage(name)
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        found: list[str] = self.optional(name, list) or []
+        if not all(isinstance(text, str) for text in found):
+            raise self.damage(name)
+        return tuple(found)
+
+    def words(self, name: str) -> tuple[Value, ...]:
+        found = self.optional(name, list) or ()
+        try:
+            return tuple([word if isinstance(word, str) else decode(word) for word in found])
+        except _NO_VALUE:
+            raise self.damage(name) from None
+
+    def values(self, name: str) -> dict[str, Value]:
+        found = self.optional(name, dict) or {}
+        try:
+            return {key: value if isinstance(value, str) else decode(value) for key, value in found.items()}
+        except _NO_VALUE:
+            raise self.damage(name) from None
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

@@ -15,6 +15,7 @@ import pytest
 from phalanx import plan, spec
 from phalanx.agent import allocation
 from phalanx.backends import find
+from phalanx.stored_plan import read_plan
 from tests.agent.running import wait_for
 
 LINES: dict[str, dict[str, Any]] = {
@@ -57,7 +58,7 @@ class Placed:
         (folder / "job").mkdir()
         self.plan_file = folder / "plan.json"
         self.plan_file.write_text(find("slurm").render(made).files["plan.json"])
-        self.plan: dict[str, Any] = json.loads(self.plan_file.read_text())
+        self.plan = read_plan(folder)
 
     def facts_file(self, attempt: int = 1) -> str:
         return str(self.folder / "job" / f"attempt-{attempt}.json")
@@ -147,7 +148,7 @@ def test_no_segment_follows_when_the_time_of_the_run_is_over(tmp_path: Path) -> 
 
 def test_a_run_is_over_without_its_servers(tmp_path: Path) -> None:
     placed = Placed(tmp_path, framework="tensorflow", replicas={"n_workers": 1, "n_ps": 1})
-    placed.gather(dict.fromkeys(placed.plan["order"], LINES["master-0"]))
+    placed.gather(dict.fromkeys(placed.plan.order, LINES["master-0"]))
     placed.end("master-0", "finished")
     placed.end("worker-0", "finished")
     assert allocation.conclude(placed.plan, placed.facts_file()) == 0
@@ -212,8 +213,8 @@ def test_every_rank_finds_its_replica_by_its_place_in_the_order(tmp_path: Path) 
     """Slurm numbers ranks component by component: worker 1, which asks for something else, comes last."""
     other = {"n_workers": 3, "worker": [{"index": 1, "resources": {"cpu": {"requests": 4}}}]}
     placed = Placed(tmp_path, "echo $PHALANX_REPLICA $RANK", replicas=other)
-    assert placed.plan["order"] == ["master-0", "worker-0", "worker-2", "worker-1"]
-    placed.gather({name: {**HERE, "port": 21500 + n} for n, name in enumerate(placed.plan["order"])})
+    assert placed.plan.order == ("master-0", "worker-0", "worker-2", "worker-1")
+    placed.gather({name: {**HERE, "port": 21500 + n} for n, name in enumerate(placed.plan.order)})
     ranks = [agent(placed, "--as-rank", SLURM_PROCID=str(number)) for number in range(4)]
     assert [rank.wait(60) for rank in ranks] == [0, 0, 0, 0]
     for name, rank in (("master-0", 0), ("worker-0", 1), ("worker-1", 2), ("worker-2", 3)):
@@ -223,7 +224,7 @@ def test_every_rank_finds_its_replica_by_its_place_in_the_order(tmp_path: Path) 
 def test_servers_end_when_those_they_serve_have(tmp_path: Path) -> None:
     command = "[ $PHALANX_ROLE = ps ] && sleep 1000; echo done"
     placed = Placed(tmp_path, command, framework="plain", replicas={"n_workers": 0, "n_ps": 1})
-    placed.gather({name: {**HERE, "port": 21600 + n} for n, name in enumerate(placed.plan["order"])})
+    placed.gather({name: {**HERE, "port": 21600 + n} for n, name in enumerate(placed.plan.order)})
     ranks = [agent(placed, "--as-rank", SLURM_PROCID=str(number)) for number in range(2)]
     assert [rank.wait(60) for rank in ranks] == [0, 0]
     end = json.loads((tmp_path / "replicas" / "ps-0" / "attempt-1" / "end.json").read_text())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent.deadlines import Deadline, TimeLimits, limits_of
+from phalanx.stored_plan import CheckpointSettings, StoredPlan
 from tests.agent.running import Agents
 
 
@@ -40,10 +41,10 @@ def test_the_job_is_left_before_its_place_ends_it() -> None:
 
 
 def test_the_time_of_earlier_segments_counts() -> None:
-    plan = {"timeout_s": 100.0, "segment_s": 50.0, "checkpoint": {"before_s": None, "signal": "USR2"}}
+    plan = StoredPlan(timeout_s=100.0, segment_s=50.0, checkpoint=CheckpointSettings(signal="USR2"))
     limits = limits_of(plan, {"spent_s": 30.0, "ends_at": 5.0})
     assert limits == TimeLimits(70.0, 5.0, True, 300.0, signal.SIGUSR2, 100.0)
-    assert limits_of({}, {}) == TimeLimits()
+    assert limits_of(StoredPlan(), {}) == TimeLimits()
 
 
 SAVER = "trap 'echo saved; exit 85' {number}; while :; do sleep 0.05; done"

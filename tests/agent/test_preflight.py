@@ -20,6 +20,7 @@ from phalanx.agent.preflight import (
     meetings,
     run_preflight,
 )
+from phalanx.stored_plan import StoredPlan
 from tests.agent.running import Agents, is_open, wait_for
 
 THREE = {"replicas": {"n_workers": 2}}
@@ -129,18 +130,18 @@ def test_strangers_at_the_door_change_nothing(tmp_path: Path) -> None:
 
 def test_who_meets_whom_follows_from_the_plan() -> None:
     places = {name: Address(name, "h", 1) for name in ("master-0", "worker-0", "ps-0")}
-    by_name = meetings({"meets": ["master-0"]}, places, "k")
+    by_name = meetings(StoredPlan(meets=("master-0",)), places, "k")
     assert by_name["worker-0"].visits == (places["master-0"],)
     assert by_name["worker-0"].home is None
     assert by_name["master-0"].visitors == {"worker-0", "ps-0"}
-    by_role = meetings({"meets": ["worker", "ps"]}, places, "k")
+    by_role = meetings(StoredPlan(meets=("worker", "ps")), places, "k")
     assert by_role["worker-0"].visits == (places["ps-0"],)
     assert by_role["master-0"].visits == (places["worker-0"], places["ps-0"])
-    assert meetings({}, places, "k")["worker-0"].visits == ()
-    assert meetings({"meets": ["master-0"]}, {"master-0": places["master-0"]}, "k") == {}
+    assert meetings(StoredPlan(), places, "k")["worker-0"].visits == ()
+    assert meetings(StoredPlan(meets=("master-0",)), {"master-0": places["master-0"]}, "k") == {}
     many = {f"worker-{number}": Address(f"worker-{number}", "h", 1) for number in range(200)}
-    assert len(meetings({"meets": ["worker"]}, many, "k")["worker-199"].visits) == 64
-    assert meetings({"meets": ["worker"]}, dict.fromkeys(map(str, range(300)), places["ps-0"]), "k") == {}
+    assert len(meetings(StoredPlan(meets=("worker",)), many, "k")["worker-199"].visits) == 64
+    assert meetings(StoredPlan(meets=("worker",)), dict.fromkeys(map(str, range(300)), places["ps-0"]), "k") == {}
 
 
 def test_a_server_is_reached_or_said_not_to_be() -> None:
@@ -159,5 +160,5 @@ def test_a_server_is_reached_or_said_not_to_be() -> None:
 
 
 def test_who_meets_nobody_starts_at_once() -> None:
-    lonely = meetings({}, {name: Address(name, "h", 1) for name in ("a-0", "b-0")}, "k")["a-0"]
+    lonely = meetings(StoredPlan(), {name: Address(name, "h", 1) for name in ("a-0", "b-0")}, "k")["a-0"]
     run_preflight(lonely, lambda _: None, lambda: True)

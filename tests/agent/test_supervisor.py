@@ -47,6 +47,13 @@ def test_a_program_that_is_not_there_is_an_error_with_its_reason(tmp_path: Path)
     assert "cannot start /no/such/program" in end["last_lines"][0]
 
 
+def test_a_working_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    end = Agents(tmp_path, "true", working=gone).start().end()
+    assert (end["cause"], end["code"]) == ("error", 127)
+    assert end["last_lines"] == [f"phalanx: cannot enter the working folder {gone}: No such file or directory"]
+
+
 def test_where_there_is_no_bash_its_ancestor_runs_the_command(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sh").symlink_to("/bin/sh")

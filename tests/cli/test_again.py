@@ -71,6 +71,36 @@ def test_a_run_whose_folder_of_work_is_gone_is_told_so(place: Place, tmp_path: P
     assert "working folder" in answer.err
 
 
+def test_a_run_whose_folder_of_work_is_gone_is_not_resumed(place: Place) -> None:
+    run_id, gone = place.ran("false"), place.folder
+    place.folder = place.folder.rename(place.folder.parent / "elsewhere")
+    answer = place.call("resume", run_id)
+    assert answer.code == 2
+    assert f"the working folder of run {run_id} no longer exists: {gone}" in answer.err
+    assert place.status(run_id) == "failed"
+
+
+def test_a_snapshot_is_run_again_after_its_home_has_moved(place: Place) -> None:
+    (place.folder / "code.txt").write_text("old")
+    first = place.ran("cat code.txt; test $PHALANX_ATTEMPT = 2", "--snapshot")
+    assert place.status(first) == "failed"
+    place.home = place.home.rename(place.home.parent / "moved")
+    shutil.rmtree(place.folder)
+    place.folder.mkdir()
+    assert new_run(place, "resume", first)["status"] == "succeeded"
+    for verb in ("restart", "copy", "rerun"):
+        again = place.call(verb, first, "--json").data["id"]
+        assert (place.attempt(again) / "log").read_text().startswith("old")
+
+
+def test_clones_keep_the_time_limit_of_the_command_line(place: Place) -> None:
+    first = place.ran("true", "--timeout", "45m")
+    again = [new_run(place, verb, first)["id"] for verb in ("restart", "copy", "rerun")]
+    again.append(new_run(place, "restart", again[0])["id"])
+    plans = [json.loads((place.home / "runs" / run_id / "plan.json").read_text()) for run_id in again]
+    assert [plan["timeout_s"] for plan in plans] == [2700.0] * 4
+
+
 def test_a_snapshot_keeps_the_code_as_it_was(place: Place) -> None:
     (place.folder / "code.txt").write_text("old")
     (place.folder / "secret.txt").write_text("not code")

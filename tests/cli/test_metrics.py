@@ -127,5 +127,5 @@ def test_names_cannot_move_the_cursor_and_odd_values_are_shown(place: Place) -> 
     assert "😀" in answer.out
     assert place.quick("metrics", "aaa1", "--plot").code == 0
     data = place.quick("metrics", "aaa1", "never", "--json").data
-    assert data["metrics"][0]["series"][0]["values"] == ["nan"]
+    assert data["metrics"][0]["series"][0]["values"] == ["NaN"]
     assert place.quick("show", "aaa1").code == 0

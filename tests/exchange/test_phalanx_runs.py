@@ -421,7 +421,7 @@ def test_json_lines_have_no_nan(target: Target, tmp_path: Path) -> None:
         raise AssertionError(word)
 
     found = [json.loads(line, parse_constant=refuse) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [row["value"] for row in found if row["metric"] == "odd"] == ["nan"]
+    assert [row["value"] for row in found if row["metric"] == "odd"] == ["NaN"]
 
 
 def test_without_pyarrow_parquet_says_what_to_install(

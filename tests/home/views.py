@@ -117,6 +117,10 @@ def stable(value: Any) -> Any:
     return {name: stable(item) for name, item in value.items() if name not in wording}
 
 
+# Version 0.2 spelled these in the JSON of commands as Python does, and in REST as now.
+RESPELLED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
 def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
     """Where something expected is missing or has changed. New fields are fine."""
     if isinstance(expected, dict) and isinstance(found, dict):
@@ -128,7 +132,7 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         for number, (value, other) in enumerate(zip(expected, found, strict=True)):
             yield from differences(value, other, f"{path}/{number}")
-    elif expected != found:
+    elif expected != found and not (isinstance(expected, str) and RESPELLED.get(expected) == found):
         yield f"{path} was {expected!r}, is {found!r}"
 
 

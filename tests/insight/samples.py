@@ -14,6 +14,7 @@ from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.plan.document import document as encoded
 from phalanx.spec.yaml_writer import modern_document
 from phalanx.spool import Writer
+from phalanx.stored_plan import StoredPlan, decode_plan
 
 BEGAN = 1_000_000.0
 
@@ -43,13 +44,17 @@ def file(environment: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return modern_document(spec.load([("file", json.dumps(written).encode())]))
 
 
-def planned(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Its plan as plan.json has it."""
-    return encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run"))
+def plan_json(document: Mapping[str, Any]) -> str:
+    """The plan.json of a run of the file."""
+    return json.dumps(encoded(plan.make(spec.load([("file", json.dumps(document).encode())]), "run")))
+
+
+def planned(document: Mapping[str, Any]) -> StoredPlan:
+    return decode_plan(json.loads(plan_json(document)))
 
 
 def seen(document: Mapping[str, Any], uses: Mapping[ReplicaKey, ReplicaUsage], **fields: Any) -> RecordedRun:
-    usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "backend": "native", "given": {}}
+    usual: dict[str, Any] = {"plan": planned(document), "status": "succeeded", "is_batch": False, "given": {}}
     return RecordedRun(**{**usual, "uses": uses, **fields})
 
 

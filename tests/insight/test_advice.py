@@ -73,13 +73,13 @@ def test_memory(asked: dict[str, float] | None, peak: float, advised: float | No
     assert advice.roles[0].memory.advised == advised
 
 
-def test_on_slurm_the_limit_is_what_is_held() -> None:
+def test_in_a_batch_system_the_limit_is_what_is_held() -> None:
     asked = {"memory": {"requests": 1024, "limits": 8192}}
-    advice = advice_for(asked, use(memory_mib=800.0), backend="slurm")
+    advice = advice_for(asked, use(memory_mib=800.0), is_batch=True)
     assert advice.roles[0].memory.asked == 8192
     (change,) = advice.changes
     assert (change.text, change.is_for_both) == ("1Gi", True)
-    assert advice_for(asked, use(memory_mib=20.0), backend="slurm").roles[0].memory.advised == 512
+    assert advice_for(asked, use(memory_mib=20.0), is_batch=True).roles[0].memory.advised == 512
 
 
 def test_what_was_killed_for_its_memory_is_to_have_more_than_its_limit() -> None:
@@ -161,17 +161,17 @@ def test_idle_gpus_are_counted_in_hours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "took", "backend", "advised"),
+    ("asked", "took", "is_batch", "advised"),
     [
-        ("24h", 600.0, "native", "15m"),
-        ("15m", 600.0, "native", None),
-        ("11m", 640.0, "native", "15m"),
-        (None, 600.0, "native", None),
-        (None, 600.0, "slurm", "15m"),  # where a time is always asked for
+        ("24h", 600.0, False, "15m"),
+        ("15m", 600.0, False, None),
+        ("11m", 640.0, False, "15m"),
+        (None, 600.0, False, None),
+        (None, 600.0, True, "15m"),  # where a time is always asked for
     ],
 )
-def test_time(asked: str | None, took: float, backend: str, advised: str | None) -> None:
-    assert advice_for({}, use(seconds=took), timeout=asked, backend=backend).timeout == advised
+def test_time(asked: str | None, took: float, is_batch: bool, advised: str | None) -> None:
+    assert advice_for({}, use(seconds=took), timeout=asked, is_batch=is_batch).timeout == advised
 
 
 def test_what_its_time_limit_ended_is_to_have_more_of_it() -> None:
@@ -190,7 +190,7 @@ def test_the_time_of_what_was_not_done_is_not_cut(status: str) -> None:
 def test_a_run_in_segments_keeps_its_time() -> None:
     document = file({"timeout": "24h"})
     one = seen(document, {("master", 0): use()})
-    assert advise(one._replace(plan={**one.plan, "segment_s": 3600})).timeout is None
+    assert advise(one._replace(plan=one.plan._replace(segment_s=3600.0))).timeout is None
 
 
 # how far it is to be trusted -----------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_replicas_that_nobody_measured_are_named() -> None:
 def test_ranks_that_the_command_starts_itself_are_not_judged() -> None:
     document = file({"replicas": {"n_workers": 2}}, framework="mpi", run={"cmd": "mpirun python train.py"})
     one = seen(document, {("worker", 0): use(cores_p95=2.0)})
-    assert one.plan["launch"] == "own"
+    assert one.plan.launch == "own"
     advice = advise(one)
     assert advice.changes == ()
     assert "starts its ranks itself" in remarks_of(advice)

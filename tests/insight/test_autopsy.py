@@ -8,16 +8,11 @@ import pytest
 
 from phalanx.ends import Cause, End
 from phalanx.insight.autopsy import ReplicaFailure, StackLocation, failures, first_failure, whereabouts
+from phalanx.stored_plan import PlannedReplica, StoredPlan
 
-PLAN: dict[str, Any] = {
-    "launch": "each",
-    "wiring": "plain",
-    "replicas": [
-        {"role": "master", "index": 0, "rank": 0},
-        {"role": "worker", "index": 0, "rank": 1},
-        {"role": "worker", "index": 1, "rank": 2},
-    ],
-}
+PLAN = StoredPlan(
+    (PlannedReplica("master", 0, 0), PlannedReplica("worker", 0, 1), PlannedReplica("worker", 1, 2)), wiring="plain"
+)
 LOST = [
     "Traceback (most recent call last):",
     '  File "train.py", line 3, in <module>',
@@ -85,7 +80,7 @@ def test_a_failure_that_was_recorded_for_the_attempt_is_in_front() -> None:
 
 def test_the_failure_of_a_rank_is_in_the_log_of_its_launcher() -> None:
     lines = ["mpirun noticed that process rank 1 with PID 0 on node n exited on signal 9"]
-    (found,) = failures({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)}, attempt=1)
+    (found,) = failures(PLAN._replace(launch="mpirun"), {"master-0": end(lines=lines)}, attempt=1)
     assert (found.replica, found.rank, found.log) == ("worker-0", 1, "master-0")
 
 
@@ -124,6 +119,10 @@ def test_when_all_only_lost_another_that_is_said() -> None:
         ),
         (end(code=127, lines=["bash: line 1: pyhton: command not found"]), "`pyhton` is not on the PATH of worker-0"),
         (end(code=127, lines=["phalanx: cannot start mpirun: No such file"]), "`mpirun` is not on the PATH"),
+        (
+            end(code=127, lines=["phalanx: cannot enter the working folder /a b: No such file or directory"]),
+            "is `/a b` on the machine of worker-0, and may its user enter it?",
+        ),
         (end(lines=[*BAD[:2], "OSError: [Errno 98] Address already in use"]), "run again to get another one"),
         (end(lines=[*BAD[:2], "torch.OutOfMemoryError: CUDA out of memory."]), "smaller batches"),
         (
@@ -177,15 +176,15 @@ def test_the_rank_that_mpirun_names_is_the_replica() -> None:
         "  Process name: [[38373,1],2]",
         "  Exit code:    1",
     ]
-    failed = first_failure({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=lines)})
+    failed = first_failure(PLAN._replace(launch="mpirun"), {"master-0": end(lines=lines)})
     assert failed is not None
     assert failed.reason == "worker-1: ValueError: bad batch (exit code 1)"
     assert failed.lines == ("Traceback (most recent call last):", "ValueError: bad batch")
     noticed = ["mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 (Killed)."]
-    killed = first_failure({**PLAN, "launch": "own"}, {"master-0": end(lines=noticed)})
+    killed = first_failure(PLAN._replace(launch="own"), {"master-0": end(lines=noticed)})
     assert killed is not None
     assert killed.replica == "worker-0"
-    nobody = first_failure({**PLAN, "launch": "mpirun"}, {"master-0": end(lines=["  Process name: [[3,1],77]"])})
+    nobody = first_failure(PLAN._replace(launch="mpirun"), {"master-0": end(lines=["  Process name: [[3,1],77]"])})
     assert nobody is not None
     assert nobody.replica == "master-0"
 
@@ -228,7 +227,7 @@ def stalled(lines: list[str], at: float = 1.0) -> End:
 
 def test_of_many_that_wait_at_one_place_whoever_is_elsewhere_is_named() -> None:
     ends = {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE, 2.0), "worker-1": stalled(IN_COLLECTIVE)}
-    failed = first_failure({**PLAN, "stall_timeout_s": 30.0}, ends)
+    failed = first_failure(PLAN._replace(stall_timeout_s=30.0), ends)
     assert failed is not None
     assert failed.replica == "worker-0"
     assert failed.why == (

@@ -12,8 +12,8 @@ from phalanx.ends import Cause
 from phalanx.insight.advice import ReplicaKey, advise
 from phalanx.insight.resource_edits import changed
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
-from phalanx.spec.quantities import tidy
 from phalanx.spec.yaml_writer import to_yaml
+from phalanx.stored_plan import PlannedReplica, ResourceAmount
 from tests.examples import examples
 from tests.insight.samples import file, planned, seen
 
@@ -72,17 +72,17 @@ def uses(draw: st.DrawFn) -> ReplicaUsage:
     )
 
 
-def asked(document: dict[str, Any]) -> dict[ReplicaKey, dict[str, Any]]:
-    return {(r["role"], r["index"]): r["resources"] for r in planned(document)["replicas"] if not r.get("local")}
+def asked(document: dict[str, Any]) -> dict[ReplicaKey, PlannedReplica]:
+    return {(one.role, one.number): one for one in planned(document).replicas if not one.local}
 
 
-def covers(amount: dict[str, Any] | None, used: float) -> bool:
+def covers(amount: ResourceAmount, used: float) -> bool:
     """Every bound that is named is enough."""
-    return all(bound is None or bound >= used for bound in (amount or {}).values())
+    return all(bound is None or bound >= used for bound in amount)
 
 
-def devices(amount: dict[str, Any] | None) -> float:
-    named = [bound for bound in (amount or {}).values() if bound is not None]
+def devices(amount: ResourceAmount) -> float:
+    named = [bound for bound in amount if bound is not None]
     return float(min(named, default=0))
 
 
@@ -93,26 +93,26 @@ def test_advice_gives_a_file_that_loads_and_asks_for_no_less_than_was_used(data:
     members = list(asked(document))
     known = {member: data.draw(uses()) for member in members if data.draw(st.integers(0, 9))}
     status = data.draw(st.sampled_from(["succeeded", "failed", "stopped", "running"]))
-    backend = data.draw(st.sampled_from(["native", "slurm"]))
-    advice = advise(seen(document, known, status=status, backend=backend))
-    result = changed(document, planned(document)["roles"], advice.changes, advice.timeout)
+    is_batch = data.draw(st.booleans())
+    advice = advise(seen(document, known, status=status, is_batch=is_batch))
+    result = changed(document, planned(document).roles, advice.changes, advice.timeout)
 
     loaded = spec.load([("advised", to_yaml(result).encode())], inspect=plan.inspect)
     assert plan.make(loaded, "run")
     before, after = asked(document), asked(result)
     assert after.keys() == before.keys()
     touched = {(change.role, index): change for change in advice.changes for index in change.indices}
-    for member, now in after.items():
-        if member not in touched:
-            assert now == before[member]  # nobody else is moved, whoever shares its default
-        used = known.get(member)
+    for attempt_folder, now in after.items():
+        if attempt_folder not in touched:
+            assert now.resources == before[attempt_folder].resources  # nobody else is moved, whoever shares its default
+        used = known.get(attempt_folder)
         if used is None:
             continue
         for name, amount in (("cpu", round(used.cores_p95, 1)), ("memory", used.memory_mib or 0.0)):
-            if now[name] != before[member][name]:
-                assert covers(now[name], amount)
-        if now["gpu"] != before[member]["gpu"] and used.gpu is not None:
-            assert devices(now["gpu"]) >= used.gpu.active
+            if now.amount(name) != before[attempt_folder].amount(name):
+                assert covers(now.amount(name), amount)
+        if now.amount("gpu") != before[attempt_folder].amount("gpu") and used.gpu is not None:
+            assert devices(now.amount("gpu")) >= used.gpu.active
     longest = max((use.seconds for use in known.values()), default=0.0)
     if advice.timeout is not None:
         assert loaded.environment.timeout_s is not None
@@ -127,8 +127,8 @@ def test_nothing_is_lowered_for_a_run_that_failed(document: dict[str, Any], used
     failed = used._replace(causes=(Cause.ERROR,))
     before = asked(document)
     advice = advise(seen(document, dict.fromkeys(before, failed), status="failed"))
-    result = asked(changed(document, planned(document)["roles"], advice.changes, advice.timeout))
-    for member, resources in result.items():
-        for name, amount in resources.items():
-            for bound, value in (before[member].get(name) or {}).items():
-                assert value is None or (amount and tidy(amount[bound]) >= value)
+    result = asked(changed(document, planned(document).roles, advice.changes, advice.timeout))
+    for attempt_folder, replica in result.items():
+        for name, amount in before[attempt_folder].resources.items():
+            for value, now in zip(amount, replica.amount(name), strict=True):
+                assert value is None or (now is not None and now >= value)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
+from phalanx.insight.resource_edits import Change, changed, with_workers
+from phalanx.stored_plan import ResourceAmount
 from tests.insight.samples import file, planned
 
 NOTHING = ResourceAmount()
@@ -103,16 +104,15 @@ def test_a_replica_that_asks_for_nothing_any_more_does_not_fall_back_to_the_defa
     }
     document = file({"replicas": replicas}, framework="pytorch")
     result = changed(document, {"worker": 2}, [Change("worker", frozenset([1]), "gpu", ResourceAmount(2), 0, 0)])
-    of_second = [r for r in planned(result)["replicas"] if (r["role"], r["index"]) == ("worker", 1)]
-    assert not (of_second[0]["resources"]["gpu"] or {}).get("requests")
+    assert not planned(result).by_name["worker-1"].amount("gpu").requests
 
 
 @pytest.mark.parametrize(("framework", "role"), [("tensorflow", "ps"), ("mxnet", "server")])
 def test_the_files_ps_are_meant_whatever_the_framework_calls_them(framework: str, role: str) -> None:
     document = file({"replicas": {"n_workers": 1, "n_ps": 2}}, framework=framework)
-    result = changed(document, planned(document)["roles"], [memory(role, {0, 1}, 512, "512Mi")])
-    asked = {r["index"]: r["resources"]["memory"] for r in planned(result)["replicas"] if r["role"] == role}
-    assert asked == {index: {"requests": 512, "limits": None} for index in (0, 1)}
+    result = changed(document, planned(document).roles, [memory(role, {0, 1}, 512, "512Mi")])
+    asked = {one.number: one.amount("memory") for one in planned(result).replicas if one.role == role}
+    assert asked == {index: ResourceAmount(512) for index in (0, 1)}
 
 
 def test_an_index_that_is_a_template_is_left_to_people() -> None:
@@ -125,6 +125,6 @@ def test_an_index_that_is_a_template_is_left_to_people() -> None:
 def test_fewer_workers_have_no_settings_for_those_that_are_gone() -> None:
     own = [{"index": index, "max_restarts": 1} for index in range(3)]
     document = file({"replicas": {**WORKERS, "worker": own}}, framework="pytorch")
-    assert planned(with_workers(document, 2))["roles"] == {"master": 1, "worker": 2}
-    assert planned(with_workers(document, 0))["roles"] == {"master": 1}
-    assert planned(with_workers(file({}, framework="pytorch"), 4))["roles"]["worker"] == 4
+    assert planned(with_workers(document, 2)).roles == {"master": 1, "worker": 2}
+    assert planned(with_workers(document, 0)).roles == {"master": 1}
+    assert planned(with_workers(file({}, framework="pytorch"), 4)).roles["worker"] == 4

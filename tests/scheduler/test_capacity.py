@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, requested_by, this_machine
+from phalanx.stored_plan import StoredPlan, decode_plan
 
 
 def replica(role: str = "worker", index: int = 0, **resources: Any) -> dict[str, Any]:
-    return {"role": role, "index": index, "resources": resources}
+    return {"role": role, "index": index, "rank": 0, "resources": resources}
 
 
-def plan(*replicas: dict[str, Any]) -> dict[str, Any]:
-    return {"replicas": [{**one, "index": index} for index, one in enumerate(replicas)]}
+def plan(*replicas: dict[str, Any]) -> StoredPlan:
+    return decode_plan({"replicas": [{**one, "index": index} for index, one in enumerate(replicas)]})
 
 
 def test_shares_add_up() -> None:

@@ -83,10 +83,11 @@ def test_a_working_folder_that_is_gone_fails_and_says_so(works: Works) -> None:
     gone = works.folder / "gone"
     gone.mkdir()
     works.folder = gone
-    run_id = works.submit("exit 0")
+    run_id = works.submit("exit 0", max_restarts=3)
     gone.rmdir()
-    assert works.settle(run_id).status == "failed"
-    assert "cannot start" in works.end(run_id)["last_lines"][0]
+    run = works.settle(run_id)
+    assert (run.status, run.attempt) == ("failed", 1)
+    assert run.reason == f"could not be started: its working folder no longer exists: {gone}"
 
 
 # clocks ------------------------------------------------------------------------------------------------------------

@@ -505,8 +505,16 @@ def test_a_damaged_end_is_not_believed(works: Works) -> None:
     assert works.end(run_id)["cause"] == "lost"
 
 
-@pytest.mark.parametrize("damage", ["no plan", "junk for a plan", "another plan", "no folder"])
-def test_a_run_whose_folder_cannot_be_read_fails_and_disturbs_nobody(works: Works, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("no plan", "its folder cannot be read: {file}: No such file or directory"),
+        ("junk for a plan", "{file}: the plan is damaged: it is not JSON: restore the file, or start the run again"),
+        ("another plan", "{file}: the plan is damaged: replica 0 of the plan has no valid `role`: restore the file"),
+        ("no folder", "its folder cannot be read: {file}: No such file or directory"),
+    ],
+)
+def test_a_run_whose_folder_cannot_be_read_fails_and_disturbs_nobody(works: Works, damage: str, reason: str) -> None:
     run_id = works.submit(BUSY)
     other = works.submit("exit 0")
     folder = works.run_folder(run_id)
@@ -519,7 +527,7 @@ def test_a_run_whose_folder_cannot_be_read_fails_and_disturbs_nobody(works: Work
     else:
         shutil.rmtree(folder.path)
     assert works.settle(other, run_id).status == "failed"
-    assert works.run(run_id).reason == "its folder cannot be read"
+    assert works.run(run_id).reason.startswith(reason.format(file=folder.plan_file))
     assert works.run(other).status == "succeeded"
 
 
@@ -537,4 +545,4 @@ def test_a_run_without_the_record_of_its_submission_fails_with_the_reason(works:
     (works.run_folder(run_id).path / "submitted.json").unlink()
     run = works.settle(run_id)
     assert run.status == "failed"
-    assert run.reason.startswith("could not be started")
+    assert run.reason == "could not be started: submitted.json in its folder cannot be read"

@@ -10,8 +10,9 @@ from phalanx.ends import Cause, End
 from phalanx.insight.autopsy import first_failure
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.retry import Action, Decision, decide
+from phalanx.stored_plan import PlannedReplica, StoredPlan
 
-PLAN = {"replicas": [{"name": "worker-0", "rank": 0}], "framework": None}
+PLAN = StoredPlan((PlannedReplica("worker", 0, 0),))
 AFTER: dict[str, Any] = {
     "stop": None,
     "stopped_by_engine": None,

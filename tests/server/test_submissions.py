@@ -133,6 +133,12 @@ def test_what_could_never_start_from_the_servers_machine_is_refused(
     until(site, start(site, "cat file", code=snapshot)["id"], "succeeded")  # it is the sender's to use again
 
 
+@pytest.mark.parametrize("priority", ["high", True, 0.5, 10**9, -(10**9)])
+def test_every_wrong_priority_is_refused_with_the_same_words(site: Site, priority: Any) -> None:
+    answer = refusal(site, 400, files=[file_of("true")], priority=priority)
+    assert answer["error"]["message"] == "`priority` must be an integer from -1,000,000 to 1,000,000"
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -20,7 +20,7 @@ from phalanx.store import Run
 from phalanx.submission.clone import clone
 from phalanx.submission.model import CodeSource, Remark, RemarkKind, backend_of
 from phalanx.submission.provenance import record
-from phalanx.submission.submit import prepare, submit, submitted
+from phalanx.submission.submit import prepare, submit
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
 
@@ -126,7 +126,7 @@ def test_clones_keep_what_was_said_of_code_that_was_sent(works: Works) -> None:
     for one in (run, again, third):
         assert one.commit == "c0ffee"
         assert records_of(works.home, one)["git"] == git
-        assert submitted(works.home, one)["from"] == str(works.home.run(one.id).path / "code")
+        assert works.home.run(one.id).submitted()["from"] == str(works.home.run(one.id).path / "code")
 
 
 def test_what_is_not_done_here_is_told_also_to_a_server(works: Works) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 
-from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, read_plan, serve, supervise_here, tasks_of
+from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, serve, supervise_here, tasks_of
 from phalanx.agent.preflight import PreflightFailed
+from phalanx.stored_plan import PlanDamaged, read_plan_file
 
 ALL_HERE = "--all-here"
 MODES = (AS_RANK, "--stay", ALL_HERE, "--here", "--gather", "--settle", "--leave")
+DAMAGED = 78  # EX_CONFIG of sysexits
 IN_PODS = "--pod | --prepare | --train-job prepare|run"
 
 
@@ -34,9 +36,18 @@ def main() -> int:
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None
-    if mode in (ALL_HERE, "--here", "--gather", "--settle", "--leave"):
-        return _of_a_job(mode, *given[:2], *given[3:])
-    plan, facts = read(given[0], given[1])
+    try:
+        if mode in (ALL_HERE, "--here", "--gather", "--settle", "--leave"):
+            return _of_a_job(mode, *given[:2], *given[3:])
+        return _replicas(mode, given[0], given[1])
+    except PlanDamaged as fault:
+        print(f"phalanx: {fault}", file=sys.stderr)
+        return DAMAGED
+
+
+def _replicas(mode: str | None, plan_file: str, facts_file: str) -> int:
+    """Start the replicas of this machine, or the one that a launcher started this process for."""
+    plan, facts = read(plan_file, facts_file)
     try:
         if mode == AS_RANK:
             rank = launched_rank(plan)
@@ -59,7 +70,7 @@ def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
     """What the script of a job calls, on a machine or beside every rank."""
     from phalanx.agent import allocation, one_machine
 
-    plan = read_plan(plan_file)
+    plan = read_plan_file(plan_file)
     if mode == ALL_HERE:
         return one_machine.run(plan, facts_file, *more)
     if mode == "--here":

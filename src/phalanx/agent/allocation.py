@@ -25,7 +25,8 @@ from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
 from phalanx.agent.virtualenv import VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end
-from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
+from phalanx.naming import LAUNCHER, is_helper, is_launcher
+from phalanx.stored_plan import StoredPlan
 
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
 PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
@@ -36,14 +37,14 @@ _SIOCGIFADDR = 0x8915
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
 
 
-def report_host(plan: dict[str, Any], facts_file: str) -> int:
+def report_host(plan: StoredPlan, facts_file: str) -> int:
     """Prepare the node of this rank and print where it is, as one line of JSON."""
-    name = plan["order"][int(os.environ["SLURM_PROCID"])]
+    name = plan.order[int(os.environ["SLURM_PROCID"])]
     place = int(os.environ.get("SLURM_LOCALID", "0"))
     host = host_here()
     address = address_of(host)
     try:
-        prepared = virtualenv.prepare(plan.get("python") or {}, _scratch(plan), _archive(facts_file), os.getcwd())
+        prepared = virtualenv.prepare(plan.python, _scratch(plan), _archive(facts_file), os.getcwd())
     except VirtualenvError as fault:
         print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
         _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
@@ -65,9 +66,9 @@ def report_host(plan: dict[str, Any], facts_file: str) -> int:
     return 0
 
 
-def _scratch(plan: dict[str, Any]) -> str:
+def _scratch(plan: StoredPlan) -> str:
     """The node-local storage, as the site names it."""
-    for name in (plan.get("scratch") or "", "SLURM_TMPDIR", "TMPDIR"):
+    for name in (plan.scratch or "", "SLURM_TMPDIR", "TMPDIR"):
         folder = os.environ.get(name, "")
         if folder and os.access(folder, os.W_OK | os.X_OK):
             return folder
@@ -155,20 +156,20 @@ def _folder(facts_file: str, name: str, attempt: int) -> str:
     return os.path.join(_run_folder(facts_file), run_paths.attempt_folder(name, attempt))
 
 
-def gather(plan: dict[str, Any], facts_file: str, first: int, lines: Iterable[str]) -> int:
+def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) -> int:
     """Write the facts of the attempt. `first`: the attempt from which the run's time counts."""
     ranks = [json.loads(line) for line in lines if line.startswith("{")]
     found = {rank["name"]: rank for rank in ranks}
-    missing = [name for name in plan["order"] if name not in found]
+    missing = [name for name in plan.order if name not in found]
     if missing:
         print(f"phalanx: no report from {', '.join(missing[:8])}", file=sys.stderr)
         return 1
     attempt, run = attempt_of(facts_file), _run_folder(facts_file)
     job = os.path.join(run, run_paths.JOB)
     hosts = list(dict.fromkeys(rank["host"] for rank in ranks))
-    names = [*plan["order"], *(replica_name(replica) for replica in plan["replicas"] if replica["role"] == LAUNCHER)]
+    names = [*plan.order, *(replica.name for replica in plan.replicas if replica.role == LAUNCHER)]
     interfaces = {rank["interface"] for rank in ranks}
-    shared = plan.get("interface") or (interfaces.pop() if len(interfaces) == 1 else "")
+    shared = plan.interface or (interfaces.pop() if len(interfaces) == 1 else "")
     left_s = time_left()
     facts: dict[str, Any] = {
         "attempt": attempt,
@@ -217,36 +218,35 @@ def client_paths(job: str) -> list[str]:
     return [client, os.path.join(client, "phalanx", "tracking", "polyaxon")] if os.path.exists(client) else []
 
 
-def _gpus(plan: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+def _gpus(plan: StoredPlan, found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     """The GPUs of each node, split among its replicas; the processes of one share them. Empty where Slurm assigns
     none: programs then see all GPUs."""
     given: dict[str, list[str]] = {}
     used: dict[str, int] = {}
-    for name in plan["order"]:
-        replica = next(replica for replica in plan["replicas"] if replica_name(replica) == name)
+    planned = plan.by_name
+    for name in plan.order:
+        replica = planned[name]
         rank = found[name]
         if not rank["gpus"]:
             continue
-        if replica.get("local"):
-            given[name] = given[member_name(replica["role"], replica["index"])]
+        if replica.local:
+            given[name] = given[replica.first_process]
             continue
-        amount = replica["resources"].get("gpu") or {}
-        asked = amount.get("requests")
-        count = int((amount.get("limits") if asked is None else asked) or 0)
+        count = int(replica.amount("gpu").reserved or 0)
         begin = used.get(rank["host"], 0)
         given[name] = rank["gpus"][begin : begin + count]
         used[rank["host"]] = begin + count
     return given
 
 
-def _spent(plan: dict[str, Any], facts_file: str, first: int, attempt: int) -> float:
+def _spent(plan: StoredPlan, facts_file: str, first: int, attempt: int) -> float:
     """Time spent in earlier segments of this run."""
-    if plan.get("segment_s") is None:
+    if plan.segment_s is None:
         return 0.0
     spent = 0.0
     for earlier in range(first, attempt):
         began = _read(os.path.join(_run_folder(facts_file), run_paths.facts_file(earlier))).get("began_at")
-        ends = [read_end(_folder(facts_file, name, earlier)) for name in plan["order"]]
+        ends = [read_end(_folder(facts_file, name, earlier)) for name in plan.order]
         ended = max((end.ended_at for end in ends if end is not None and end.cause != Cause.LOST), default=None)
         if began is not None and ended is not None:
             spent += max(0.0, ended - began)
@@ -275,19 +275,19 @@ def seconds_left(text: str) -> float | None:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def conclude(plan: dict[str, Any], facts_file: str) -> int:
+def conclude(plan: StoredPlan, facts_file: str) -> int:
     """Return 0 when the run has finished, 85 when its next segment follows, 1 when something failed."""
     attempt = attempt_of(facts_file)
-    running = {replica_name(replica): replica for replica in plan["replicas"] if replica["argv"]}
-    essential = [name for name in running if not is_helper(name)] or list(running)
-    if plan.get("launch") == "mpirun":
+    running = [replica.name for replica in plan.with_command]
+    essential = [name for name in running if not is_helper(name)] or running
+    if plan.launch == "mpirun":
         essential = [name for name in running if is_launcher(name)]
     ends = [read_end(_folder(facts_file, name, attempt)) for name in essential]
     causes = {end.cause if end is not None else None for end in ends}
     if causes <= {Cause.FINISHED}:
         return 0
     if Cause.SEGMENT in causes and causes <= {Cause.SEGMENT, Cause.FINISHED, Cause.STOPPED}:
-        timeout_s = plan.get("timeout_s")
+        timeout_s = plan.timeout_s
         facts = _read(facts_file)
         spent_s = facts.get("spent_s", 0.0) + time.time() - facts.get("began_at", time.time())
         if timeout_s is None or timeout_s - spent_s > 2 * LEAVE_S:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from phalanx.agent.processes import Stat
 from phalanx.ends import Cause
+from phalanx.stored_plan import StoredPlan
 
 CHECKPOINT_S = 300.0  # before the end of a segment, unless the file sets it
 LEAVE_S = 30.0  # before the cluster ends the job: time for the agents to end all replicas and report it
@@ -27,19 +28,18 @@ class TimeLimits(NamedTuple):
     whole_s: float | None = None
 
 
-def limits_of(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> TimeLimits:
-    checkpoint: Mapping[str, Any] = plan.get("checkpoint") or {}
-    is_segment = plan.get("segment_s") is not None
-    before_s = checkpoint.get("before_s")
+def limits_of(plan: StoredPlan, facts: Mapping[str, Any]) -> TimeLimits:
+    is_segment = plan.segment_s is not None
+    before_s = plan.checkpoint.before_s
     if before_s is None and is_segment:
         before_s = CHECKPOINT_S
-    timeout_s = plan.get("timeout_s")
+    timeout_s = plan.timeout_s
     return TimeLimits(
         timeout_s=None if timeout_s is None else max(0.0, timeout_s - facts.get("spent_s", 0.0)),
         ends_at=facts.get("ends_at"),
         is_segment=is_segment,
         before_s=before_s,
-        signal=getattr(signal, f"SIG{checkpoint.get('signal') or 'USR1'}"),
+        signal=getattr(signal, f"SIG{plan.checkpoint.signal or 'USR1'}"),
         whole_s=timeout_s,
     )
 

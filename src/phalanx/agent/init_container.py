@@ -82,7 +82,7 @@ def _bring_code(pod: Pod) -> None:
     fetched = os.path.join(target, ".phalanx-code.tar.gz")
     try:
         os.makedirs(target, exist_ok=True)
-        fetch(Uploader(pod.server, pod.token), str(pod.plan["run_id"]), pod.attempt, fetched, FETCH_S)
+        fetch(Uploader(pod.server, pod.token), pod.plan.run_id, pod.attempt, fetched, FETCH_S)
         unpack_code(fetched, target)
     except (UploadRefused, UploadUnavailable, OSError) as fault:
         raise VirtualenvError(f"the code could not be fetched: {fault}", []) from None
@@ -111,7 +111,7 @@ def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
 
 
 def _requirements(pod: Pod) -> tuple[str, ...]:
-    return tuple((pod.plan.get("python") or {}).get("requirements") or ())
+    return tuple(pod.plan.python.get("requirements") or ())
 
 
 def _advice(fault: Exception) -> str:

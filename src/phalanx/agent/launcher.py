@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from phalanx import run_paths
@@ -23,8 +23,9 @@ from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.ends import Cause, End
-from phalanx.naming import LAUNCHER, is_helper, is_launcher, member_name, replica_name
-from phalanx.placeholders import Hole, decode, fill
+from phalanx.naming import LAUNCHER, is_helper, is_launcher
+from phalanx.placeholders import Hole, Value, fill
+from phalanx.stored_plan import PlannedReplica, StoredPlan, read_plan_file
 
 AGENT_MARK = "PHALANX_AGENT_OF"  # in the environment of agents, to find them again
 AS_RANK = "--as-rank"
@@ -34,52 +35,47 @@ SERVED_S = 10.0  # for ranks elsewhere to finish with a server whose own replica
 LINGER_S = 3.0  # a failed rank ends the others on a cluster: give them a moment to exit by themselves
 
 
-def read_plan(plan_file: str) -> dict[str, Any]:
-    with open(plan_file, encoding="utf-8") as stream:
-        plan: dict[str, Any] = json.load(stream)
-    return plan
-
-
-def read(plan_file: str, facts_file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read both files. On a shared filesystem a file just written elsewhere may take a while to appear."""
+def read(plan_file: str, facts_file: str) -> tuple[StoredPlan, dict[str, Any]]:
+    """Read both files. On a shared filesystem a file just written elsewhere may take a while to appear. Raises OSError,
+    PlanDamaged."""
     deadline = time.monotonic() + APPEARS_S
     while not os.path.exists(facts_file) and time.monotonic() < deadline:
         time.sleep(0.2)
     with open(facts_file, encoding="utf-8") as stream:
-        return read_plan(plan_file), json.load(stream)
+        return read_plan_file(plan_file), json.load(stream)
 
 
-def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = None) -> list[Task]:
+def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -> list[Task]:
     """The tasks of the replicas in the facts, without those that a launcher starts; only those of one rank if `rank` is
     given."""
-    members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
+    members = plan.members
 
     def answer(hole: Hole) -> str:
         table: dict[str, Any] = facts.get(hole.kind, {"*": ""})
         return str(table[hole.of] if hole.of in table else table["*"])
 
-    def filled(values: dict[str, Any]) -> dict[str, str]:
-        return {name: fill(decode(value), members, answer) for name, value in values.items()}
+    def filled(values: Mapping[str, Value]) -> dict[str, str]:
+        return {name: fill(value, members, answer) for name, value in values.items()}
 
-    shared = filled(plan["environment"])
+    shared = filled(plan.environment)
     base = facts.get("environment") or dict(os.environ)
     base.pop(AGENT_MARK, None)
     base.pop("PHALANX_OUTSIDE", None)  # a tracked script may be the caller; its replicas have an agent
     places = addresses(plan, facts)
     first = next(iter(places.values()), None)
     patience_s = facts.get("meeting_s", preflight.PATIENCE_S)
-    key = f"{plan.get('run_id')}.{facts['attempt']}"
+    key = f"{plan.run_id}.{facts['attempt']}"
     meetings = preflight.meetings(plan, places, key, patience_s)
     is_remote = "job" in facts
     is_shared = is_remote and "pod" not in facts  # a job whose processes all get its signals and see the same files
     tasks = []
-    for replica in plan["replicas"]:
-        name = replica_name(replica)
+    for replica in plan.replicas:
+        name = replica.name
         if name not in facts["folders"] or not _starts_here(plan, replica, rank):
             continue
         gpus = facts.get("gpus", {}).get(name)
         python = facts.get("python", {}).get(facts.get("node", {}).get(name), NO_PYTHON)
-        environment = {**filled(replica["defaults"]), **base, **shared, **filled(replica["environment"])}
+        environment = {**filled(replica.defaults), **base, **shared, **filled(replica.environment)}
         environment.update({key: base[key] for key in facts.get("yields", ()) if key in base})
         _use_python(environment, python)
         _complete(environment, name, plan, facts)
@@ -93,15 +89,15 @@ def tasks_of(plan: dict[str, Any], facts: dict[str, Any], rank: int | None = Non
                 working=facts["working"],
                 argv=[
                     *python["before"],
-                    *(fill(decode(argument), members, answer) for argument in _argv(plan, replica)),
+                    *(fill(argument, members, answer) for argument in _argv(plan, replica)),
                 ],
                 environment=environment,
-                memory_mib=(replica["resources"].get("memory") or {}).get("limits"),
+                memory_mib=replica.amount("memory").limits,
                 limits=limits_of(plan, facts),
                 grace_s=facts.get("grace_s", 10.0),
                 gpus=facts.get("watched", {}).get(name) if gpus is None else gpus,
                 meeting=meetings.get(name),
-                server=first if plan.get("service") else None,
+                server=first if plan.service else None,
                 serves=_served(plan, facts) if is_shared and is_helper(name) else (),
                 is_remote=is_remote,
                 shares_signals=is_shared and not facts.get("relays_signals"),
@@ -119,43 +115,41 @@ def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
     environment.update(python["variables"])
 
 
-def _served(plan: dict[str, Any], facts: dict[str, Any]) -> tuple[str, ...]:
+def _served(plan: StoredPlan, facts: dict[str, Any]) -> tuple[str, ...]:
     """The folders of the replicas that a server serves: it may end when they have ended."""
-    names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
+    names = [replica.name for replica in plan.with_command]
     return tuple(facts["folders"][name] for name in names if not is_helper(name))
 
 
-def _starts_here(plan: dict[str, Any], replica: dict[str, Any], rank: int | None) -> bool:
+def _starts_here(plan: StoredPlan, replica: PlannedReplica, rank: int | None) -> bool:
     if rank is not None:
-        return bool(replica["rank"] == rank)
-    return bool(replica["argv"]) and (plan.get("launch") != "mpirun" or replica["role"] == LAUNCHER)
+        return replica.rank == rank
+    return bool(replica.argv) and (plan.launch != "mpirun" or replica.role == LAUNCHER)
 
 
-def _complete(environment: dict[str, str], name: str, plan: dict[str, Any], facts: dict[str, Any]) -> None:
+def _complete(environment: dict[str, str], name: str, plan: StoredPlan, facts: dict[str, Any]) -> None:
     """Add variables known only on this machine and in this attempt, and some that make a program easier to watch."""
     environment["PHALANX_ATTEMPT"] = str(facts["attempt"])
-    checkpoint_signal = (plan.get("checkpoint") or {}).get("signal")
-    if checkpoint_signal:
-        environment["PHALANX_CHECKPOINT_SIGNAL"] = checkpoint_signal
+    if plan.checkpoint.signal:
+        environment["PHALANX_CHECKPOINT_SIGNAL"] = plan.checkpoint.signal
     environment["PHALANX_TRACK"] = facts["folders"][name]
     if facts.get("client"):
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         more = [path for path in facts["client"] if path not in paths]  # a launcher's ranks inherit it
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *more])
     if is_launcher(name):
-        environment[AGENT_MARK] = str(plan["run_id"])  # what it starts are agents
+        environment[AGENT_MARK] = plan.run_id  # what it starts are agents
     elif "PHALANX_MLFLOW" in environment:  # a separate URL for each replica, for separate metrics
         environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
-    if plan.get("launch") == "own":
+    if plan.launch == "own":
         environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
 
 
-def _argv(plan: dict[str, Any], replica: dict[str, Any]) -> list[Any]:
+def _argv(plan: StoredPlan, replica: PlannedReplica) -> Sequence[Value]:
     """The command of a replica. A launcher runs agents, which find their replica by rank."""
-    argv: list[Any] = replica["argv"]
-    return argv if replica["role"] != LAUNCHER else [*plan["launcher"], *_this_agent(), AS_RANK]
+    return replica.argv if replica.role != LAUNCHER else [*plan.launcher, *_this_agent(), AS_RANK]
 
 
 def _this_agent() -> list[str]:
@@ -164,13 +158,12 @@ def _this_agent() -> list[str]:
     return [sys.executable, *program, *sys.argv[1:3]]
 
 
-def launched_rank(plan: dict[str, Any]) -> int:
+def launched_rank(plan: StoredPlan) -> int:
     """The rank that the launcher set. Slurm numbers the ranks by placement, which may be a different order."""
     number = _launched_number()
-    if "order" not in plan or plan.get("launch") == "mpirun":
+    if not plan.order or plan.launch == "mpirun":
         return number
-    name = plan["order"][number]
-    return int(next(replica["rank"] for replica in plan["replicas"] if replica_name(replica) == name))
+    return plan.by_name[plan.order[number]].rank
 
 
 def _launched_number() -> int:
@@ -196,32 +189,32 @@ def supervise_here(task: Task) -> int:
     return 128 + (end.signal or signal.SIGTERM)
 
 
-def addresses(plan: dict[str, Any], facts: dict[str, Any]) -> dict[str, Address]:
+def addresses(plan: StoredPlan, facts: dict[str, Any]) -> dict[str, Address]:
     """The addresses of all replicas that run something."""
     hosts, ports = facts["host"], facts["port"]
-    names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
+    names = [replica.name for replica in plan.with_command]
     return {name: Address(name, str(hosts.get(name, hosts.get("*"))), int(ports[name])) for name in names}
 
 
-def serve(plan: dict[str, Any], facts: dict[str, Any]) -> int | None:
+def serve(plan: StoredPlan, facts: dict[str, Any]) -> int | None:
     """Start the key-value server of a run that needs one, beside its first replica, until all have ended. Returns its
     pid. Raises PreflightFailed if the port is in use."""
-    first = replica_name(plan["replicas"][0])
-    if not plan.get("service") or first not in facts["folders"]:
+    first = plan.replicas[0].name
+    if not plan.service or first not in facts["folders"]:
         return None
     listener = preflight.listen(addresses(plan, facts)[first])
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            _serve(listener, plan["service"], facts["folders"].values(), SERVED_S if "pod" in facts else 0.0)
+            _serve(listener, plan.service, facts["folders"].values(), SERVED_S if "pod" in facts else 0.0)
         finally:
             os._exit(0)
     listener.close()
     return pid
 
 
-def _serve(listener: socket.socket, sizes: dict[str, int], folders: Iterable[str], longer_s: float) -> None:
+def _serve(listener: socket.socket, sizes: Mapping[str, int], folders: Iterable[str], longer_s: float) -> None:
     """`longer_s`: extra time for replicas whose ends cannot be seen from here."""
     from threading import Thread
 

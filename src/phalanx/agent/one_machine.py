@@ -17,12 +17,13 @@ from phalanx.agent.launcher import launch, serve, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, read_end
-from phalanx.naming import LAUNCHER, replica_name
+from phalanx.naming import LAUNCHER
+from phalanx.stored_plan import StoredPlan
 
 RELAYED = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(plan: dict[str, Any], facts_file: str, handle: str) -> int:
+def run(plan: StoredPlan, facts_file: str, handle: str) -> int:
     """`handle`: of the job, as its engine has it. 0 when every replica has finished."""
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until there are replicas to forward them to
@@ -41,15 +42,15 @@ def run(plan: dict[str, Any], facts_file: str, handle: str) -> int:
     while running:
         pid, _ = os.wait()
         running.pop(pid, None)
-    names = [replica_name(replica) for replica in plan["replicas"] if replica["argv"]]
+    names = [replica.name for replica in plan.with_command]
     return 0 if all(_has_finished(facts["folders"][name]) for name in names) else 1
 
 
-def _facts(plan: dict[str, Any], facts_file: str, handle: str) -> dict[str, Any]:
+def _facts(plan: StoredPlan, facts_file: str, handle: str) -> dict[str, Any]:
     attempt, job = attempt_of(facts_file), os.path.dirname(os.path.abspath(facts_file))
     run_folder = os.path.dirname(job)
-    names = [replica_name(replica) for replica in plan["replicas"]]
-    ranks = sum(replica["role"] != LAUNCHER for replica in plan["replicas"])
+    names = [replica.name for replica in plan.replicas]
+    ranks = sum(replica.role != LAUNCHER for replica in plan.replicas)
     write_atomic(os.path.join(job, run_paths.HOSTFILE), f"127.0.0.1 slots={ranks}\n".encode())
     write_atomic(os.path.join(job, run_paths.HOSTS_SCRIPT), f"echo localhost:{ranks}\n".encode())
     return {

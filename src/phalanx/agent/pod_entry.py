@@ -28,7 +28,7 @@ from phalanx.agent.stdout_courier import Output, StdoutCourier, kept_files
 from phalanx.agent.supervisor import WATCHED, Task
 from phalanx.ends import Cause, End, read_end
 from phalanx.frames import is_kept
-from phalanx.naming import member_name, replica_name
+from phalanx.stored_plan import StoredPlan, parse_plan
 
 ROOT, ROOT_VARIABLE = "/phalanx", "PHALANX_POD_ROOT"
 TOKEN, SERVER = "PHALANX_RUN_TOKEN", "PHALANX_RUN_SERVER"
@@ -57,7 +57,7 @@ class Pod(NamedTuple):
     """This pod. `member`: the replica, named after its first process; `names`: all its processes."""
 
     root: str
-    plan: dict[str, Any]
+    plan: StoredPlan
     place: dict[str, Any]
     attempt: int
     member: str
@@ -108,17 +108,16 @@ def find(environment: dict[str, str]) -> Pod:
     job = os.path.join(root, run_paths.JOB)
     try:
         with gzip.open(os.path.join(job, "plan.json.gz"), "rb") as stream:
-            plan = json.loads(stream.read())
+            plan = parse_plan(stream.read())._replace(segment_s=None)  # Slurm only
         with open(os.path.join(job, "place.json"), "rb") as stream:
             place = json.loads(stream.read())
     except (OSError, EOFError, ValueError) as fault:
         raise PodError(f"cannot read the run's plan in {job}: {fault}. Does its ConfigMap still exist?") from None
-    plan["segment_s"] = None  # Slurm only
     member = _member(environment)
-    names = [replica_name(row) for row in plan["replicas"] if member_name(row["role"], row["index"]) == member]
+    names = [replica.name for replica in plan.replicas if replica.first_process == member]
     if not names:
         raise PodError(f"the plan has no replica {member!r}")
-    replicas = {member_name(row["role"], row["index"]) for row in plan["replicas"]}
+    replicas = {replica.first_process for replica in plan.replicas}
     left = {name for name in environment if name.partition(".")[0] in replicas}  # secrets of one: `worker-1.TOKEN`
     left.update(OURS)
     attempt = environment.get("PHALANX_ATTEMPT", "")
@@ -142,10 +141,10 @@ def facts_of(pod: Pod) -> dict[str, Any]:
     hosts, ports, data = (pod.place.get(key) or {} for key in ("host", "port", "data"))
     host: dict[str, str] = {"*": str(hosts.get("*", "127.0.0.1"))}
     port: dict[str, int] = {}
-    for row in pod.plan["replicas"]:
-        name, replica = replica_name(row), member_name(row["role"], row["index"])
+    for process in pod.plan.replicas:
+        name, replica = process.name, process.first_process
         host[name] = str(hosts.get(name) or hosts.get(replica) or host["*"])
-        port[name] = int(ports.get(name) or int(ports.get(replica) or PORT) + row.get("local", 0))
+        port[name] = int(ports.get(name) or int(ports.get(replica) or PORT) + process.local)
     hostfile = pod.environment.get("OMPI_MCA_orte_default_hostfile") or "/etc/mpi/hostfile"
     return {
         "attempt": pod.attempt,
@@ -200,9 +199,8 @@ def _client(pod: Pod) -> list[str]:
 
 def _gpus(pod: Pod) -> list[str]:
     """The GPUs of the container: numbered from 0, and all its own."""
-    first = next(row for row in pod.plan["replicas"] if replica_name(row) == pod.member)
-    amount = first["resources"].get("gpu") or {}
-    return [str(index) for index in range(int(amount.get("limits") or amount.get("requests") or 0))]
+    amount = pod.plan.by_name[pod.member].amount("gpu")
+    return [str(index) for index in range(int(amount.limits or amount.requests or 0))]
 
 
 # the pod's life ------------------------------------------------------------------------------------------------------
@@ -242,9 +240,8 @@ def run_replica(pod: Pod) -> PodOutcome:
         for name in pod.names:
             _make(pod.folder(name))
             if _go_on(pod, pod.folder(name)):
-                pod = pod._replace(
-                    plan={**pod.plan, "meets": []}
-                )  # the others are running and do not wait for this one
+                # The others are running and do not wait for this one.
+                pod = pod._replace(plan=pod.plan._replace(meets=()))
     except PodError as fault:
         report_end(pod, str(fault), [])
         return PodOutcome(MISUSED, is_end_requested=False)
@@ -517,7 +514,7 @@ def _courier(pod: Pod) -> Any:
     from phalanx.uploads import Uploader
 
     post = Uploader(pod.server, pod.token)
-    return ServerCourier(post, str(pod.plan["run_id"]), pod.attempt, pod.run_folder, _outputs(pod))
+    return ServerCourier(post, pod.plan.run_id, pod.attempt, pod.run_folder, _outputs(pod))
 
 
 def report_end(pod: Pod, message: str, lines: list[str]) -> None:

@@ -15,7 +15,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from phalanx.stored_plan import StoredPlan
 
 PATIENCE_S = 120.0  # timeout for all to connect: the nodes of a cluster do not start at the same moment
 MOST_MET = 64  # most addresses that each replica connects to
@@ -58,14 +60,14 @@ class PreflightInterrupted(Exception):
 
 
 def meetings(
-    plan: Mapping[str, Any], addresses: Mapping[str, Address], key: str, patience_s: float = PATIENCE_S
+    plan: StoredPlan, addresses: Mapping[str, Address], key: str, patience_s: float = PATIENCE_S
 ) -> dict[str, PreflightPlan]:
     """The preflight plans of all replicas with an address, by name."""
     if not 1 < len(addresses) <= MOST_MEMBERS:
         return {}
     roles = {name: name.rpartition("-")[0] for name in addresses}
-    met = [name for name in addresses if name in plan.get("meets", ()) or roles[name] in plan.get("meets", ())]
-    if plan.get("service"):
+    met = [name for name in addresses if name in plan.meets or roles[name] in plan.meets]
+    if plan.service:
         met = []  # it is up before any replica starts, and stays: see `reach`
     met = met[:MOST_MET]
     return {

@@ -149,6 +149,7 @@ class Supervisor:
         if child:
             os.close(log)
             return child
+        what = "prepare the command"
         try:
             os.setsid()
             processes.die_with_parent()
@@ -157,10 +158,12 @@ class Supervisor:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.closerange(3, 256)
+            what = f"enter the working folder {task.working}"
             os.chdir(task.working)
+            what = f"start {task.argv[0]}"
             _become(task.argv, task.environment)
         except OSError as fault:
-            os.write(2, f"phalanx: cannot start {task.argv[0]}: {fault.strerror or fault}\n".encode())
+            os.write(2, f"phalanx: cannot {what}: {fault.strerror or fault}\n".encode())
         finally:
             os._exit(127)
 

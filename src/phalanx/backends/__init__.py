@@ -20,6 +20,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
+def is_batch(name: str) -> bool:
+    """`Backend.is_batch` of a backend; False for this machine, and for one that is no longer installed."""
+    return name in names() and find(name).is_batch
+
+
 @cache  # a lookup reads the metadata of every installed package
 def find(name: str) -> Backend:
     """The backend of that name. Raises CallError if it is not installed, or cannot be loaded."""

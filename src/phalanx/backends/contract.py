@@ -280,6 +280,7 @@ class Backend(ABC):
     name: str  # as in the entry point, `--on NAME` and `backend: NAME`
     settings: SettingsSchema | None = None  # validates `environment.NAME`; the result is `plan.backend_settings[NAME]`
     shares_files: bool = True  # whether replicas see the folders of this home
+    is_batch: bool = False  # whether a job holds the memory limits of its replicas for a time that it requests
     options: Collection[str] = ()  # options of the command line that name a target, as `target` reads them
 
     @abstractmethod
@@ -361,7 +362,7 @@ class Backend(ABC):
             try:
                 if engine is not None:
                     engine.preflight(environment)
-            except CallError as fault:
+            except (CallError, SystemFault) as fault:
                 return Diagnosis(problems=[str(fault)])
         return Diagnosis()
 

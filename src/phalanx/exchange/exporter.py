@@ -32,6 +32,7 @@ from phalanx.home.run_folder import encode_run
 from phalanx.spool import JSON, Reader
 from phalanx.store import Run, Store
 from phalanx.store.series.run_series import RunSeries
+from phalanx.stored_plan import decode_plan
 
 MAX_SPEC = 4 << 20
 MAX_NODES = 200_000
@@ -94,10 +95,11 @@ class Exporter:
         """Write the plan without variables, which may be secrets."""
         try:
             plan = phalanx_runs.document(source / run_paths.PLAN, source)
-        except (OSError, FileRefused, ValueError):
+            decode_plan(plan)
+        except (OSError, FileRefused, ValueError, RecursionError):
             raise CallError(f"the plan of run {source.name} cannot be read: run `phalanx doctor` for details") from None
         bare: dict[str, Any] = {"environment": {}, "defaults": {}}
-        replicas = [{**replica, **bare} for replica in plan.get("replicas", ())]
+        replicas = [{**replica, **bare} for replica in plan["replicas"]]
         _write_json(folder / run_paths.PLAN, {**plan, "environment": {}, "replicas": replicas})
 
     def _write_spec(self, path: Path, target: Path) -> None:

@@ -30,6 +30,7 @@ from phalanx.ingest import rebuild
 from phalanx.spool import JSON, Reader, Record, Writer, split
 from phalanx.store import DONE, Run, StatusChange, Store
 from phalanx.store.statuses import Status
+from phalanx.stored_plan import PlanDamaged, decode_plan
 from phalanx.tracking.external_folder import new_id
 
 MAX_DOCUMENT = 64 << 20
@@ -74,10 +75,11 @@ def read(folder: Path) -> PhalanxRun:
         run = _run(document(folder / run_paths.RUN, folder))
         history = list(_history(folder, run.id))
         plan = document(folder / run_paths.PLAN, folder)
-        for replica in plan["replicas"]:
-            is_ours = _ROLE.fullmatch(_text(replica["role"])) and isinstance(replica["argv"], list)
-            if not (is_ours and _is_count(replica["index"]) and _is_count(replica["rank"])):
+        for replica in decode_plan(plan).replicas:
+            if not (_ROLE.fullmatch(replica.role) and _is_count(replica.number) and _is_count(replica.rank)):
                 raise FileRefused("runs whose plan cannot be read")
+    except PlanDamaged:
+        raise FileRefused("runs whose plan cannot be read") from None
     except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise FileRefused("folders that are not runs") from None
     if not history:

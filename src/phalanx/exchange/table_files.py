@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from phalanx import extras
+from phalanx import extras, strict_json
 from phalanx.formats import safe_files
 from phalanx.home.home import Home
 from phalanx.store import Run, Store
@@ -56,19 +55,7 @@ def write(home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str
 
 
 def json_line(data: Any) -> str:
-    """One line of JSON. It lacks infinities and NaN, so they are written as strings."""
-    try:
-        return json.dumps(data, allow_nan=False) + "\n"
-    except ValueError:
-        return json.dumps(_finite(data)) + "\n"
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float) and not math.isfinite(data):
-        return str(data)
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
+    return strict_json.dumps(data) + "\n"
 
 
 def lines(home: Home, run: Run) -> Iterator[Series]:

@@ -68,6 +68,35 @@ class RunFolder:
         except (OSError, ValueError, KeyError):
             return None
 
+    def submitted(self) -> dict[str, Any]:
+        """The facts of its submission: `working` (where its replicas start), `from` (the folder of its code), `host`,
+        `venv`, and `git` of code that was sent. Empty if they are lost."""
+        try:
+            found = json.loads((self.path / run_paths.SUBMITTED).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def code(self) -> Path:
+        """Its snapshot, if it has one."""
+        return self.path / run_paths.CODE
+
+    def has_snapshot(self) -> bool:
+        """Whether it works in its own copy of the code. Its home may have been elsewhere when it was submitted; an
+        imported run does not say where it was."""
+        working = self.submitted().get("working")
+        if working is None:
+            return self.code.is_dir()
+        return Path(working).parts[-2:] == (self.path.name, run_paths.CODE)
+
+    def working(self) -> Path | None:
+        """The folder in which its replicas start, which may no longer exist; None if that is lost."""
+        if self.has_snapshot():
+            return self.code
+        folder = self.submitted().get("working")
+        return Path(folder) if folder else None
+
     def replica_folders(self, attempt: int) -> Iterator[tuple[str, Path]]:
         base = self.path / run_paths.REPLICAS
         for folder in sorted(base.iterdir()) if base.is_dir() else ():

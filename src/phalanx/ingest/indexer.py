@@ -35,14 +35,16 @@ class SpooledEvent(NamedTuple):
 
 
 class RunIndexer:
-    """Follows one attempt of a run."""
+    """Follows one attempt of a run. `is_replay`: what it reads is in no order with the run's statuses, so the time of a
+    change is that of its event."""
 
-    def __init__(self, home: Home, store: Store, run: Run, replicas: Iterable[str]) -> None:
+    def __init__(self, home: Home, store: Store, run: Run, replicas: Iterable[str], *, is_replay: bool = False) -> None:
         self.home = home
         self.store = store
         self.run_id = run.id
         self.attempt = run.attempt
         self.next_at = 0.0
+        self.is_replay = is_replay
         self.folder = home.run(run.id).path
         names = sorted(replicas, key=lambda name: name.rpartition("-")[0] not in LOWEST)
         self.order = {name: place for place, name in enumerate(names)}
@@ -151,7 +153,7 @@ class RunIndexer:
         removed = set(_texts(event.get("remove", [])))
         wanted = dict.fromkeys(tag for tag in (*before, *_texts(event.get("add", []))) if tag not in removed)
         if tuple(wanted) != found:
-            self.store.update(self.run_id, tags=wanted)
+            self.store.update(self.run_id, tags=wanted, at=self._changed_at(event))
 
     def _take_labels(self, _: Path, event: Mapping[str, Any]) -> None:
         labels = {name: None if text is None else str(text) for name, text in dict(event["values"]).items()}
@@ -160,7 +162,14 @@ class RunIndexer:
     def _take_description(self, _: Path, event: Mapping[str, Any]) -> None:
         known = ("name", "description", "framework", "commit")
         fields: dict[str, Any] = {name: str(event[name]) for name in known if event.get(name) is not None}
-        self.store.update(self.run_id, **fields)
+        self.store.update(self.run_id, **fields, at=self._changed_at(event))
+
+    def _changed_at(self, event: Mapping[str, Any]) -> datetime | None:
+        """None: now."""
+        at = event.get("at")
+        if not self.is_replay or not isinstance(at, int | float) or not 0 <= at <= time.time():
+            return None
+        return datetime.fromtimestamp(at, UTC)
 
     def _take_progress(self, path: Path, event: Mapping[str, Any]) -> None:
         """The progress of the run is that of its first replica. Its start gives the speed."""

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from phalanx.ends import status_of
 from phalanx.home.attempts import ReplicaPhase, ReplicaState
 from phalanx.insight.autopsy import FirstFailure
-from phalanx.naming import replica_name
 from phalanx.store import ReplicaRecord, Run
+from phalanx.stored_plan import PlannedReplica
 
 _STATUSES = {ReplicaPhase.ABSENT: "starting", ReplicaPhase.RUNNING: "running"}
 
 
 def replica_record(
-    run: Run, replica: Mapping[str, Any], observed: ReplicaState, failed: FirstFailure | None = None
+    run: Run, replica: PlannedReplica, observed: ReplicaState, failed: FirstFailure | None = None
 ) -> ReplicaRecord:
     """The row of a replica; for one that failed as a consequence, with that reason."""
     end = observed.end
-    taken = failed.others.get(replica_name(replica)) if failed is not None else None
+    taken = failed.others.get(replica.name) if failed is not None else None
     record = ReplicaRecord(
         run_id=run.id,
         attempt=run.attempt,
-        role=replica["role"],
-        number=replica["index"],
-        local=replica.get("local", 0),
-        rank=replica["rank"],
+        role=replica.role,
+        number=replica.number,
+        local=replica.local,
+        rank=replica.rank,
         status=_STATUSES.get(observed.state, "failed"),
         reason=taken or "",
         host=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from phalanx.ends import Cause
 from phalanx.insight.amounts import (
@@ -17,9 +17,10 @@ from phalanx.insight.amounts import (
     time_text,
     time_words,
 )
-from phalanx.insight.resource_edits import Change, ResourceAmount
+from phalanx.insight.resource_edits import Change
 from phalanx.insight.usage import GpuUsage, ReplicaUsage
 from phalanx.naming import LAUNCHER
+from phalanx.stored_plan import NO_AMOUNT, ResourceAmount, StoredPlan
 
 DEFAULT_CORES = 1.0  # assumed for a replica that requests nothing
 TIGHT = 0.9  # of the request: a higher use is too close to it
@@ -50,17 +51,14 @@ class Sizing(NamedTuple):
 
 
 class RecordedRun(NamedTuple):
-    """A run as recorded. `given` are the GPUs that replicas really had."""
+    """A run as recorded. `is_batch`: its job held the memory limits of its replicas and agents, for a time that it
+    requested (`Backend.is_batch`). `given` are the GPUs that replicas really had."""
 
-    plan: Mapping[str, Any]
+    plan: StoredPlan
     status: str
-    backend: str
+    is_batch: bool
     uses: Mapping[ReplicaKey, ReplicaUsage]
     given: Mapping[ReplicaKey, int]
-
-    @property
-    def is_on_slurm(self) -> bool:
-        return self.backend == "slurm"
 
     @property
     def causes(self) -> set[Cause]:
@@ -129,28 +127,21 @@ def advise(seen: RecordedRun) -> Advice:
 def groups_of(seen: RecordedRun) -> list[ResourceGroup]:
     """The replicas of a plan, grouped by request. A replica that only launches the others is not included."""
     found: dict[tuple[str, str], tuple[Mapping[str, ResourceAmount], list[int]]] = {}
-    for replica in seen.plan["replicas"]:
-        if replica.get("local") or replica["role"] == LAUNCHER:
+    for replica in seen.plan.replicas:
+        if replica.local or replica.role == LAUNCHER:
             continue
-        asked = asked_of(replica)
-        key = (replica["role"], repr(sorted(asked.items())))
-        found.setdefault(key, (asked, []))[1].append(replica["index"])
+        asked = {name: amount for name, amount in replica.resources.items() if amount != NO_AMOUNT}
+        key = (replica.role, repr(sorted(asked.items())))
+        found.setdefault(key, (asked, []))[1].append(replica.number)
     return [
         ResourceGroup(role, tuple(indices), asked, {n: seen.uses[role, n] for n in indices if (role, n) in seen.uses})
         for (role, _), (asked, indices) in found.items()
     ]
 
 
-def asked_of(replica: Mapping[str, Any]) -> dict[str, ResourceAmount]:
-    """The request of a replica in plan.json."""
-    resources = replica.get("resources") or {}
-    amounts = {name: ResourceAmount(**found) for name, found in resources.items() if found}
-    return {name: amount for name, amount in amounts.items() if amount != ResourceAmount()}
-
-
 def held(group: ResourceGroup, resource: str, *, by_limit: bool = False) -> float | None:
     """The amount reserved for a replica: its request, or its limit where only that is given, or where that counts."""
-    amount = group.asked.get(resource, ResourceAmount())
+    amount = group.asked.get(resource, NO_AMOUNT)
     first, second = (amount.limits, amount.requests) if by_limit else (amount.requests, amount.limits)
     return second if first is None else first
 
@@ -160,7 +151,7 @@ def held(group: ResourceGroup, resource: str, *, by_limit: bool = False) -> floa
 
 def _judged(group: ResourceGroup, seen: RecordedRun) -> RoleAdvice:
     uses = list(group.uses.values())
-    if seen.plan.get("launch") == "own" and sum(seen.plan.get("roles", {}).values()) > 1:
+    if seen.plan.launch == "own" and sum(seen.plan.roles.values()) > 1:
         said = f"{group.names}: the command starts its ranks itself, so they were not measured individually"
         return RoleAdvice(group, Sizing(), Sizing(), Sizing(), None, None, None, (said,))
     cpu, memory, gpu = _cpu(group, seen), _memory(group, seen), _gpu(group, seen)
@@ -194,17 +185,17 @@ def _cpu(group: ResourceGroup, seen: RecordedRun) -> Sizing:
 
 
 def _memory(group: ResourceGroup, seen: RecordedRun) -> Sizing:
-    asked = held(group, "memory", by_limit=seen.is_on_slurm)
+    asked = held(group, "memory", by_limit=seen.is_batch)
     used = max((use.memory_mib for use in group.uses.values() if use.memory_mib is not None), default=None)
     if used is None:
         return Sizing(asked)
     idle = None
     if asked is not None:
         idle = sum(max(0.0, asked - use.memory_mean_mib) * use.held_s for use in group.uses.values()) / 1024 / 3600
-    needed = max(float(memory_for(used)), BESIDE_MIB if seen.is_on_slurm else 0.0)
+    needed = max(float(memory_for(used)), BESIDE_MIB if seen.is_batch else 0.0)
     advised: float | None = None
     if any(Cause.MEMORY in use.causes for use in group.uses.values()):
-        limit = group.asked.get("memory", ResourceAmount()).limits
+        limit = group.asked.get("memory", NO_AMOUNT).limits
         advised = float(more_memory(max(used, asked or 0.0, limit or 0.0)))
     elif asked is None:
         advised = needed if seen.may_lower else None
@@ -229,9 +220,9 @@ def _gpu(group: ResourceGroup, seen: RecordedRun) -> Sizing:
 
 def _time(seen: RecordedRun) -> Sizing:
     """A run in segments has a time limit per segment, which does not apply to the whole run."""
-    asked = seen.plan.get("timeout_s")
+    asked = seen.plan.timeout_s
     used = max((use.seconds for use in seen.uses.values()), default=None)
-    if used is None or seen.plan.get("segment_s"):
+    if used is None or seen.plan.segment_s:
         return Sizing(asked, used)
     advised = None
     if seen.timed_out:
@@ -239,7 +230,7 @@ def _time(seen: RecordedRun) -> Sizing:
     elif seen.status == "succeeded":
         needed = time_for(used)
         if asked is None:
-            advised = needed if seen.is_on_slurm else None
+            advised = needed if seen.is_batch else None
         elif used > TIGHT * asked or needed <= WORTH * asked:
             advised = needed
     return Sizing(asked, used, None, None if advised is None else float(advised))
@@ -398,16 +389,16 @@ def _changes(one: RoleAdvice, seen: RecordedRun) -> Iterator[Change]:
     group = one.group
     place = (group.role, frozenset(group.indices))
     if one.cpu.advised is not None:
-        yield Change(*place, "cpu", group.asked.get("cpu", ResourceAmount()), one.cpu.advised, int(one.cpu.advised))
+        yield Change(*place, "cpu", group.asked.get("cpu", NO_AMOUNT), one.cpu.advised, int(one.cpu.advised))
     if one.memory.advised is not None:
         killed = any(Cause.MEMORY in use.causes for use in group.uses.values())
         yield Change(
             *place,
             "memory",
-            group.asked.get("memory", ResourceAmount()),
+            group.asked.get("memory", NO_AMOUNT),
             one.memory.advised,
             memory_text(one.memory.advised),
-            is_for_both=killed or seen.is_on_slurm,
+            is_for_both=killed or seen.is_batch,
         )
     if one.gpu.advised is not None:
-        yield Change(*place, "gpu", group.asked.get("gpu", ResourceAmount()), one.gpu.advised, int(one.gpu.advised))
+        yield Change(*place, "gpu", group.asked.get("gpu", NO_AMOUNT), one.gpu.advised, int(one.gpu.advised))

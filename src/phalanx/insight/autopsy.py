@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from phalanx.ends import FAILURES, Cause, End
-from phalanx.naming import is_launcher, replica_name
+from phalanx.naming import is_launcher
 from phalanx.plan import frameworks
+from phalanx.stored_plan import StoredPlan
 
 MOST_LINES = 15
 MOST_TEXT = 200  # characters of a line in a reason
@@ -71,14 +72,12 @@ class FirstFailure(NamedTuple):
         }
 
 
-def first_failure(
-    plan: Mapping[str, Any], ends: Mapping[str, End], of: Sequence[Cause] = FAILURES
-) -> FirstFailure | None:
+def first_failure(plan: StoredPlan, ends: Mapping[str, End], of: Sequence[Cause] = FAILURES) -> FirstFailure | None:
     """None when no replica failed. `of` are the causes that count as a failure."""
     failed = {name: end for name, end in ends.items() if end.cause in of}
     if not failed:
         return None
-    symptoms = symptoms_of(plan.get("wiring"))
+    symptoms = symptoms_of(plan.wiring)
     suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
     first = min(failed, key=lambda name: (suspects[name], failed[name].ended_at, name))
     end = failed[first]
@@ -93,15 +92,13 @@ def first_failure(
     return FirstFailure(name, first, end, why, advice, lines[-MOST_LINES:], suspects[first], others)
 
 
-def failures(
-    plan: Mapping[str, Any], ends: Mapping[str, End], attempt: int, recorded: object = None
-) -> list[ReplicaFailure]:
+def failures(plan: StoredPlan, ends: Mapping[str, End], attempt: int, recorded: object = None) -> list[ReplicaFailure]:
     """All replicas that failed in an attempt: the first failure in front, then the others by time.
 
     `recorded` is the failure that the scheduler recorded for the run (see `FirstFailure.as_fact`). It decides for its
     attempt, because the scheduler may know more than the ends say, such as that a node failed.
     """
-    ranks = {replica_name(replica): replica["rank"] for replica in plan.get("replicas", ())}
+    ranks = {replica.name: replica.rank for replica in plan.replicas}
 
     def failure(source: str, name: str | None = None, message: str | None = None) -> ReplicaFailure:
         end, replica = ends[source], name or source
@@ -188,20 +185,20 @@ def ends_with_exception(lines: Sequence[str]) -> bool:
     return bool(lines) and _EXCEPTION.match(lines[-1]) is not None and _raised(lines[-MOST_LINES:]) is not None
 
 
-def _launched(plan: Mapping[str, Any], first: str, end: End) -> tuple[str, tuple[str, ...]]:
+def _launched(plan: StoredPlan, first: str, end: End) -> tuple[str, tuple[str, ...]]:
     """The rank that mpirun reports as failed, and its own lines, if all ranks share one replica's log."""
     lines = end.last_lines
-    if plan.get("launch", "each") == "each":
+    if plan.launch == "each":
         return first, lines
     ranks = [found[1] or found[2] for line in lines if (found := _MPI_RANK.search(line))]
-    names = {str(replica["rank"]): replica_name(replica) for replica in plan["replicas"]}
+    names = {str(replica.rank): replica.name for replica in plan.replicas}
     if not ranks or ranks[0] not in names:
         return first, lines
     own = tuple(found[2] for line in lines if (found := _MPI_TAG.match(line)) and found[1] == ranks[0])
     return names[ranks[0]], own or lines
 
 
-def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> FirstFailure:
+def _stall(plan: StoredPlan, ends: Mapping[str, End], first: str) -> FirstFailure:
     """All replicas were idle. If many wait at one place, the culprit is the one that is elsewhere."""
     places: dict[StackLocation, list[str]] = {}
     for name, end in ends.items():
@@ -223,7 +220,7 @@ def _stall(plan: Mapping[str, Any], ends: Mapping[str, End], first: str) -> Firs
         name = gave_up[0][1]
         quiet = f"{name} gave up waiting: {_why(ends[name], ends[name].last_lines)}"
     else:
-        quiet = f"no replica wrote a line or a metric for {plan.get('stall_timeout_s') or 0:g} s"
+        quiet = f"no replica wrote a line or a metric for {plan.stall_timeout_s or 0:g} s"
     if len(groups) > 1 or gave_up:
         advice = f"the others wait for {suspect}: see why it is behind"
     else:
@@ -293,7 +290,7 @@ def whereabouts(lines: Sequence[str]) -> StackLocation | None:
     return StackLocation(f"{frames[0][0].rpartition('/')[2]}:{frames[0][1]}", "", serves) if frames else None
 
 
-def _advice(plan: Mapping[str, Any], name: str, end: End, why: str) -> str:
+def _advice(plan: StoredPlan, name: str, end: End, why: str) -> str:
     """A hint, where one is known."""
     settings = _settings(plan, name)
     if end.cause == Cause.MEMORY:
@@ -330,6 +327,7 @@ _KNOWN = (
     (r"ModuleNotFoundError: No module named '([\w.]+)'", "install `{0}` in the Python that {name} runs"),
     (r"ImportError: (?:lib|cannot open shared object)", "load the module, or set the path, that provides this library"),
     (r"(\S+): (?:command )?not found", "`{0}` is not on the PATH of {name}"),
+    (r"cannot enter the working folder (.+?): ", "is `{0}` on the machine of {name}, and may its user enter it?"),
     (r"cannot start (\S+):", "`{0}` is not on the PATH of {name}"),
     (r"EADDRINUSE|[Aa]ddress already in use", "another program uses this port: run again to get another one"),
     (r"CUDA out of memory|OutOfMemoryError", "use smaller batches or more GPUs to fit into GPU memory"),
@@ -341,10 +339,10 @@ _KNOWN = (
 )
 
 
-def _settings(plan: Mapping[str, Any], name: str) -> str:
+def _settings(plan: StoredPlan, name: str) -> str:
     """The section of the file with a replica's request."""
     role = name.rpartition("-")[0]
-    if role == "master" or len(plan.get("replicas", ())) == 1:
+    if role == "master" or len(plan.replicas) == 1:
         return "environment"
     return f"environment.replicas.default_{'worker' if role == 'worker' else 'ps'}"
 

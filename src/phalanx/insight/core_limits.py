@@ -9,28 +9,27 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx.insight.advice import DEFAULT_CORES, asked_of
-from phalanx.insight.resource_edits import ResourceAmount
+from phalanx.insight.advice import DEFAULT_CORES
+from phalanx.stored_plan import StoredPlan
 
 
 def held_to_cores(
-    document: Mapping[str, Any], plan: Mapping[str, Any], cores: Sequence[int], taskset: str
+    document: Mapping[str, Any], plan: StoredPlan, cores: Sequence[int], taskset: str
 ) -> dict[str, Any] | None:
     """A file whose replicas are each pinned to as many cores as they request, without overlap. On a cluster the
     scheduler does that; locally there is no other limit. None when it is not possible: too few cores, or ranks that a
-    launcher starts. `plan` is as in plan.json, `taskset` the path of that program."""
-    if plan["launch"] != "each":
+    launcher starts. `taskset` is the path of that program."""
+    if plan.launch != "each":
         return None
     free, sets = list(cores), {}
-    for replica in plan["replicas"]:
-        if replica.get("local"):
+    for replica in plan.replicas:
+        if replica.local:
             continue
-        amount = asked_of(replica).get("cpu", ResourceAmount())
-        asked = amount.limits if amount.requests is None else amount.requests
+        asked = replica.amount("cpu").reserved
         count = max(1, math.ceil(DEFAULT_CORES if asked is None else asked))
         if count > len(free):
             return None
-        sets[f"{replica['role']}-{replica['index']}"] = ",".join(map(str, free[:count]))
+        sets[replica.name] = ",".join(map(str, free[:count]))
         free = free[count:]
     hold = f"{shlex.quote(taskset)} -cp"
     if len(sets) == 1:

@@ -7,13 +7,9 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.stored_plan import ResourceAmount
 
 Document = dict[str, Any]
-
-
-class ResourceAmount(NamedTuple):
-    requests: float | None = None
-    limits: float | None = None
 
 
 class Change(NamedTuple):

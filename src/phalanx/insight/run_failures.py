@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from phalanx.home.attempts import read_ends
 from phalanx.home.run_folder import RunFolder
 from phalanx.insight.autopsy import ReplicaFailure, failures
+from phalanx.stored_plan import PlanDamaged, StoredPlan, read_plan
 
 
 def read_failures(folder: RunFolder, attempt: int, facts: Mapping[str, Any]) -> list[ReplicaFailure]:
     """`facts` are those that the store has of the run. A run without a readable plan has failures too."""
-    return failures(_read_plan(folder), read_ends(folder, attempt), attempt, facts.get("failure"))
+    return failures(_plan(folder), read_ends(folder, attempt), attempt, facts.get("failure"))
 
 
-def _read_plan(folder: RunFolder) -> dict[str, Any]:
+def _plan(folder: RunFolder) -> StoredPlan:
     try:
-        plan = json.loads(folder.plan_file.read_bytes())
-        return plan if all({"role", "index", "rank"} <= replica.keys() for replica in plan["replicas"]) else {}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}
+        return read_plan(folder.path)
+    except (OSError, PlanDamaged):
+        return StoredPlan()

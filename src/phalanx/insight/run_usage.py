@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from phalanx import run_paths
-from phalanx.insight.advice import RecordedRun, ReplicaKey, asked_of
-from phalanx.insight.resource_edits import ResourceAmount
+from phalanx.insight.advice import RecordedRun, ReplicaKey
 from phalanx.insight.samples import read_attempts
 from phalanx.insight.usage import ReplicaUsage, use_of
-from phalanx.naming import LAUNCHER, replica_name
+from phalanx.naming import LAUNCHER
+from phalanx.stored_plan import StoredPlan, read_plan
 
 SPOOLS_READ = 64  # number of replicas whose samples are read in full; for the others only their end records
 
 
-def read_usage(run_folder: Path, *, status: str, backend: str, attempt: int, is_trial: bool = False) -> RecordedRun:
-    """A run from its folder. For a trial, only GPU samples of the second half count. Raises OSError, ValueError,
-    KeyError or TypeError when it has no readable plan."""
-    plan = json.loads((run_folder / run_paths.PLAN).read_bytes())
+def read_usage(run_folder: Path, *, status: str, is_batch: bool, attempt: int, is_trial: bool = False) -> RecordedRun:
+    """A run from its folder. For a trial, only GPU samples of the second half count. Raises OSError,
+    PlanDamaged."""
+    plan = read_plan(run_folder)
     uses = uses_of(run_folder, plan, is_trial=is_trial)
-    return RecordedRun(plan, status, backend, uses, given_gpus(run_folder, attempt, plan))
+    return RecordedRun(plan, status, is_batch, uses, given_gpus(run_folder, attempt, plan))
 
 
-def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False) -> dict[ReplicaKey, ReplicaUsage]:
+def uses_of(run_folder: Path, plan: StoredPlan, *, is_trial: bool = False) -> dict[ReplicaKey, ReplicaUsage]:
     """The use of every replica with data. In a run with very many replicas, most have only their end records: peaks and
     sums, without their distribution over time."""
     processes: dict[ReplicaKey, list[tuple[str, float | None]]] = {}
-    for replica in plan["replicas"]:
-        if replica["role"] != LAUNCHER:
-            limit = asked_of(replica).get("memory", ResourceAmount()).limits
-            processes.setdefault((replica["role"], replica["index"]), []).append((replica_name(replica), limit))
+    for replica in plan.replicas:
+        if replica.role != LAUNCHER:
+            limit = replica.amount("memory").limits
+            processes.setdefault((replica.role, replica.number), []).append((replica.name, limit))
     every = -(-len(processes) // SPOOLS_READ)
     found = {}
     for number, (key, members) in enumerate(processes.items()):
@@ -46,7 +44,7 @@ def uses_of(run_folder: Path, plan: Mapping[str, Any], *, is_trial: bool = False
     return found
 
 
-def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[ReplicaKey, int]:
+def given_gpus(run_folder: Path, attempt: int, plan: StoredPlan) -> dict[ReplicaKey, int]:
     """The number of GPUs that each replica really had; empty if it was not recorded."""
     try:
         facts = json.loads((run_folder / run_paths.facts_file(attempt)).read_bytes())
@@ -56,7 +54,7 @@ def given_gpus(run_folder: Path, attempt: int, plan: Mapping[str, Any]) -> dict[
     if not isinstance(given, dict):
         return {}
     return {
-        (replica["role"], replica["index"]): len(given[replica_name(replica)])
-        for replica in plan["replicas"]
-        if not replica.get("local") and isinstance(given.get(replica_name(replica)), list)
+        (replica.role, replica.number): len(given[replica.name])
+        for replica in plan.replicas
+        if not replica.local and isinstance(given.get(replica.name), list)
     }

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 from phalanx import run_paths
 from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
 from phalanx.spool import Reader, split
-from phalanx.stored_plan import PlanDamaged, read_replicas
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 CHUNK = 1 << 18
 UNNOTED_S = 1.0  # after this time, no agent will note the time of a line any more
@@ -31,7 +31,7 @@ class LogSource(NamedTuple):
 def log_sources(run_folder: Path) -> list[LogSource]:
     """The replicas that run a command, by rank; if the plan is not readable, those that have a folder."""
     try:
-        return [LogSource(one.name, one.role, one.rank) for one in read_replicas(run_folder) if one.has_command]
+        return [LogSource(one.name, one.role, one.rank) for one in read_plan(run_folder).with_command]
     except (OSError, PlanDamaged):
         base = run_folder / run_paths.REPLICAS
         found = sorted(path.name for path in base.iterdir()) if base.is_dir() else []

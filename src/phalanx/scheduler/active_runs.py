@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Mapping
@@ -19,11 +18,12 @@ from phalanx.ingest.replica_rows import replica_record
 from phalanx.insight import autopsy
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.insight.stalls import is_stuck, silent_s
-from phalanx.naming import is_helper, replica_name
+from phalanx.naming import is_helper
 from phalanx.scheduler.capacity import Capacity, requested_by
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status
+from phalanx.stored_plan import StoredPlan, read_plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
@@ -41,7 +41,7 @@ class AttemptOutcome(NamedTuple):
     failed: FirstFailure | None
 
     @classmethod
-    def of(cls, plan: Mapping[str, Any], seen: Mapping[str, ReplicaState], *, is_stopping: bool) -> AttemptOutcome:
+    def of(cls, plan: StoredPlan, seen: Mapping[str, ReplicaState], *, is_stopping: bool) -> AttemptOutcome:
         essential = [observed for name, observed in seen.items() if not is_helper(name)]
         finished = all(is_finished(observed) for observed in essential or seen.values())
         ends = {name: observed.end for name, observed in seen.items() if observed.end is not None}
@@ -66,7 +66,7 @@ class AttemptOutcome(NamedTuple):
 class ActiveRun:
     """In-memory state of an unfinished run. All of it can be read again from the run's folder."""
 
-    plan: Any
+    plan: StoredPlan
     share: Capacity
     number: int  # of its last status
     at: datetime  # of its last status
@@ -82,8 +82,8 @@ class ActiveRun:
 
     @classmethod
     def read(cls, folder: RunFolder, history: list[StatusChange]) -> ActiveRun:
-        """Raises OSError, ValueError, LookupError, TypeError or AttributeError if the plan is missing or invalid."""
-        plan = json.loads(folder.plan_file.read_bytes())
+        """Raises OSError if the plan is missing, PlanDamaged."""
+        plan = read_plan(folder.path)
         begun = max((n for n, change in enumerate(history) if change.status == Status.RESUMING), default=0)
         return cls(
             plan=plan,
@@ -112,7 +112,7 @@ class ActiveRun:
         began = time.monotonic()
         if began < self.listen_at:
             return False
-        allowed_s: float | None = self.plan.get("stall_timeout_s")
+        allowed_s = self.plan.stall_timeout_s
         is_dead = (allowed_s is not None and silent_s(attempt_folder) > allowed_s) or is_stuck(attempt_folder)
         self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # reading many logs is slow
         return is_dead
@@ -123,7 +123,7 @@ def observe_replicas(
 ) -> dict[str, ReplicaState]:
     """Observe the replicas that have a command. Replicas that lost their agent, or never got one, are recorded as
     lost."""
-    idle = {replica_name(r) for r in watched.plan["replicas"] if not r["argv"]}
+    idle = {replica.name for replica in watched.plan.replicas if not replica.argv}
     attempt_folder = attempt_folder._replace(
         replicas=tuple(name for name in attempt_folder.replicas if name not in idle)
     )
@@ -166,7 +166,7 @@ def save_replicas(
     """Write the replicas to the store if their states have changed."""
     facts = {name: (observed.state, observed.pid) for name, observed in seen.items()}
     if watched.kept != (run.attempt, facts) or failed is not None:
-        planned = {replica_name(r): r for r in watched.plan["replicas"]}
+        planned = watched.plan.by_name
         store.put_replicas([replica_record(run, planned[name], observed, failed) for name, observed in seen.items()])
         watched.kept = (run.attempt, facts)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from phalanx.naming import member_name, replica_name
+from phalanx.stored_plan import StoredPlan
 
 DEFAULT_CPUS = 1.0  # of a replica without a request: a thousand of them must not start at once
 
@@ -31,38 +31,31 @@ class Capacity(NamedTuple):
 NOTHING = Capacity(0.0, 0.0, 0)
 
 
-def requested_by(plan: Mapping[str, Any]) -> Capacity:
-    """The sum of the requests of all replicas of a plan (as in plan.json)."""
+def requested_by(plan: StoredPlan) -> Capacity:
+    """The sum of the requests of all replicas of a plan."""
     total = NOTHING
-    for replica in plan["replicas"]:
-        cpus = _amount(replica, "cpu")
-        memory_mib, gpus = _amount(replica, "memory") or 0.0, int(_amount(replica, "gpu") or 0)
+    for replica in plan.replicas:
+        cpus = replica.amount("cpu").reserved
+        memory_mib, gpus = replica.amount("memory").reserved or 0.0, int(replica.amount("gpu").reserved or 0)
         total += Capacity(DEFAULT_CPUS if cpus is None else cpus, memory_mib, gpus)
     return total
 
 
-def allocate(gpus: Sequence[str], busy: Collection[str], plan: Mapping[str, Any]) -> dict[str, list[str]]:
+def allocate(gpus: Sequence[str], busy: Collection[str], plan: StoredPlan) -> dict[str, list[str]]:
     """Assign GPUs to the replicas of a plan, none twice while there are enough; empty on a machine without GPUs."""
     if not gpus:
         return {}
     free = [gpu for gpu in gpus if gpu not in busy]
     given: dict[str, list[str]] = {}
-    for replica in plan["replicas"]:
-        if replica.get("local"):  # it shares the GPUs of its replica's first process and selects one by its local rank
-            given[replica_name(replica)] = given[member_name(replica["role"], replica["index"])]
+    for replica in plan.replicas:
+        if replica.local:  # it shares the GPUs of its replica's first process and selects one by its local rank
+            given[replica.name] = given[replica.first_process]
             continue
-        count = int(_amount(replica, "gpu") or 0)
+        count = int(replica.amount("gpu").reserved or 0)
         shared = [gpu for gpu in gpus if gpu not in free]
-        given[replica_name(replica)] = [*free, *shared][:count]
+        given[replica.name] = [*free, *shared][:count]
         free = free[count:]
     return given
-
-
-def _amount(replica: Mapping[str, Any], name: str) -> float | None:
-    """The request, or the limit if there is no request."""
-    amount = replica["resources"].get(name) or {}
-    requested: float | None = amount.get("requests")
-    return amount.get("limits") if requested is None else requested
 
 
 def this_machine() -> tuple[Capacity, tuple[str, ...]]:

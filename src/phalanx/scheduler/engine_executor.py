@@ -188,7 +188,7 @@ class EngineExecutor:
 
     def _look_for_orders(self, attempt_folder: AttemptFolder) -> None:
         """Read the engine's jobs: a scheduler may have been killed after it submitted a job and before it wrote the
-        handle. Raises Enginehandle. Raises EngineUnavailable."""
+        handle. Raises EngineUnavailable."""
         handle = self.handle(_before(attempt_folder))
         self.known |= self.engine.observe([handle] if handle is not None else [])
 

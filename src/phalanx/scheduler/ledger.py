@@ -15,17 +15,17 @@ from phalanx.home.attempts import AttemptFolder
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
 from phalanx.ingest.indexer import RunIndexers
-from phalanx.naming import replica_name
 from phalanx.scheduler import post_run
 from phalanx.scheduler.active_runs import ActiveRun
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import DONE, Status, may_follow
+from phalanx.stored_plan import PlanDamaged
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 from phalanx.tracking.external_folder import REPLICA
 
 
 class RunUnreadable(Exception):
-    """The folder of a run cannot be read."""
+    """The folder of a run cannot be read. The message is the reason of its failure."""
 
 
 class Ledger:
@@ -55,12 +55,14 @@ class Ledger:
                 return None
         try:
             self.watched[run.id] = ActiveRun.read(self.home.run(run.id), history)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            raise RunUnreadable from None
+        except PlanDamaged as fault:
+            raise RunUnreadable(f"{fault}: restore the file, or start the run again with `phalanx restart`") from None
+        except OSError as fault:
+            raise RunUnreadable(f"its folder cannot be read: {fault.filename}: {fault.strerror or fault}") from None
         return run
 
     def attempt_folder(self, run: Run) -> AttemptFolder:
-        names = tuple(replica_name(replica) for replica in self.watched[run.id].plan["replicas"])
+        names = tuple(replica.name for replica in self.watched[run.id].plan.replicas)
         return AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
 
     def facts(self, run: Run) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ is written first to the run's history, then to the store.
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import signal
 import time
@@ -133,9 +132,9 @@ class Scheduler(Ledger):
         """The run as in its history; None if it is finished. A run with an unreadable folder fails."""
         try:
             return self.catch_up(run)
-        except RunUnreadable:
+        except RunUnreadable as fault:
             self._sweep(run)
-            self.finish(run, Status.FAILED, "its folder cannot be read")
+            self.finish(run, Status.FAILED, str(fault))
             return None
 
     # starting ----------------------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ class Scheduler(Ledger):
     def _start(self, run: Run) -> None:
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
-            working = Path(json.loads((attempt_folder.run_folder / run_paths.SUBMITTED).read_bytes())["working"])
+            working = _working_folder(self.home, run)
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
@@ -285,7 +284,7 @@ class Scheduler(Ledger):
             stopped_by_engine=verdict.why if verdict.cause == Cause.STOPPED else None,
             is_external=run.backend == OUTSIDE,
             restarts=watched.restarts,
-            max_restarts=watched.plan.get("max_restarts") or 0,
+            max_restarts=watched.plan.max_restarts,
         )
         self._carry_out(run, seen, now, decision)
         return True
@@ -366,3 +365,13 @@ class Scheduler(Ledger):
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.executors.of(run).sweep(run)
+
+
+def _working_folder(home: Home, run: Run) -> Path:
+    """Raises OSError if the folder in which a run of this machine starts does not exist."""
+    working = home.run(run.id).working()
+    if working is None:
+        raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
+    if run.backend in LOCAL_BACKENDS and not working.is_dir():
+        raise FileNotFoundError(f"its working folder no longer exists: {working}")
+    return working

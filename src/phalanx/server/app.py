@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from phalanx import __version__
-from phalanx.backends.contract import EngineUnavailable
-from phalanx.errors import CallError, StoreError, SystemFault
+from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server import static_page
 from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
@@ -127,8 +126,9 @@ async def _wrong_call(request: Request, fault: Exception) -> JsonResponse:
     return refusal_answer(RequestError(400, str(fault)), request.url.path)
 
 
-async def _no_engine(request: Request, fault: Exception) -> JsonResponse:
-    return refusal_answer(RequestError(503, str(fault)), request.url.path)
+async def _no_system(request: Request, fault: Exception) -> JsonResponse:
+    """A status below 500 says that the same request fails again."""
+    return refusal_answer(RequestError(503 if is_transient(fault) else 400, str(fault)), request.url.path)
 
 
 async def _no_store(request: Request, fault: Exception) -> JsonResponse:
@@ -164,8 +164,7 @@ async def _no_route(request: Request, fault: Exception) -> Response:
 FAULTS = {
     RequestError: _refused,
     CallError: _wrong_call,
-    SystemFault: _wrong_call,
-    EngineUnavailable: _no_engine,
+    SystemFault: _no_system,
     StoreError: _no_store,
     RequestValidationError: _wrong_types,
     HTTPException: _no_route,

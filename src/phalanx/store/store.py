@@ -186,16 +186,21 @@ class Store(TrackedValueQueries, RunListQueries):
         commit: str | EllipsisType | None = ...,
         priority: int | EllipsisType = ...,
         tags: Iterable[str] | EllipsisType = ...,
+        at: datetime | None = None,
     ) -> None:
-        """Change the given fields; tags are replaced as a whole. Raises CallError when the run does not exist."""
+        """Change the given fields; tags are replaced as a whole. `at`: when they changed; None: now. `updated_at` never
+        goes back. Raises CallError when the run does not exist."""
         given: dict[str, Any] = {"name": name, "description": description, "priority": priority}
         given |= {"framework": framework, "commit": commit}
         changes = {field: _stored(field, value) for field, value in given.items() if value is not ...}
-        changes["updated_at"] = microseconds(datetime.now(UTC))
+        time = microseconds(at or datetime.now(UTC))
         with self.transaction():
             key = self._key(run_id)
-            sets = ", ".join(f'"{field}" = ?' for field in changes)
-            self._database.change(f"UPDATE runs SET {sets} WHERE key = ?", [*changes.values(), key])
+            sets = "".join(f'"{field}" = ?, ' for field in changes)
+            self._database.change(
+                f"UPDATE runs SET {sets}updated_at = CASE WHEN updated_at < ? THEN ? ELSE updated_at END WHERE key = ?",
+                [*changes.values(), time, time, key],
+            )
             if tags is not ...:
                 self._database.change("DELETE FROM tags WHERE run_key = ?", [key])
                 self._put_tags(key, tags)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx import plan, spec
+from phalanx.backends import is_batch
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.insight.advice import Advice, RecordedRun, RoleAdvice, advise
@@ -14,6 +15,7 @@ from phalanx.insight.run_usage import read_usage
 from phalanx.spec import Spec
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run
+from phalanx.stored_plan import PlanDamaged
 from phalanx.submission.clone import spec_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -30,8 +32,8 @@ def advice_for(home: Home, run: Run) -> RunAdvice:
     if run.backend == OUTSIDE:
         raise CallError(f"run {run.id} was tracked, not started, by Phalanx: its resource usage was not measured")
     try:
-        seen = read_usage(home.run(run.id).path, status=run.status, backend=run.backend, attempt=run.attempt)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        seen = read_usage(home.run(run.id).path, status=run.status, is_batch=is_batch(run.backend), attempt=run.attempt)
+    except (OSError, PlanDamaged):
         raise CallError(f"the folder of run {run.id} has no readable plan") from None
     return RunAdvice(seen, advise(seen))
 
@@ -42,7 +44,7 @@ def advised_document(home: Home, run: Run, found: RunAdvice) -> dict[str, Any] |
     seen, advice = found
     if not advice.changes and advice.timeout is None:
         return None
-    document = changed(modern_document(spec_of(home, run)), seen.plan.get("roles", {}), advice.changes, advice.timeout)
+    document = changed(modern_document(spec_of(home, run)), seen.plan.roles, advice.changes, advice.timeout)
     return modern_document(load_document(document, f"the file of run {run.id}, as advised"))
 
 

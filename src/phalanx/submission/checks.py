@@ -16,6 +16,7 @@ from phalanx.scheduler.capacity import excess, requested_by, this_machine
 from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
+from phalanx.stored_plan import decode_plan
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
 
@@ -26,8 +27,7 @@ LARGEST_PRIORITY = 1_000_000
 def check_fields(submission: Submission) -> None:
     """Check names and numbers. CallError."""
     check_project(submission.project)
-    if abs(submission.priority) > LARGEST_PRIORITY:
-        raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
+    check_priority(submission.priority)
     if submission.timeout_s is not None and submission.timeout_s <= 0:
         raise CallError(
             '`timeout` must be longer than 0 seconds: write seconds, or a duration such as "90m" or "1d12h"'
@@ -40,6 +40,13 @@ def check_fields(submission: Submission) -> None:
     }.items():
         check_text(name, text or "", "Cc")
     check_text("description", submission.description or "")
+
+
+def check_priority(value: object) -> int:
+    """CallError."""
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST_PRIORITY:
+        raise CallError(f"`priority` must be an integer from -{LARGEST_PRIORITY:,} to {LARGEST_PRIORITY:,}")
+    return value
 
 
 def check_project(name: str) -> None:
@@ -72,7 +79,7 @@ def check_runnable(home: Path, submission: Submission) -> None:
 def check_capacity(made: Plan, notify: Notify, *, strict: bool) -> None:
     """Warn if the run is too large for this machine. It is no error, so that a laptop can test a cluster's file. Raises
     CallError when `strict`."""
-    beyond = excess(requested_by(document(made)), this_machine()[0])
+    beyond = excess(requested_by(decode_plan(document(made))), this_machine()[0])
     if beyond and strict:
         raise CallError(f"the run requests more than this machine has: {beyond}; without `strict` it runs anyway")
     if beyond:

@@ -13,9 +13,10 @@ from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.spec import Spec
 from phalanx.store import Run, Store
+from phalanx.stored_plan import PlanDamaged, read_plan
 from phalanx.submission.model import CodeSource, Origin, PreparedEnvironment, PreparedRun, Submission
-from phalanx.submission.resume import require_managed
-from phalanx.submission.submit import create, prepare, submitted
+from phalanx.submission.resume import require_managed, require_working
+from phalanx.submission.submit import create, prepare
 from phalanx.submission.virtualenvs import variables
 
 COPY = "copy"
@@ -55,7 +56,7 @@ def _submission(
     require_managed(original)
     folder = home.run(original.id).path
     code = _code(home, original)
-    venv = submitted(home, original).get("venv")
+    venv = home.run(original.id).submitted().get("venv")
     if venv is not None and not Path(venv).is_dir():
         raise CallError(f"the build of run {original.id} no longer exists: {venv}; run its file again with --build")
     if venv is not None:
@@ -72,6 +73,7 @@ def _submission(
         tags=original.tags,
         project=original.project,
         priority=original.priority,
+        timeout_s=_timeout_s(folder),
         on=original.backend,
         cluster=read_json(folder / run_paths.CLUSTER) or {},
         user=user,
@@ -83,16 +85,21 @@ def _submission(
 
 def _code(home: Home, original: Run) -> CodeSource:
     """The same folder, or a copy of the same snapshot. Raises CallError if it no longer exists."""
-    source = submitted(home, original)
-    own = home.run(original.id).path / run_paths.CODE
-    is_own = source.get("working") == str(own)
-    working = Path(source.get("from" if is_own else "working", "."))
-    if not (own if is_own else working).is_dir():
-        raise CallError(f"the working folder of run {original.id} no longer exists: {working}")
-    if not is_own:
+    folder = home.run(original.id)
+    working, source = require_working(home, original), folder.submitted()
+    if not folder.has_snapshot():
         return CodeSource(working)
 
     def put(target: Path) -> None:
-        copytree(own, target, symlinks=True)
+        copytree(working, target, symlinks=True)
 
-    return CodeSource(None if "git" in source else working, put=put, commit=original.commit, git=source.get("git"))
+    user_folder = None if "git" in source else Path(source.get("from", "."))
+    return CodeSource(user_folder, put=put, commit=original.commit, git=source.get("git"))
+
+
+def _timeout_s(folder: Path) -> float | None:
+    """Of the original: its file's, or that of its submission."""
+    try:
+        return read_plan(folder).timeout_s
+    except (OSError, PlanDamaged):
+        return None

@@ -18,7 +18,6 @@ from phalanx.home.home import Home
 from phalanx.plan.document import HIDDEN, is_secret
 from phalanx.store import Run
 from phalanx.submission.git import git_state
-from phalanx.submission.submit import submitted
 
 
 def record(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> None:
@@ -33,7 +32,7 @@ def record(home: Home, run: Run, environment: Mapping[str, str], command_line: S
 
 def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> dict[str, Any]:
     """The provenance of a run now, with this environment. Never fails: unknown values are left out."""
-    source, params = submitted(home, run), run.params
+    source, params = home.run(run.id).submitted(), run.params
     working = Path(source.get("from", "."))
     python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
         "python3", path=environment.get("PATH")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from phalanx import run_paths
 from phalanx.artifacts.downloads import restore
@@ -21,12 +22,25 @@ def require_managed(run: Run) -> None:
         raise CallError(f"run {run.id} was tracked, not started, by Phalanx: run its script again yourself")
 
 
+def require_working(home: Home, run: Run) -> Path:
+    """The folder in which the replicas of a run start. Raises CallError if it no longer exists."""
+    working = home.run(run.id).working()
+    if working is None:
+        raise CallError(f"run {run.id} came without its code: run its file yourself, in the folder of the code")
+    if not working.is_dir():
+        raise CallError(
+            f"the working folder of run {run.id} no longer exists: {working}; create it, or run the file elsewhere"
+        )
+    return working
+
+
 def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
-    """Request the next attempt from the scheduler. Raises CallError if the run is still active, or cannot be submitted
-    from this machine."""
+    """Request the next attempt from the scheduler. Raises CallError if the run is still active, its working folder is
+    gone, or it cannot be submitted from this machine."""
     require_managed(run)
     if not run.is_done:
         raise CallError(f"run {run.id} is still active: its status is {run.status}")
+    require_working(home, run)
     require_engine_of(home, run, environment)
     restore(home, run.id)
     home.keep_environment(run.id, environment)

@@ -101,16 +101,6 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
     return run
 
 
-def submitted(home: Home, run: Run) -> dict[str, Any]:
-    """The facts that `create` stored: working folder, origin of the code (`git`: as the sender reported it), host and
-    virtual environment. Empty if they are lost."""
-    try:
-        found: dict[str, Any] = json.loads((home.run(run.id).path / run_paths.SUBMITTED).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
 def _code(submission: Submission) -> CodeSource:
     """The same code, with `put` set unless the run works in the user's folder."""
     code = submission.code

@@ -19,7 +19,7 @@ from phalanx.backends.kubernetes.operators.backend import KubeflowJobs
 from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.frames import Encoder
 from phalanx.home.attempts import AttemptFolder
-from phalanx.naming import replica_name
+from phalanx.stored_plan import read_plan
 from tests.backends.kubernetes.apiserver import FakeApiServer
 
 ONE = """
@@ -71,8 +71,7 @@ class Works:
             (folder / name).write_text(content)
         for name in ("agent.pyz", "tracking.zip"):
             (folder / "job" / name).write_bytes(b"PK" + name.encode())
-        replicas = json.loads(job.files["plan.json"])["replicas"]
-        return AttemptFolder(folder, run_id, 1, tuple(replica_name(one) for one in replicas if one["argv"]))
+        return AttemptFolder(folder, run_id, 1, tuple(one.name for one in read_plan(folder).with_command))
 
     def submit(self, engine: KubernetesEngine, attempt_folder: AttemptFolder) -> str:
         return engine.submit(

@@ -89,6 +89,7 @@ module load {names} || fail "cannot load the modules: {names}"
 
 class SlurmJobs(Backend):
     name = "slurm"
+    is_batch = True
     options = ("site",)
 
     def target(

@@ -286,11 +286,12 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
     from phalanx.plan.document import document as encoded
     from phalanx.scheduler.capacity import excess, requested_by, this_machine
     from phalanx.spec.yaml_writer import modern_document, to_yaml
+    from phalanx.stored_plan import decode_plan
     from phalanx.submission.advised_spec import load_document
 
     name = f"the file with {label(choice)}"
     chosen = with_choice(asked.document, choice, asked.role)
-    planned = encoded(plan.make(load_document(chosen, name), "trial"))
+    planned = decode_plan(encoded(plan.make(load_document(chosen, name), "trial")))
     share = requested_by(planned)
     beyond = excess(share, this_machine()[0]) if asked.is_here else None
     tried = trial_of(chosen)
@@ -308,28 +309,29 @@ def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -
     from phalanx import plan
     from phalanx.insight.advice import RecordedRun, groups_of
     from phalanx.insight.amounts import memory_text
-    from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
+    from phalanx.insight.resource_edits import Change, changed, with_workers
     from phalanx.plan.document import document as encoded
     from phalanx.spec.quantities import tidy
+    from phalanx.stored_plan import NO_AMOUNT, ResourceAmount, decode_plan
     from phalanx.submission.advised_spec import load_document
 
     result = with_workers(document, int(choice["workers"])) if "workers" in choice else dict(document)
-    planned = encoded(plan.make(load_document(result, "the file"), "trial"))
+    planned = decode_plan(encoded(plan.make(load_document(result, "the file"), "trial")))
     roles = {"ps": ("ps", "server")}.get(role, (role,)) if role is not None else TRAINING
-    groups = [group for group in groups_of(RecordedRun(planned, "", "", {}, {})) if group.role in roles]
+    groups = [group for group in groups_of(RecordedRun(planned, "", False, {}, {})) if group.role in roles]
     if not groups:
-        raise CallError(f"the run has no {role or 'replica that trains'}: it has {', '.join(planned['roles'])}")
+        raise CallError(f"the run has no {role or 'replica that trains'}: it has {', '.join(planned.roles)}")
     changes = []
     for group in groups:
         place = (group.role, frozenset(group.indices))
         for name in ("cpu", "gpu"):
             if name in choice:
-                now = group.asked.get(name, ResourceAmount())
+                now = group.asked.get(name, NO_AMOUNT)
                 changes.append(Change(*place, name, now, choice[name], tidy(choice[name]), is_for_both=True))
         if "memory" in choice:  # as a limit too, because a request alone is not enforced
             mib = choice["memory"]
             changes.append(Change(*place, "memory", ResourceAmount(mib, mib), mib, memory_text(mib)))
-    return changed(result, planned["roles"], changes)
+    return changed(result, planned.roles, changes)
 
 
 def trial_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -476,23 +478,24 @@ def _see_through(
 
 
 def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
+    from phalanx.backends import is_batch
     from phalanx.ends import Cause
     from phalanx.insight.advice import gpus_of
     from phalanx.insight.run_usage import read_usage
     from phalanx.insight.sizing import Trial
     from phalanx.insight.throughput import measure
-    from phalanx.naming import replica_name
 
     causes = {replica.cause for replica in store.replicas(run.id)}
     folder = home.run(run.id).path
-    seen = read_usage(folder, status=run.status, backend=run.backend, attempt=run.attempt, is_trial=True)
+    batch = is_batch(run.backend)
+    seen = read_usage(folder, status=run.status, is_batch=batch, attempt=run.attempt, is_trial=True)
     uses = list(seen.uses.values())
     state, reason = "measured", "finished" if run.status == "succeeded" else "stopped"
     if run.status == "stopped" and run.reason != OVER:
         state, reason = "interrupted" if run.reason == INTERRUPTED else "failed", run.reason
     elif run.status == "failed" and not causes <= {Cause.TIMEOUT, Cause.STOPPED, Cause.FINISHED}:
         state, reason = "memory" if Cause.MEMORY in causes else "failed", run.reason
-    names = [replica_name(replica) for replica in seen.plan["replicas"] if replica["argv"]]
+    names = [replica.name for replica in seen.plan.with_command]
     speeds = None
     if state == "measured":
         speeds = measure(folder, names, run.attempt, finished=run.status == "succeeded")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from phalanx import strict_json
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, SystemFault, path_error
 
@@ -45,21 +44,8 @@ def fail(message: str, *, as_json: bool) -> NoReturn:
 
 
 def print_json(data: Any, indent: int | None = None) -> None:
-    """Print JSON on one line, which is much faster to encode than indented text; `indent` is for files to keep."""
-    try:
-        text = json.dumps(data, indent=indent, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_without_nan(data), indent=indent)
-    click.echo(text)
-
-
-def _without_nan(data: Any) -> Any:
-    """Replace infinities and NaN, which JSON lacks, by text."""
-    if isinstance(data, float) and not math.isfinite(data):
-        return str(data)
-    if isinstance(data, dict):
-        return {key: _without_nan(value) for key, value in data.items()}
-    return [_without_nan(value) for value in data] if isinstance(data, list | tuple) else data
+    """Print JSON on one line; `indent` is for files to keep."""
+    click.echo(strict_json.dumps(data, indent=indent))
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -66,12 +65,13 @@ def _asked(home: Home, run: Run) -> Capacity:
     """The resources that a run requests of this machine; none for a run on a cluster."""
     from phalanx.backends.contract import LOCAL_BACKENDS
     from phalanx.scheduler.capacity import NOTHING, requested_by
+    from phalanx.stored_plan import PlanDamaged, read_plan
 
     if run.backend not in LOCAL_BACKENDS:
         return NOTHING
     try:
-        return requested_by(json.loads(home.run(run.id).plan_file.read_bytes()))
-    except (OSError, ValueError, KeyError):
+        return requested_by(read_plan(home.run(run.id).path))
+    except (OSError, PlanDamaged):
         return NOTHING
 
 

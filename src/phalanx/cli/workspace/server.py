@@ -212,12 +212,12 @@ class ServerLogs:
 
     def sources(self, run: Run) -> list[LogSource]:
         from phalanx.logs.replica_logs import LogSource
-        from phalanx.naming import replica_name
+        from phalanx.stored_plan import PlanDamaged, decode_plan
 
         try:
-            planned = self.client.plan(run)["replicas"]
-            return [LogSource(replica_name(row), row["role"], row["rank"]) for row in planned if row["argv"]]
-        except (RequestRefused, KeyError, TypeError):  # a run that was only tracked has no plan
+            planned = decode_plan(self.client.plan(run)).with_command
+            return [LogSource(replica.name, replica.role, replica.rank) for replica in planned]
+        except (RequestRefused, PlanDamaged):  # a run that was only tracked has no plan
             found = self.client.logs(run)
             return [
                 LogSource(str(row["replica"]), str(row["replica"]).rpartition("-")[0], row.get("rank")) for row in found

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-ODD = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+from phalanx import strict_json
 
 
 class RequestError(Exception):
@@ -33,20 +31,7 @@ class RequestError(Exception):
 
 
 def encoded(data: Any) -> bytes:
-    """Strict JSON, as programs other than Python read it: NaN and infinities become strings, as in MLflow's."""
-    try:
-        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        text = json.dumps(plain(data), separators=(",", ":"))
-    return text.encode()
-
-
-def plain(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else ODD[str(data)]
-    if isinstance(data, dict):
-        return {key: plain(value) for key, value in data.items()}
-    return [plain(value) for value in data] if isinstance(data, list | tuple) else data
+    return strict_json.dumps(data, separators=(",", ":")).encode()
 
 
 class JsonResponse(Response):

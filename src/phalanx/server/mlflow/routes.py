@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import PlainTextResponse, Response
 
-from phalanx.errors import CallError, StoreError, SystemFault
+from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server.auth.credentials import identity_of
 from phalanx.server.context import Context, Here
 from phalanx.server.http.bodies import json_bytes, json_object
@@ -45,9 +45,9 @@ def _answer(path: str, request: Request, here: Context, replica: ReplicaAddress 
         )
     except MlflowError as fault:
         return JsonResponse(fault.body(), fault.status)
-    except StoreError as fault:
-        return JsonResponse({"error_code": "TEMPORARILY_UNAVAILABLE", "message": str(fault)}, 503)
     except (CallError, SystemFault, RequestError) as fault:
+        if isinstance(fault, StoreError) or is_transient(fault):
+            return JsonResponse({"error_code": "TEMPORARILY_UNAVAILABLE", "message": str(fault)}, 503)
         status = fault.status if isinstance(fault, RequestError) else 400
         code = {404: "RESOURCE_DOES_NOT_EXIST", 403: "PERMISSION_DENIED"}.get(status, "INVALID_PARAMETER_VALUE")
         return JsonResponse({"error_code": code, "message": str(fault)}, status)

@@ -34,7 +34,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_writers import is_ours
 from phalanx.store import Run
 from phalanx.store.statuses import DONE, Status
-from phalanx.stored_plan import PlanDamaged, read_replicas
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 WAITING = (Status.CREATED, Status.RESUMING, Status.WARNING)  # between two attempts
 WORDS = (run_paths.AGENT, run_paths.END)
@@ -159,7 +159,7 @@ def members_of(run_folder: FilePath) -> frozenset[str]:
 
 def _read_members(run_folder: FilePath) -> frozenset[str]:
     try:
-        return frozenset(replica.name for replica in read_replicas(run_folder))
+        return frozenset(replica.name for replica in read_plan(run_folder).replicas)
     except OSError as fault:
         raise disk_refusal(fault) from None
     except PlanDamaged:

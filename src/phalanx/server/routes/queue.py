@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -22,6 +21,7 @@ from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
 from phalanx.server.rows import run_row, waits_for
 from phalanx.store import Run
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 QUEUED = ("created", "resuming", "warning")
 MOST_SHOWN = 1000
@@ -86,8 +86,8 @@ class CapacityRequests:
 
     def _read(self, run: Run) -> Capacity:
         try:
-            return requested_by(json.loads(self.home.run(run.id).plan_file.read_bytes()))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return requested_by(read_plan(self.home.run(run.id).path))
+        except (OSError, PlanDamaged):
             return NOTHING
 
 

@@ -6,7 +6,7 @@ import time
 
 from fastapi import APIRouter
 
-from phalanx.errors import CallError, PhalanxError, StoreError, SystemFault
+from phalanx.errors import CallError, SpecErrors
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.responses import JsonResponse, RequestError
@@ -55,9 +55,7 @@ def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
     try:
         prepared = prepare_clone(here.home, run, cloning, environment_for_runs(), who)
         new = create(here.home, here.store, prepared)
-    except StoreError:
-        raise
-    except PhalanxError as fault:
+    except (CallError, SpecErrors) as fault:
         raise RequestError(409, str(fault)) from None
     except OSError as fault:
         raise disk_refusal(fault) from None
@@ -71,7 +69,7 @@ def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
     run = here.find(run_id)
     try:
         request_resume(here.home, run, environment_for_runs(), caller.name)
-    except (CallError, SystemFault) as fault:
+    except CallError as fault:
         raise RequestError(409, str(fault)) from None
     except OSError as fault:
         raise disk_refusal(fault) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,16 +11,15 @@ from starlette.responses import Response
 
 from phalanx import run_paths
 from phalanx.errors import CallError, SpecErrors
-from phalanx.naming import replica_name
-from phalanx.placeholders import decode, fill
+from phalanx.placeholders import Value, fill
 from phalanx.plan.document import MANY, shown
 from phalanx.server.context import Context, Here
 from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_environment import without_secrets
 from phalanx.spec.yaml_writer import modern_document, to_yaml
+from phalanx.stored_plan import PlanDamaged, PlannedReplica, StoredPlan, decode_plan
 from phalanx.submission.clone import spec_of
-from phalanx.submission.submit import submitted
 
 LARGEST = 64 << 20  # bytes of one of our files that is read whole
 
@@ -29,7 +28,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 @router.get("/spec", response_class=Response)
 def show_spec(run_id: str, here: Here) -> Response:
-    """The file of the run, in its modern form. Values that values that look secret are hidden."""
+    """The file of the run, in its modern form. Values that look secret are hidden."""
     run = here.find(run_id)
     try:
         document = modern_document(spec_of(here.home, run))
@@ -40,7 +39,7 @@ def show_spec(run_id: str, here: Here) -> Response:
 
 @router.get("/plan")
 def show_plan(run_id: str, here: Here) -> JsonResponse:
-    """The planned replicas, ranks, resources and environments. Values that values that look secret are hidden."""
+    """The planned replicas, ranks, resources and environments. Values that look secret are hidden."""
     return JsonResponse(without_secrets(plan_of(here, run_id)))
 
 
@@ -61,35 +60,38 @@ def show_code_diff(run_id: str, here: Here) -> Response:
 @router.get("/environment/{replica}")
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
-    values that values that look secret are hidden."""
+    values that look secret are hidden."""
     run = here.find(run_id)
-    plan = plan_of(here, run_id)
     try:
-        names = {replica_name(one): one for one in plan["replicas"]}
-        if replica not in names:
-            raise RequestError(404, f"run {run_id} has no replica {replica[:100]!r}")
-        answer = _environment(plan, names[replica])
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise RequestError(404, f"cannot read the plan of run {run_id}") from None
-    return JsonResponse({**answer, "folder": submitted(here.home, run).get("working")})
+        plan = decode_plan(plan_of(here, run_id))
+    except PlanDamaged as fault:
+        raise RequestError(404, f"cannot read the plan of run {run_id}: {fault}") from None
+    if replica not in plan.by_name:
+        raise RequestError(404, f"run {run_id} has no replica {replica[:100]!r}")
+    answer = _environment(plan, plan.by_name[replica])
+    return JsonResponse({**answer, "folder": _shown(here.home.run(run.id).working())})
 
 
-def _environment(plan: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(folder: Path | None) -> str | None:
+    return None if folder is None else str(folder)
+
+
+def _environment(plan: StoredPlan, replica: PlannedReplica) -> dict[str, Any]:
     members: dict[str, list[str]] = {}
-    for one in plan["replicas"]:
-        members.setdefault(one["role"], []).append(replica_name(one))
+    for one in plan.replicas:
+        members.setdefault(one.role, []).append(one.name)
     few = {role: names if len(names) <= MANY else [f"{names[0]}…{names[-1]}"] for role, names in members.items()}
 
-    def text(value: Any) -> str:
-        return fill(decode(value), few, shown)
+    def text(value: Value) -> str:
+        return fill(value, few, shown)
 
-    encoded = {**replica.get("defaults", {}), **plan.get("environment", {}), **replica.get("environment", {})}
-    variables = {name: text(value) for name, value in sorted(encoded.items())}
-    return {"argv": [text(word) for word in replica["argv"]], "variables": without_secrets(variables)}
+    values = {**replica.defaults, **plan.environment, **replica.environment}
+    variables = {name: text(value) for name, value in sorted(values.items())}
+    return {"argv": [text(word) for word in replica.argv], "variables": without_secrets(variables)}
 
 
 def plan_of(here: Context, run_id: str) -> dict[str, Any]:
-    """Raises RequestError when there is none."""
+    """The document itself. Raises RequestError when there is none."""
     return _document(here, run_id, run_paths.PLAN, "no plan: it was tracked, not started, by Phalanx")
 
 

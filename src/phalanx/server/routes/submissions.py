@@ -24,7 +24,7 @@ from phalanx.server.routes.snapshots import Uploads
 from phalanx.server.rows import run_row
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.spec.quantities import seconds
-from phalanx.submission.checks import LARGEST_PRIORITY, check_project, check_text
+from phalanx.submission.checks import check_priority, check_project, check_text
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
 from phalanx.submission.provenance import record
 from phalanx.submission.submit import create, prepare
@@ -108,7 +108,7 @@ def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller:
         description=text(wanted, "description") or None,
         tags=string_list(wanted, "tags"),
         project=project,
-        priority=_priority(wanted),
+        priority=check_priority(wanted.get("priority") or 0),
         timeout_s=_timeout(wanted),
         on=text(wanted, "on", 100) or None,
         user=caller.name,
@@ -170,13 +170,6 @@ def _params(wanted: Mapping[str, Any]) -> dict[str, str]:
     for name, value in texts.items():
         check_text("params", name + value)
     return texts
-
-
-def _priority(wanted: Mapping[str, Any]) -> int:
-    found = wanted.get("priority") or 0
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise RequestError(400, f"`priority` must be an integer of up to {LARGEST_PRIORITY:,}")
-    return found
 
 
 def _timeout(wanted: Mapping[str, Any]) -> float | None:

@@ -19,7 +19,7 @@ from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.store import ReplicaRecord, Run
 from phalanx.store.series.replica_steps import ReplicaSteps
-from phalanx.stored_plan import PlanDamaged, PlannedReplica, read_replicas
+from phalanx.stored_plan import PlanDamaged, PlannedReplica, read_plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
@@ -30,7 +30,7 @@ def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:
     """Every replica of an attempt (default: the newest) with its last logged step and how far that is behind the
-    behind the leading replica; the straggler; and the replica that failed first, with its last lines."""
+    leading replica; the straggler; and the replica that failed first, with its last lines."""
     run = here.find(run_id)
     chosen = attempt or max(1, run.attempt)
     replicas = under_way(here, run, here.store.replicas(run.id, chosen), chosen) or planned(here, run, chosen)
@@ -81,7 +81,7 @@ def _came_at(file: Path) -> datetime | None:
 def planned(here: Context, run: Run, attempt: int) -> list[ReplicaRecord]:
     """The planned replicas of an attempt without any state yet; none when there is no plan."""
     try:
-        wanted = sorted(read_replicas(here.home.run(run.id).path), key=lambda one: (one.rank, one.name))
+        wanted = sorted(read_plan(here.home.run(run.id).path).replicas, key=lambda one: (one.rank, one.name))
         return [_waiting(run, attempt, one) for one in wanted]
     except (OSError, PlanDamaged):
         return []
@@ -93,7 +93,7 @@ def _waiting(run: Run, attempt: int, replica: PlannedReplica) -> ReplicaRecord:
         attempt=attempt,
         role=replica.role,
         number=replica.number,
-        rank=replica.rank or 0,
+        rank=replica.rank,
         status="waiting",
         reason="",
         host=None,

@@ -13,7 +13,6 @@ from phalanx.ends import read_end
 from phalanx.errors import CallError, PhalanxError
 from phalanx.home.home import Home
 from phalanx.insight.advice import Advice, RoleAdvice, Sizing
-from phalanx.insight.resource_edits import ResourceAmount
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_notes, recorded
 from phalanx.insight.usage import ReplicaUsage
 from phalanx.server.context import Here
@@ -21,6 +20,7 @@ from phalanx.server.http.paths import REPLICA_NAME
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.store import Run
+from phalanx.stored_plan import NO_AMOUNT
 from phalanx.submission.advised_spec import advice_for, advice_row, advised_document
 
 LIVE_S = 10.0  # seconds that a response is cached while the run is active
@@ -90,7 +90,7 @@ def _role(role: RoleAdvice) -> dict[str, Any]:
 
 
 def _resource(role: RoleAdvice, name: str, unit: str, sizing: Sizing, **used: float | None) -> dict[str, Any]:
-    asked = role.group.asked.get(name, ResourceAmount())
+    asked = role.group.asked.get(name, NO_AMOUNT)
     return {
         "resource": name,
         "unit": unit,

@@ -14,7 +14,7 @@ from phalanx.spool import JSON, split
 from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
 from phalanx.store.series.points import Columns, PointFile, point_files
 from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line
-from phalanx.stored_plan import PlanDamaged, read_replicas
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 FIRST_ROLES = ("master", "chief")
 POLLS = 20  # retries: compaction may remove files while they are listed, once per attempt
@@ -256,7 +256,7 @@ def rank_in(events: Path) -> int | None:
 
 def planned_ranks(run_folder: Path) -> dict[str, int]:
     try:
-        return {one.name: one.rank for one in read_replicas(run_folder) if one.rank is not None}
+        return {one.name: one.rank for one in read_plan(run_folder).replicas if one.rank is not None}
     except (OSError, PlanDamaged):
         return {}
 

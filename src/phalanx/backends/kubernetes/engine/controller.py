@@ -51,6 +51,7 @@ from phalanx.backends.kubernetes.render.native_jobs import TTL_S
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
 from phalanx.ends import Cause
 from phalanx.home.attempts import AttemptFolder
+from phalanx.stored_plan import read_plan
 
 WORKERS = 8  # concurrent requests
 FORBIDDEN = 403
@@ -77,13 +78,13 @@ class AttemptManifest(NamedTuple):
 def manifest_of(folder: Path) -> AttemptManifest:
     """Raises OSError, ValueError, KeyError."""
     owner, *others = json.loads((folder / staged_objects.SKELETON).read_bytes())
-    plan = json.loads((folder / staged_objects.PLAN).read_bytes())
+    plan = read_plan(folder)
     works = [one for one in others if staged_objects.is_work(one) and not is_build(one)]
     asked = {ttl for one in works if (ttl := _ttl(one)) is not None and ttl != TTL_S}
     place = json.loads(owner["data"][payload.PLACE])
     return AttemptManifest(
         str(place.get("courier", "frames")),
-        plan.get("launch") == "mpirun",
+        plan.launch == "mpirun",
         tuple((kind_of(one), str(one["metadata"]["name"])) for one in works),
         tuple({kind_of(one) for one in others if one["kind"] == "PodGroup"}),
         max(asked, default=None),

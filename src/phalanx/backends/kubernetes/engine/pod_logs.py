@@ -111,7 +111,7 @@ class PodLogReader:
 
     def read(self, *, follow: bool) -> None:
         """Read from the current position to the current end or, with `follow`, to the end of the container. Raises
-        ApiFault, ApiApiFault, ApiUnreachable, OSError."""
+        ApiFault, ApiUnreachable, OSError."""
         from_stamp, to_skip = self.at.stamp, self.at.number
         since = from_stamp.decode("ascii") or None
         self._begun = b""

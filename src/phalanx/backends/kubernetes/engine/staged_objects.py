@@ -33,10 +33,10 @@ from phalanx.backends.kubernetes.render import image_builds, names, payload
 from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.render.gang_scheduling import GROUP_LABEL
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
-from phalanx.naming import member_name, replica_name
-from phalanx.placeholders import decode, fill
+from phalanx.placeholders import Value, fill
+from phalanx.stored_plan import StoredPlan, read_plan
 
-SKELETON, PLAN = "manifests.json", run_paths.PLAN
+SKELETON = "manifests.json"
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
 MOST_PACKED = 8 * payload.LARGEST_CODE  # packing stops here: it is too large for any transport
 BEING_REMOVED = "the objects of the previous attempt are being removed"
@@ -79,7 +79,7 @@ def load(
             raise JobRejected(_too_large(len(code)))
     for one in found:
         if one["kind"] == "Secret":
-            _fill(one, json.loads((folder / PLAN).read_bytes()), place, environment)
+            _fill(one, read_plan(folder), place, environment)
     return _stages(stamped([owner, *found], attempt, engine=engine))
 
 
@@ -153,21 +153,20 @@ def _bytes_map(owner: Document, what: str, content: Mapping[str, bytes]) -> Docu
     }
 
 
-def _fill(secret: Document, plan: Mapping[str, Any], place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+def _fill(secret: Document, plan: StoredPlan, place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     """Fill in the values that are in no manifest."""
-    members = {role: [member_name(role, index) for index in range(count)] for role, count in plan["roles"].items()}
     run_folder = str(place.get("run_folder", ""))
     data = {f"data/{name}": str(at) for name, at in (place.get("data") or {}).items()}
     paths = {"outputs": str(place.get("outputs", "")), **data, "*": run_folder}
     tables = AddressTables({"*": "", **place["host"]}, {"*": 0, **place["port"]}, paths)
-    known: dict[str, Any] = {}
-    for replica in reversed(plan["replicas"]):  # among replicas that differ, the first has the plain name
-        own = {f"{replica_name(replica)}.{name}": value for name, value in replica["environment"].items()}
-        known = {**known, **replica["environment"], **own}
-    known |= plan["environment"]
+    known: dict[str, Value] = {}
+    for replica in reversed(plan.replicas):  # among replicas that differ, the first has the plain name
+        own = {f"{replica.name}.{name}": value for name, value in replica.environment.items()}
+        known = {**known, **replica.environment, **own}
+    known |= plan.environment
     wanted = secret.get("stringData") or {}
     secret["stringData"] = {
-        name: fill(decode(known[name]), members, tables.answer) if name in known else value
+        name: fill(known[name], plan.members, tables.answer) if name in known else value
         for name, value in wanted.items()
     }
     secret["metadata"]["annotations"] = {
@@ -203,7 +202,7 @@ def packed(code: Path) -> bytes:
 
 def apply(api: Api, pool: Executor, staged: StagedObjects) -> None:
     """Create everything that can exist already; if an image is built first, `apply_works` creates the rest. Raises
-    JobRejected, or EngineJobRejected, or EngineUnavailable: then it may be called again."""
+    JobRejected, or EngineUnavailable: then it may be called again."""
     uid = _own(api, staged)
     try:
         _create(api, pool, staged, staged.others, uid)
