@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from phalanx.formats.foreign_run import (
@@ -71,6 +71,20 @@ def foreign(facts: MlflowRunFacts, params: Mapping[str, str], tags: Mapping[str,
         description=tags.get("mlflow.note.content", ""),
         user=tags.get("mlflow.user") or facts.user or None,
         read=read,
+    )
+
+
+def facts_of(row: Mapping[str, Any], run_id: object, experiment: str) -> MlflowRunFacts:
+    """From a row of the database, or from a `meta.yaml`: both have the same names."""
+    return MlflowRunFacts(
+        run_id=str(run_id),
+        experiment=experiment,
+        name=str(row.get("run_name") or row.get("name") or ""),
+        user=str(row.get("user_id") or ""),
+        status=row["status"],
+        start_ms=row.get("start_time"),
+        end_ms=row.get("end_time"),
+        artifact_uri=str(row.get("artifact_uri") or ""),
     )
 
 
