@@ -139,7 +139,9 @@ class Transport:
             else:
                 may_again = method in SAFE or response.status_code == 429
                 if not left or not may_again or response.status_code not in BUSY:
-                    return self._judged(response)
+                    if response.status_code >= 300:
+                        raise self._refusal(response)
+                    return response
                 pause_s = max(pause_s, _asked_pause(response))
             time.sleep(min(pause_s, LONGEST_PAUSE_S))
             pause_s *= 3
@@ -152,9 +154,10 @@ class Transport:
         import httpx
 
         text = str(fault)[:300] or type(fault).__name__
-        if _is_tls(fault):
+        untrusted = _certificate_error(fault)
+        if untrusted is not None:
             hint = "check the address, or name your own CA certificate with SSL_CERT_FILE"
-            return CallError(f"the certificate of {self.url} is not trusted: {_tls_words(fault)}; {hint}")
+            return CallError(f"the certificate of {self.url} is not trusted: {untrusted}; {hint}")
         if "[SSL" in text:
             return CallError(f"TLS handshake with {self.url} failed ({text}): use http:// if the server has no TLS")
         if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
@@ -166,11 +169,6 @@ class Transport:
         if isinstance(fault, httpx.UnsupportedProtocol):
             return CallError(f"invalid server address `{self.url}`: expected something like https://host:8000")
         return ServerUnreachable(f"the connection to {self.url} broke: {text}")
-
-    def _judged(self, response: httpx.Response) -> httpx.Response:
-        if response.status_code >= 300:
-            raise self._refusal(response)
-        return response
 
     def _json(self, response: httpx.Response) -> Any:
         try:
@@ -259,18 +257,10 @@ def _asked_pause(response: httpx.Response) -> float:
     return float(asked) if asked.isdecimal() else 0.0
 
 
-def _is_tls(fault: BaseException | None) -> bool:
-    """Whether certificate verification failed; httpx has it as the cause of a cause."""
-    while fault is not None:
-        if isinstance(fault, ssl.SSLCertVerificationError):
-            return True
-        fault = fault.__cause__ or fault.__context__
-    return False
-
-
-def _tls_words(fault: BaseException | None) -> str:
+def _certificate_error(fault: BaseException | None) -> str | None:
+    """Why certificate verification failed, if it did; httpx has it as the cause of a cause."""
     while fault is not None:
         if isinstance(fault, ssl.SSLCertVerificationError):
             return str(fault.verify_message)
         fault = fault.__cause__ or fault.__context__
-    return ""
+    return None
