@@ -12,7 +12,6 @@ from phalanx.insight.run_failures import read_failures
 from phalanx.logs import cursors
 from phalanx.logs.cursors import MOST_PLACES, Cursor
 from phalanx.logs.first_error import Excerpt
-from phalanx.logs.fold import FoldedLine
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource, log_sources
 from phalanx.logs.search import search
@@ -100,7 +99,7 @@ def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
     at_end = not any(reel.has_more(place) for reel, place in zip(reels.each, window.last, strict=True))
     return {
         "attempt": reels.attempt,
-        "lines": [_line_row(item) for item in lines],
+        "lines": [_line_row(item.line, replicas=item.replicas) for item in lines],
         "first": cursors.of_places(reels, window.first, lines[0].line if lines else None).text(),
         "last": cursors.of_places(reels, window.last, lines[-1].line if lines else None).text(),
         "at_start": not any(window.first),
@@ -110,19 +109,14 @@ def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
     }
 
 
-def _line_row(item: FoldedLine) -> dict[str, Any]:
-    row = _plain_row(item.line)
-    row["replicas"] = item.replicas
-    return row
-
-
-def _plain_row(line: LogLine) -> dict[str, Any]:
+def _line_row(line: LogLine, **more: Any) -> dict[str, Any]:
     return {
         "at": round(line.at, 3),
         "replica": line.replica,
         "rank": line.rank,
         "text": line.text,
         "cursor": cursors.of_line(line).text(),
+        **more,
     }
 
 
@@ -154,7 +148,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     if found.next is not None:
         name, place = found.next
         following = Cursor(chosen.reels.attempt, 0, place, place, name).text()
-    rows = [_plain_row(line) for line in found.lines]
+    rows = [_line_row(line) for line in found.lines]
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
@@ -175,15 +169,8 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
-    no_failure: dict[str, Any] = {
-        "replica": None,
-        "rank": None,
-        "at": None,
-        "cause": None,
-        "message": None,
-        "later": [],
-    }
-    return JsonResponse({"attempt": reels.attempt, **no_failure, **_excerpt_row(first)})
+    no_failure = dict.fromkeys(("replica", "rank", "at", "cause", "message"))
+    return JsonResponse({"attempt": reels.attempt, **no_failure, "later": [], **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
@@ -202,7 +189,7 @@ def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
 
 
 def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
-    return {"lines": [_plain_row(line) for line in excerpt.lines], "error": excerpt.error}
+    return {"lines": [_line_row(line) for line in excerpt.lines], "error": excerpt.error}
 
 
 def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:
