@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -85,6 +85,26 @@ def facts_of(row: Mapping[str, Any], run_id: object, experiment: str) -> MlflowR
         start_ms=row.get("start_time"),
         end_ms=row.get("end_time"),
         artifact_uri=str(row.get("artifact_uri") or ""),
+    )
+
+
+def registered(
+    row: Mapping[str, Any], version: str, aliases: Sequence[str], model_id: str, made_ms: object
+) -> MlflowVersion:
+    """A registered version, from a row of the database or from a `meta.yaml`."""
+    labels = {"mlflow.version": version}
+    if row.get("current_stage") not in (None, "None"):
+        labels["mlflow.stage"] = str(row["current_stage"])
+    if aliases:
+        labels["mlflow.aliases"] = ",".join(aliases)
+    return MlflowVersion(
+        name=str(row["name"]),
+        version=version,
+        source=str(row.get("storage_location") or row.get("source") or ""),
+        model_id=model_id,
+        made_ms=made_ms,
+        description=str(row.get("description") or ""),
+        labels=labels,
     )
 
 

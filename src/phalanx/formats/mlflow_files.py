@@ -171,23 +171,9 @@ def _registered(root: Path) -> dict[str, list[MlflowVersion]]:
             if not meta.get("run_id") or not meta.get("name"):
                 continue
             version = str(meta.get("version"))
-            labels = {"mlflow.version": version}
-            if meta.get("current_stage") not in (None, "None"):
-                labels["mlflow.stage"] = str(meta["current_stage"])
             named = [str(a) for a, v in aliases.items() if str(v) == version] if isinstance(aliases, dict) else []
-            if named:
-                labels["mlflow.aliases"] = ",".join(named)
-            found[str(meta["run_id"])].append(
-                MlflowVersion(
-                    name=str(meta["name"]),
-                    version=version,
-                    source=str(meta.get("storage_location") or meta.get("source") or ""),
-                    model_id=str(meta.get("model_id") or ""),
-                    made_ms=meta.get("creation_timestamp"),
-                    description=str(meta.get("description") or ""),
-                    labels=labels,
-                )
-            )
+            model_id, made = str(meta.get("model_id") or ""), meta.get("creation_timestamp")
+            found[str(meta["run_id"])].append(mlflow.registered(meta, version, named, model_id, made))
     return found
 
 

@@ -187,22 +187,9 @@ def _registered(database: MlflowDatabase) -> dict[str, list[MlflowVersion]]:
     found: defaultdict[str, list[MlflowVersion]] = defaultdict(list)
     for row in database.rows("model_versions", columns, "ORDER BY name, version"):
         name, version, source = str(row["name"]), str(row["version"]), str(row["source"] or "")
-        labels = {"mlflow.version": version}
-        if row["current_stage"] not in (None, "None"):
-            labels["mlflow.stage"] = str(row["current_stage"])
-        if aliases[name, version]:
-            labels["mlflow.aliases"] = ",".join(aliases[name, version])
-        found[str(row["run_id"])].append(
-            MlflowVersion(
-                name=name,
-                version=version,
-                source=str(row["storage_location"] or source),
-                model_id=source.removeprefix("models:/") if source.startswith("models:/m-") else "",
-                made_ms=row["creation_time"],
-                description=str(row["description"] or ""),
-                labels=labels,
-            )
-        )
+        model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else ""
+        made = mlflow.registered(row, version, aliases[name, version], model_id, row["creation_time"])
+        found[str(row["run_id"])].append(made)
     return found
 
 
