@@ -17,6 +17,7 @@ from typing import Any
 
 from phalanx import backends, plan, run_paths
 from phalanx.artifacts.downloads import restore
+from phalanx.atomic_files import read_json
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
@@ -104,11 +105,7 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
 def submitted(home: Home, run: Run) -> dict[str, Any]:
     """The facts that `create` stored: working folder, origin of the code (`git`: as the sender reported it), host and
     virtual environment. Empty if they are lost."""
-    try:
-        found: dict[str, Any] = json.loads((home.run(run.id).path / run_paths.SUBMITTED).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found
+    return read_json(home.run(run.id).path / run_paths.SUBMITTED) or {}
 
 
 def _code(submission: Submission) -> CodeSource:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from unicodedata import category
 
-from phalanx.artifacts.trees import LINK, Tree
+from phalanx.artifacts.trees import FILE, FOLDER, LINK, Tree, TreeEntry
 from phalanx.errors import CallError
 from phalanx.server.http.responses import RequestError
 
@@ -18,14 +16,6 @@ LONGEST_STEP_BYTES = 240  # leaves room for the suffix of a draft's name
 MOST_STEPS = 32
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{3,63}\Z", re.ASCII)
 REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}(?:\.\d{1,4})?\Z", re.ASCII)
-
-
-class FolderEntry(NamedTuple):
-    """An entry of a folder."""
-
-    name: str
-    is_folder: bool
-    size: int
 
 
 def steps_of(path: str) -> tuple[str, ...]:
@@ -95,16 +85,7 @@ def new_inside(folder: Path, path: str) -> Path:
     return target
 
 
-def entries(folder: Path, path: str = "") -> list[FolderEntry] | None:
-    """The entries of a folder, by name; None when it is not a folder. Raises RequestError."""
-    found = []
-    try:
-        with Tree(folder).folder(steps_of(path)) as descriptor:
-            for name in sorted(os.listdir(descriptor)):
-                state = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                is_folder = stat.S_ISDIR(state.st_mode)
-                if not is_draft(name) and (is_folder or stat.S_ISREG(state.st_mode)):
-                    found.append(FolderEntry(name, is_folder, 0 if is_folder else state.st_size))
-    except OSError:
-        return None
-    return found
+def entries(folder: Path, path: str) -> list[TreeEntry]:
+    """The files and folders in a folder, by name; none when it is not a folder. Raises RequestError."""
+    found = Tree(folder).entries("/".join(steps_of(path)))
+    return [entry for entry in found if entry.kind in (FILE, FOLDER) and not is_draft(entry.name)]

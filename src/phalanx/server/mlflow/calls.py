@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -215,6 +216,10 @@ def number(found: Any, name: str) -> float:
 
 def milliseconds(seconds: float | None) -> int:
     return 0 if seconds is None or not math.isfinite(seconds) else round(seconds * 1000)
+
+
+def now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def page(call: Call, largest: int, usual: int) -> tuple[int, int]:
