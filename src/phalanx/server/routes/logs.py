@@ -23,6 +23,7 @@ from phalanx.store import Run
 MOST_LINES = 5_000
 MOST_SEARCHED = 64 << 20
 ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
+FAILURE = ("replica", "rank", "at", "cause", "message")
 _LATER = 20  # shown replicas that failed after the first
 
 AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
@@ -169,18 +170,14 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     excerpts = (reels.first_error(reel.number, share, or_end=False) for reel in reels.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
-    no_failure = dict.fromkeys(("replica", "rank", "at", "cause", "message"))
+    no_failure = dict.fromkeys(FAILURE)
     return JsonResponse({"attempt": reels.attempt, **no_failure, "later": [], **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
     first, *later = failures
     return {
-        "replica": first.replica,
-        "rank": first.rank,
-        "at": first.at,
-        "cause": first.cause,
-        "message": first.message,
+        **{name: getattr(first, name) for name in FAILURE},
         "later": [
             {"replica": other.replica, "after_s": round(other.at - first.at, 3), "message": other.message}
             for other in later[:_LATER]
