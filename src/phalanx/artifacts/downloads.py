@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester, garbage
+from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester
 from phalanx.artifacts.outputs import (
     REMOTE,
     OutputEntry,
@@ -273,7 +273,7 @@ def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int
             if found is not None and kept.is_of(found):
                 tree.unlink(path)
                 freed += kept.size
-    garbage(home.path)
+    Objects(home.path).garbage()
     return freed
 
 

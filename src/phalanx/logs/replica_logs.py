@@ -40,10 +40,6 @@ def log_sources(run_folder: Path) -> list[LogSource]:
         return [LogSource(name, name.rpartition("-")[0], None) for name in found]
 
 
-def attempt_folder(run_folder: Path, replica: str, attempt: int) -> Path:
-    return run_folder / run_paths.attempt_folder(replica, attempt)
-
-
 def open_log(folder: Path) -> BinaryIO | None:
     """Open the log of a replica's attempt; None if it is missing or not a regular file."""
     try:
@@ -60,7 +56,7 @@ class ReplicaLog:
     """The log of one replica in one attempt, read in chunks."""
 
     def __init__(self, run_folder: Path, source: LogSource, attempt: int, tail: int | None = None) -> None:
-        self.folder = attempt_folder(run_folder, source.name, attempt)
+        self.folder = run_folder / run_paths.attempt_folder(source.name, attempt)
         self.voice = source
         self.attempt = attempt
         self.offset = 0 if tail is None else tail_start(self.folder, tail)
