@@ -258,32 +258,26 @@ def search(call: Call) -> dict[str, Any]:
     wanted = conditions(call.text("filter", needed=False))
     datasets = [(one.text("dataset_name"), one.text("dataset_digest", needed=False)) for one in parts(call, "datasets")]
     found = [
-        (model, run)
-        for model, run in _models_of(call)
-        if all(_fits(condition, model, datasets) for condition in wanted)
+        model
+        for model in _models_of(call)
+        if all(holds(one, _value(model, one.entity, one.key, datasets)) for one in wanted)
     ]
-    found.sort(key=lambda one: -one[0]["created"])
+    found.sort(key=lambda model: -model["created"])
     for order in reversed(parts(call, "order_by")):
         entity, key = identifier(order.text("field_name", 500))
         ascending = order.fields.get("ascending") is not False
-        having = [one for one in found if _value(one[0], entity, key, []) is not None]
-        lacking = [one for one in found if _value(one[0], entity, key, []) is None]
-        having.sort(key=lambda one: _value(one[0], entity, key, []), reverse=not ascending)
+        having = [model for model in found if _value(model, entity, key, []) is not None]
+        lacking = [model for model in found if _value(model, entity, key, []) is None]
+        having.sort(key=lambda model: _value(model, entity, key, []), reverse=not ascending)
         found = having + lacking
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
-    return {"models": [row(call, model) for model, _ in found[offset : offset + most]], **more}
+    return {"models": [row(call, model) for model in found[offset : offset + most]], **more}
 
 
-def _models_of(call: Call) -> Iterator[tuple[dict[str, Any], Run]]:
+def _models_of(call: Call) -> Iterator[dict[str, Any]]:
     has_some = Condition("tag", HAS_MODELS, "IS NOT NULL", None)
     for run in find_runs(call.here.store, asked_for(call), [has_some], [], limit=MOST_FOUND):
-        for model in read_all(file_of(call, run.id)).values():
-            if not model.get("deleted"):
-                yield model, run
-
-
-def _fits(condition: Condition, model: Mapping[str, Any], datasets: list[tuple[str, str]]) -> bool:
-    return holds(condition, _value(model, condition.entity, condition.key, datasets))
+        yield from (model for model in read_all(file_of(call, run.id)).values() if not model.get("deleted"))
 
 
 def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple[str, str]]) -> Any:
