@@ -142,7 +142,8 @@ class Transport:
                     if response.status_code >= 300:
                         raise self._refusal(response)
                     return response
-                pause_s = max(pause_s, _asked_pause(response))
+                asked = response.headers.get("retry-after", "")
+                pause_s = max(pause_s, float(asked) if asked.isdecimal() else 0.0)
             time.sleep(min(pause_s, LONGEST_PAUSE_S))
             pause_s *= 3
         raise AssertionError("the last try returns or raises")
@@ -250,11 +251,6 @@ def _faults(rows: Iterable[Any]) -> Iterator[SpecError]:
             str(row.get("excerpt") or ""),
         )
         yield SpecError(place, str(row.get("path") or ""), str(row.get("message") or ""), row.get("suggestion"))
-
-
-def _asked_pause(response: httpx.Response) -> float:
-    asked = response.headers.get("retry-after", "")
-    return float(asked) if asked.isdecimal() else 0.0
 
 
 def _certificate_error(fault: BaseException | None) -> str | None:

@@ -351,16 +351,13 @@ def _checked(histogram: HistogramSummary) -> HistogramSummary:
 
 def _hparams(content: bytes, skipped: Counter[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for number, _, session in fields(content):
-        if number != 3:
-            continue
-        for inner, _, entry in fields(raw(session)):
-            if inner == 1:
-                name, value = _hparam(raw(entry))
-                if value is None:
-                    skipped["hparams"] += 1
-                elif name:
-                    values[name[:MAX_TAG]] = value
+    for number, _, entry in fields(raw(latest(content).get(3, b""))):
+        if number == 1:
+            name, value = _hparam(raw(entry))
+            if value is None:
+                skipped["hparams"] += 1
+            elif name:
+                values[name[:MAX_TAG]] = value
     return values
 
 

@@ -25,7 +25,8 @@ def steps_of(path: str) -> tuple[str, ...]:
     if len(path) > LONGEST_PATH or len(steps) > MOST_STEPS:
         raise RequestError(400, f"a path may have at most {LONGEST_PATH} characters and {MOST_STEPS} parts")
     for step in steps:
-        if step in (".", "..") or is_draft(step) or not _is_fit(step):
+        is_odd = any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in step)
+        if step in (".", "..") or is_draft(step) or is_odd:
             hint = "its parts must not be `.` or `..`, nor contain control characters or backslashes"
             raise RequestError(400, f"{path[:100]!r} is not a valid path", hint)
         if len(step.encode("utf-8", "replace")) > LONGEST_STEP_BYTES:
@@ -36,10 +37,6 @@ def steps_of(path: str) -> tuple[str, ...]:
 def is_draft(name: str) -> bool:
     """A path that does not exist yet."""
     return name.startswith(".") and name.endswith(".draft")
-
-
-def _is_fit(step: str) -> bool:
-    return not any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in step)
 
 
 def check_run_id(run_id: str) -> str:
